@@ -1,0 +1,1 @@
+"""On-policy algorithms: stable-baselines3's, over rollouts of whole replies."""

@@ -1,0 +1,110 @@
+"""Proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347) over whole replies."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common.utils import explained_variance
+
+from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.losses import clipped_surrogate, value_loss
+from rl4dialog.functional.masks import whiten
+
+
+class PPO(LMRolloutMixin, stable_baselines3.PPO):
+    """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
+
+    ``batch_size`` counts agent tokens, as ``n_steps`` does. Without ``micro_batch_size`` an update equals that of
+    ``stable_baselines3.PPO.train`` on the same buffer.
+
+    Args:
+        args: Of the mixin and of ``stable_baselines3.PPO``.
+        micro_batch_size: Replies per forward and backward pass; a minibatch's gradient is accumulated over them.
+            ``None`` takes the whole minibatch at once.
+        kwargs: Of the mixin and of ``stable_baselines3.PPO``.
+    """
+
+    def __init__(self, *args: Any, micro_batch_size: int | None = None, **kwargs: Any) -> None:
+        if micro_batch_size is not None and micro_batch_size < 1:
+            raise ConfigError(f"micro_batch_size must be at least 1, not {micro_batch_size!r}")
+        self.micro_batch_size = micro_batch_size
+        with warnings.catch_warnings():
+            # The parent warns of a small last minibatch; ours are cut evenly.
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+            super().__init__(*args, **kwargs)
+
+    def train(self) -> None:
+        """Update policy and critic on the collected rollout."""
+        started = time.perf_counter()
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
+        clip_range_vf: float | None = None
+        if self.clip_range_vf is not None:
+            clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
+
+        history: dict[str, list[float]] = {}
+        stopped_early = False
+        for _ in range(self.n_epochs):
+            history["approx_kl"] = []
+            for batch in self.rollout_buffer.get(self.batch_size):
+                # Whiten over the whole minibatch, before it is cut into micro-batches.
+                advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
+                n_tokens = len(advantages)
+                self.policy.optimizer.zero_grad()
+                sums = dict.fromkeys(
+                    ("policy_gradient_loss", "value_loss", "entropy_loss", "clip_fraction", "approx_kl", "loss"), 0.0
+                )
+                for micro in batch._replace(advantages=advantages).split(self.micro_batch_size):  # type: ignore[attr-defined]
+                    values, log_prob, entropy = self.policy.evaluate_actions(micro.observations, micro.actions)
+
+                    # Ratio between new and old policy; 1 at the first update after a rollout.
+                    log_ratio = log_prob - micro.old_log_prob
+                    ratio = log_ratio.exp()
+
+                    policy_loss = clipped_surrogate(ratio, micro.advantages, clip_range).sum() / n_tokens
+                    critic_loss = (
+                        value_loss(values, micro.old_values, micro.returns, clip_range_vf).sum() / n_tokens
+                    )
+                    entropy_loss = -entropy.sum() / n_tokens
+                    loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * critic_loss
+                    loss.backward()
+
+                    with torch.no_grad():
+                        sums["policy_gradient_loss"] += policy_loss.item()
+                        sums["value_loss"] += critic_loss.item()
+                        sums["entropy_loss"] += entropy_loss.item()
+                        sums["loss"] += loss.item()
+                        sums["clip_fraction"] += ((ratio - 1).abs() > clip_range).float().sum().item() / n_tokens
+                        # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
+                        sums["approx_kl"] += ((ratio - 1) - log_ratio).sum().item() / n_tokens
+                for name, value in sums.items():
+                    history.setdefault(name, []).append(value)
+
+                if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
+                    stopped_early = True
+                    break
+                grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+                history.setdefault("grad_norm", []).append(grad_norm.item())
+                self.policy.optimizer.step()
+            self._n_updates += 1
+            if stopped_early:
+                break
+
+        for name, values_of_batches in history.items():
+            self.logger.record(f"train/{name}", np.mean(values_of_batches) if values_of_batches else 0.0)
+        self.logger.record(
+            "train/explained_variance",
+            explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
+        )
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/clip_range", clip_range)
+        if clip_range_vf is not None:
+            self.logger.record("train/clip_range_vf", clip_range_vf)
+        self.logger.record("time/update_s", time.perf_counter() - started)

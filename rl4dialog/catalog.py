@@ -1,0 +1,57 @@
+"""Every id that YAML can name, and where it lives. Nothing here is imported before it is used."""
+
+from __future__ import annotations
+
+from rl4dialog.core.registry import Registry
+
+DataPoolRegistry = Registry(
+    "datapool",
+    {
+        "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
+        "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
+        "small_talk": "rl4dialog.data.small_talk:SmallTalk",
+    },
+    constructor="prepare",
+)
+
+RewardFunctionRegistry = Registry(
+    "reward function",
+    {
+        "bleu": "rl4dialog.rewards.lexical:BleuReward",
+        "composite": "rl4dialog.rewards.composite:CompositeReward",
+        "increasing_numbers": "rl4dialog.rewards.increasing_numbers:IncreasingNumbersReward",
+        "intent_accuracy": "rl4dialog.rewards.intent_accuracy:IntentAccuracyReward",
+        "meteor": "rl4dialog.rewards.lexical:MeteorReward",
+        "rouge": "rl4dialog.rewards.lexical:RougeReward",
+        "sacre_bleu": "rl4dialog.rewards.lexical:SacreBleuReward",
+    },
+)
+
+MetricRegistry = Registry(
+    "metric",
+    {
+        "bert_score": "rl4dialog.metrics.bert_score:BertScoreMetric",
+        "bleu": "rl4dialog.metrics.bleu:BleuMetric",
+        "causal_perplexity": "rl4dialog.metrics.causal_perplexity:CausalPerplexityMetric",
+        "diversity": "rl4dialog.metrics.diversity:DiversityMetric",
+        "increasing_numbers": "rl4dialog.metrics.increasing_numbers:IncreasingNumbersMetric",
+        "intent_accuracy": "rl4dialog.metrics.intent_accuracy:IntentAccuracyMetric",
+        "length": "rl4dialog.metrics.length:LengthMetric",
+        "meteor": "rl4dialog.metrics.meteor:MeteorMetric",
+        "rouge": "rl4dialog.metrics.rouge:RougeMetric",
+        "sacre_bleu": "rl4dialog.metrics.sacre_bleu:SacreBleuMetric",
+    },
+)
+
+PolicyRegistry = Registry(
+    "policy",
+    {"causal_lm_actor_critic_policy": "rl4dialog.policies.causal:CausalLMActorCriticPolicy"},
+)
+
+AlgorithmRegistry = Registry(
+    "algorithm",
+    {
+        "ppo": "rl4dialog.algorithms.on_policy.ppo:PPO",
+    },
+)

@@ -1,0 +1,1 @@
+"""Layer 0: shared types, contracts, errors, the registry and the config schema. Imports no torch."""

@@ -1,0 +1,139 @@
+"""Contracts between layers: what a reward, a metric and a conversation partner must offer.
+
+Signatures of rewards and metrics are those of RL4LMs, so that classes written for it can be used as they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+MetricResult = dict[str, tuple[list[float] | None, float]]
+
+
+class ObservationLike(Protocol):
+    """What a token-level reward may read of a state (see :class:`rl4dialog.envs.observation.Observation`)."""
+
+    prompt_or_input_text: str
+    target_or_reference_texts: list[str]
+    meta_info: dict[str, Any]
+
+    @property
+    def context_text(self) -> str: ...
+
+
+class RewardFunction(ABC):
+    """Reward per token, called in the env workers after every token."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        prev_observation: ObservationLike,
+        action: int,
+        current_observation: ObservationLike,
+        done: bool,
+        meta_info: dict[str, Any] | None = None,
+    ) -> float:
+        """Score one step.
+
+        Args:
+            prev_observation: State before the token.
+            action: The token's id.
+            current_observation: State after the token; its ``context_text`` is the reply so far.
+            done: True when the episode ended with this token.
+            meta_info: The sample's ``meta_data``.
+
+        Returns:
+            The reward of this step.
+        """
+
+
+class SentenceRewardFunction(RewardFunction):
+    """A reward for the whole reply, paid on its last token when the episode ends."""
+
+    @abstractmethod
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        """Score one reply."""
+
+    def __call__(
+        self,
+        prev_observation: ObservationLike,
+        action: int,
+        current_observation: ObservationLike,
+        done: bool,
+        meta_info: dict[str, Any] | None = None,
+    ) -> float:
+        if not done:
+            return 0.0
+        return self.score(
+            current_observation.prompt_or_input_text,
+            current_observation.context_text,
+            current_observation.target_or_reference_texts,
+            meta_info or {},
+        )
+
+
+class BatchedRewardFunction(ABC):
+    """Reward of whole replies, called once per rollout batch in the main process (so a model is loaded once)."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        prompt_texts: list[str],
+        gen_texts: list[str],
+        ref_texts: list[list[str]],
+        dones: list[bool],
+        meta_infos: list[dict[str, Any]] | None = None,
+    ) -> list[float]:
+        """Score a batch of replies.
+
+        Args:
+            prompt_texts: One prompt per reply.
+            gen_texts: The replies, without any end-of-turn marker.
+            ref_texts: Reference replies per prompt.
+            dones: True where the episode ended with this reply.
+            meta_infos: The samples' ``meta_data``.
+
+        Returns:
+            One finite number per reply, paid on its last token.
+        """
+
+
+class BaseMetric(ABC):
+    """A measure of generated texts."""
+
+    @abstractmethod
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        """Measure a corpus.
+
+        Args:
+            prompt_texts: One prompt per generated text.
+            generated_texts: What the model wrote.
+            reference_texts: Any number of references per generated text.
+            meta_infos: The samples' ``meta_data``.
+            model: The language model under evaluation, for metrics that ask it for probabilities.
+            split_name: ``train``, ``val`` or ``test``.
+
+        Returns:
+            Per key the score of each text (``None`` where the metric has none) and the score of the corpus.
+        """
+
+
+class Partner(ABC):
+    """The other side of a conversation, living inside an environment: picklable, and without any neural net."""
+
+    @abstractmethod
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        """Begin a conversation about a sample."""
+
+    @abstractmethod
+    def reply(self, history: list[str]) -> str | None:
+        """Answer the last utterance of ``history`` (oldest first), or return ``None`` to end the conversation."""

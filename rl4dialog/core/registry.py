@@ -1,0 +1,165 @@
+"""One lazy registry for everything that YAML can name.
+
+An entry is a class, a function, or a string ``"module:Name"`` that is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+
+
+class Registry:
+    """Ids of one kind of component, and how to build them.
+
+    Args:
+        kind: Singular name for messages, for example ``"reward function"``.
+        entries: Ids known from the start, as ``"module:Name"``.
+        constructor: Name of the class method that builds an instance; by default the class itself is called.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str], constructor: str | None = None) -> None:
+        self.kind = kind
+        self._entries: dict[str, Any] = dict(entries)
+        self._constructor = constructor
+
+    def add(self, id: str, component: Any) -> None:
+        """Register a class, a function or a ``"module:Name"`` string under an id; the last one given counts."""
+        if not isinstance(id, str) or not id:
+            raise ConfigError(f"the id of a {self.kind} must be a non-empty string, not {id!r}")
+        if not callable(component) and not (isinstance(component, str) and ":" in component):
+            raise ConfigError(
+                f"{self.kind} {id!r} must be a class, a function or a 'module:Name' string, not {component!r}"
+            )
+        self._entries[id] = component
+
+    def register(self, id: str) -> Callable[[Any], Any]:
+        """Register the decorated class or function under an id."""
+
+        def decorator(component: Any) -> Any:
+            self.add(id, component)
+            return component
+
+        return decorator
+
+    def ids(self) -> list[str]:
+        """All known ids, sorted."""
+        return sorted(self._entries)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._entries
+
+    def resolve(self, id: str) -> Any:
+        """The class or function behind an id.
+
+        Raises:
+            ConfigError: If the id is unknown, or its module cannot be imported.
+        """
+        if id not in self._entries:
+            raise ConfigError(
+                f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} Known ids: {', '.join(self.ids())}. "
+                f"Your own one is registered by the module that 'imports:' names (see the README)."
+            )
+        entry = self._entries[id]
+        if isinstance(entry, str):
+            module_name, _, name = entry.partition(":")
+            try:
+                entry = getattr(importlib.import_module(module_name), name)
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(f"{self.kind} {id!r} cannot be imported from {entry}: {error}") from error
+            self._entries[id] = entry
+        return entry
+
+    def check(self, id: str, args: Mapping[str, Any] | None = None, injected: Mapping[str, Any] | None = None) -> None:
+        """Check an id and the arguments given for it, without building anything.
+
+        Args:
+            id: The component.
+            args: Arguments from the config.
+            injected: Further arguments that the caller would pass where the component has a parameter of that name.
+
+        Raises:
+            ConfigError: If the id or an argument is unknown, or a required argument is missing.
+        """
+        component = self.resolve(id)
+        self._bind(id, self._factory(component), dict(args or {}), injected or {})
+
+    def get(self, id: str, args: Mapping[str, Any] | None = None, **injected: Any) -> Any:
+        """Build a component.
+
+        Args:
+            id: The component.
+            args: Arguments from the config.
+            injected: What the toolkit itself provides (a tokenizer, a classifier, ...). Passed only where the
+                component has a parameter of that name which ``args`` does not set.
+
+        Returns:
+            An instance of the class; or the function, with ``args`` bound.
+
+        Raises:
+            ConfigError: If the id or an argument is unknown, or a required argument is missing.
+        """
+        component = self.resolve(id)
+        factory = self._factory(component)
+        arguments = self._bind(id, factory, dict(args or {}), injected)
+        if not inspect.isclass(component):
+            return functools.partial(component, **arguments) if arguments else component
+        return factory(**arguments)
+
+    def describe(self, id: str) -> tuple[str, str]:
+        """First line of an id's docstring, and its arguments as text."""
+        component = self.resolve(id)
+        doc = inspect.getdoc(component) or ""
+        parameters = [
+            str(parameter.replace(annotation=inspect.Parameter.empty))
+            for parameter in _parameters(self._factory(component)).values()
+        ]
+        return doc.split("\n", 1)[0], ", ".join(parameters)
+
+    def _factory(self, component: Any) -> Callable[..., Any]:
+        if self._constructor is not None and inspect.isclass(component):
+            return getattr(component, self._constructor)
+        return component
+
+    def _bind(
+        self, id: str, factory: Callable[..., Any], args: dict[str, Any], injected: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        parameters = _parameters(factory)
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        # A plain function is called later with data of its own; only the arguments that the config gives are checked.
+        is_function = inspect.isfunction(factory) and self._constructor is None
+        for name in args:
+            if not takes_any and name not in names:
+                raise ConfigError(
+                    f"{self.kind} {id!r} has no argument {name!r}{nearest_hint(name, names)} "
+                    f"Accepted: {', '.join(names) or 'none'}."
+                )
+        if is_function:
+            return args
+        provided = {name: value for name, value in injected.items() if name in names and name not in args}
+        missing = [
+            n
+            for n, p in parameters.items()
+            if p.default is inspect.Parameter.empty
+            and p.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+            and n not in args
+            and n not in provided
+        ]
+        if missing:
+            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r}. Accepted: {', '.join(names)}.")
+        return {**args, **provided}
+
+
+def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    signature = inspect.signature(factory)
+    return {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
+    }

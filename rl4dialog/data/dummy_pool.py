@@ -1,0 +1,29 @@
+"""The same prompt again and again: for rewards that need no data, such as counting or emitting a token."""
+
+from __future__ import annotations
+
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool, check_count, check_split
+
+
+class DummyPool(TextGenPool):
+    """One prompt, repeated; for toy tasks whose reward needs no reference."""
+
+    @classmethod
+    def prepare(cls, split: str, prompt: str, n_samples: int = 100) -> DummyPool:
+        """Make the pool, the same for every split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            prompt: Text of every sample.
+            n_samples: How many samples.
+
+        Returns:
+            Samples with one empty reference each.
+
+        Raises:
+            DataError: If the split is unknown or ``n_samples`` is not positive.
+        """
+        check_split(split)
+        check_count("dummy_pool", "n_samples", n_samples)
+        return cls([Sample(f"{split}_{index}", prompt, [""], {}) for index in range(n_samples)])

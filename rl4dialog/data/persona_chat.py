@@ -1,0 +1,281 @@
+"""PersonaChat: two people with given personas get to know each other.
+
+Reads the text files of PersonaChat and ConvAI2 or a hub dataset with the columns ``personality``, ``history`` and
+``candidates`` (the true reply last). The agent is the side that the files call "your". Source: Zhang et al. 2018,
+"Personalizing Dialogue Agents: I have a dog, do you have pets too?"; file format of ParlAI.
+
+With persona sentences p1, p2 and utterances u1, u2, format ``eou`` writes ``p1 p2<EOU>u1<EOU>u2 <EOU>``: the personas
+are one more utterance before the others. Format ``chat_template`` puts them into the system message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
+from rl4dialog.data.hub import load_hub_dataset
+from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
+from rl4dialog.data.text_files import expand_path, read_lines
+
+HUB_ID = "bavard/personachat_truecased"
+PERSONA_SIDES = ("self", "other", "both", "none")
+
+_YOURS = "your persona:"
+_PARTNERS = "partner's persona:"
+# ParlAI's placeholder for the partner's turn when the agent speaks first.
+_SILENCE = "__SILENCE__"
+_FILE_PREFIXES = {"train": "train", "val": "valid", "test": "test"}
+
+FilePath = str | os.PathLike[str]
+
+
+@dataclass
+class Exchange:
+    """One reply of the agent and all that came before it.
+
+    Attributes:
+        history: Utterances before the reply, oldest first.
+        reply: What the agent said.
+        persona: Sentences about the agent.
+        partner_persona: Sentences about the other side.
+        candidates: Replies to choose from, where the data has them; the true one is among them.
+    """
+
+    history: list[str]
+    reply: str
+    persona: list[str]
+    partner_persona: list[str]
+    candidates: list[str]
+
+
+class PersonaChat(TextGenPool):
+    """Small talk between two personas (PersonaChat, ConvAI2), from the hub or from text files."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        context_size: int = 5,
+        path: FilePath | Mapping[str, FilePath] | None = None,
+        format: str = "eou",
+        persona_side: str = "self",
+        max_size: int | None = None,
+        render_chat: RenderChat | None = None,
+        dataset_id: str = HUB_ID,
+    ) -> PersonaChat:
+        """Load one split: a sample for each reply of the agent that has at least one utterance before it.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            context_size: Utterances in a prompt at most, beside the personas.
+            path: A text file (used for every split), a folder with files such as ``valid_self_original.txt``, or a
+                mapping from split to file; without it the hub is asked.
+            format: ``eou`` or ``chat_template``.
+            persona_side: Whose persona the prompt shows: ``self``, ``other``, ``both`` or ``none``. With ``both``
+                each is preceded by ``your persona:`` or ``partner's persona:``.
+            max_size: Keep only the first samples.
+            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            dataset_id: Hub dataset, when there is no ``path``. If it has no test split, the second half of its
+                validation split is the test split and the first half is ``val``.
+
+        Returns:
+            A pool whose samples carry ``history``, ``persona`` and ``candidates`` in their meta data.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        if persona_side not in PERSONA_SIDES:
+            raise DataError(
+                f"unknown persona_side {persona_side!r}{nearest_hint(persona_side, PERSONA_SIDES)} "
+                f"(choose one of {', '.join(PERSONA_SIDES)})"
+            )
+        dialogue_format = DialogueFormat(format, context_size, render_chat)
+        if path is None:
+            source, exchanges = dataset_id, _load_from_hub(split, dataset_id)
+        else:
+            file = find_file(split, path, persona_side)
+            source, exchanges = str(file), parse_exchanges(read_lines(file), str(file))
+        samples = _make_samples(exchanges, dialogue_format, persona_side, source)
+        pool = cls(limit_samples(samples, max_size, "persona_chat", split, source))
+        pool.end_of_turn = dialogue_format.end_of_turn
+        return pool
+
+
+def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side: str = "self") -> Path:
+    """The text file of a split.
+
+    Args:
+        split: ``train``, ``val`` or ``test``.
+        path: A file, a folder, or a mapping from split to file.
+        persona_side: Decides between files of one folder: first those named after this side, then ``both``, then
+            ``self``; among them files with candidates before those without, original personas before revised ones.
+
+    Returns:
+        A file that exists.
+
+    Raises:
+        DataError: If there is none; the message lists the names that were looked for.
+    """
+    if isinstance(path, Mapping):
+        if split not in path:
+            raise DataError(
+                f"datapool 'persona_chat': path has no file for split {split!r}, only for {', '.join(path) or 'none'}"
+            )
+        path = path[split]
+    place = expand_path(path)
+    if place.is_file():
+        return place
+    sides = dict.fromkeys([persona_side, "both", "self"])
+    names = [
+        f"{_FILE_PREFIXES[split]}_{side}_{wording}{suffix}.txt"
+        for side in sides
+        for wording in ("original", "revised")
+        for suffix in ("", "_no_cands")
+    ]
+    for name in names:
+        if (place / name).is_file():
+            return place / name
+    raise DataError(
+        f"{place} holds no PersonaChat file for split {split!r}: looked for {', '.join(names)}. Give a file per "
+        f"split instead: path: {{{', '.join(f'{name}: FILE' for name in SPLITS)}}}"
+    )
+
+
+def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
+    """Parse the numbered lines of a PersonaChat file.
+
+    ``1 your persona: ...`` and ``1 partner's persona: ...`` give a sentence each; other lines are
+    ``7 what the partner said<TAB>the reply``, optionally followed by a reward column and by the candidates, joined
+    by ``|``. A dialogue begins where the number is 1.
+
+    Args:
+        lines: Without line ends.
+        file: Name of the file, for messages.
+
+    Returns:
+        The exchanges of all dialogues, in order.
+
+    Raises:
+        DataError: If a line does not have this form; with the file's name and the line's number.
+    """
+    exchanges: list[Exchange] = []
+    history: list[str] = []
+    yours: list[str] = []
+    partners: list[str] = []
+    last_number = 0
+    for line_number, line in enumerate(lines, start=1):
+        place = f"{file}:{line_number}"
+        number, _, content = line.partition(" ")
+        if not number.isdecimal():
+            raise DataError(f"{place}: the line must begin with its number in the dialogue, not with {number!r}")
+        if int(number) == 1:
+            history, yours, partners = [], [], []
+        elif int(number) != last_number + 1:
+            raise DataError(f"{place}: number {number} follows {last_number}; expected {last_number + 1}, or 1")
+        last_number = int(number)
+        if content.startswith(_YOURS):
+            yours.append(_persona_sentence(content, _YOURS, place))
+        elif content.startswith(_PARTNERS):
+            partners.append(_persona_sentence(content, _PARTNERS, place))
+        else:
+            said, reply, candidates = _parse_exchange_line(content, place)
+            if said != _SILENCE:
+                history.append(said)
+            exchanges.append(Exchange([*history], reply, yours, partners, candidates))
+            history.append(reply)
+    return exchanges
+
+
+def _persona_sentence(content: str, prefix: str, place: str) -> str:
+    sentence = content.removeprefix(prefix).strip()
+    if not sentence:
+        raise DataError(f"{place}: no sentence after {prefix!r}")
+    return sentence
+
+
+def _parse_exchange_line(content: str, place: str) -> tuple[str, str, list[str]]:
+    fields = [field.strip() for field in content.split("\t")]
+    if not 2 <= len(fields) <= 4:
+        raise DataError(
+            f"{place}: expected 'partner<TAB>reply' with up to two more columns (reward, candidates), "
+            f"but the line has {len(fields)} column(s)"
+        )
+    said, reply = fields[:2]
+    if not said or not reply:
+        raise DataError(f"{place}: the {'reply' if said else 'utterance of the partner'} is empty")
+    candidates = fields[3].split("|") if len(fields) == 4 and fields[3] else []
+    return said, reply, [candidate.strip() for candidate in candidates]
+
+
+def _make_samples(
+    exchanges: Iterable[Exchange], dialogue_format: DialogueFormat, persona_side: str, source: str
+) -> list[Sample]:
+    samples = []
+    for index, exchange in enumerate(exchanges):
+        if not exchange.history:
+            continue
+        context = dialogue_format.context(exchange.history)
+        meta_data: dict[str, Any] = {"history": context, "persona": exchange.persona}
+        if exchange.partner_persona:
+            meta_data["partner_persona"] = exchange.partner_persona
+        if exchange.candidates:
+            meta_data["candidates"] = exchange.candidates
+        prompt = dialogue_format.prompt(context, _persona_text(exchange, persona_side, source))
+        samples.append(Sample(index, prompt, [exchange.reply], meta_data))
+    return samples
+
+
+def _persona_text(exchange: Exchange, side: str, source: str) -> str | None:
+    if side == "none":
+        return None
+    chosen = {"self": [(_YOURS, exchange.persona)], "other": [(_PARTNERS, exchange.partner_persona)]}
+    groups = chosen.get(side, chosen["self"] + chosen["other"])
+    for prefix, sentences in groups:
+        if not sentences:
+            raise DataError(
+                f"{source} has a dialogue without any '{prefix}' line, which persona_side {side!r} needs; choose "
+                f"another persona_side ({', '.join(PERSONA_SIDES)}) or another file"
+            )
+    if side == "both":
+        return " ".join(" ".join([prefix, *sentences]) for prefix, sentences in groups)
+    return " ".join(groups[0][1])
+
+
+def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
+    hint = "Without a network, give ConvAI2's text file, or a folder of them, as 'path:'."
+    splits = load_hub_dataset(dataset_id, hint)
+    if split == "train" or "test" in splits:
+        name = "validation" if split == "val" else split
+        if name not in splits:
+            raise DataError(f"hub dataset {dataset_id!r} has no split {name!r}, only {', '.join(splits)}")
+        rows = list(splits[name])
+    else:
+        rows = _half_of_validation(split, list(splits["validation"]), dataset_id)
+    exchanges = []
+    for row in rows:
+        try:
+            history, candidates, persona = row["history"], row["candidates"], row["personality"]
+        except KeyError as error:
+            raise DataError(
+                f"hub dataset {dataset_id!r} has no column {error}; needed: personality, history, candidates"
+            ) from error
+        said = [text for text in history if text != _SILENCE]
+        exchanges.append(Exchange(said, candidates[-1], list(persona), [], list(candidates)))
+    return exchanges
+
+
+def _half_of_validation(split: str, rows: list[dict[str, Any]], dataset_id: str) -> list[dict[str, Any]]:
+    """Whole conversations from the first half (val) or the second half (test) of the validation split."""
+    if rows and "conv_id" not in rows[0]:
+        raise DataError(f"hub dataset {dataset_id!r} has no test split, and no column 'conv_id' to make one")
+    conversations = list(dict.fromkeys(row["conv_id"] for row in rows))
+    middle = (len(conversations) + 1) // 2
+    kept = set(conversations[:middle] if split == "val" else conversations[middle:])
+    return [row for row in rows if row["conv_id"] in kept]

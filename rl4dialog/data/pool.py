@@ -1,0 +1,140 @@
+"""The interface of all datapools, with the method names and signatures of RL4LMs' ``TextGenPool``.
+
+Unlike there, the marker that ends a reply is an attribute of the pool and no part of the references, and an index
+past the end is an `IndexError`.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.types import Sample
+
+SPLITS = ("train", "val", "test")
+
+
+class TextGenPool:
+    """Samples of one split.
+
+    Args:
+        samples: In the order in which ``pool[i]`` gives them.
+
+    Attributes:
+        end_of_turn: Text that ends a reply beside the tokenizer's own end-of-sequence tokens; ``None`` when there
+            is no such text. References do not contain it.
+    """
+
+    end_of_turn: str | None = None
+
+    def __init__(self, samples: list[Sample]) -> None:
+        self._samples = samples
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, split: str, *args: Any, **kwargs: Any) -> TextGenPool:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            args: What a subclass needs.
+            kwargs: What a subclass needs.
+
+        Returns:
+            The pool of that split.
+
+        Raises:
+            DataError: If the split is unknown or empty, or its data is missing or malformed.
+        """
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> tuple[Sample, float]:
+        return self._samples[index], 1.0
+
+    def __iter__(self) -> Iterator[tuple[Sample, float]]:
+        return ((sample, 1.0) for sample in self._samples)
+
+    def sample(self) -> Sample:
+        """Draw one sample with Python's global random generator."""
+        return random.choice(self._samples)
+
+    def split(self, split_ratios: list[float]) -> list[TextGenPool]:
+        """Cut the pool into consecutive parts.
+
+        Args:
+            split_ratios: Share of each part; together at most 1. Samples beyond their sum are left out.
+
+        Returns:
+            One pool per ratio, with the same ``end_of_turn``.
+
+        Raises:
+            DataError: If a ratio is negative or the ratios sum to more than 1.
+        """
+        if any(ratio < 0 for ratio in split_ratios) or sum(split_ratios) > 1 + 1e-9:
+            raise DataError(f"split ratios must not be negative and must sum to at most 1, not {split_ratios}")
+        parts: list[TextGenPool] = []
+        start, total = 0, 0.0
+        for ratio in split_ratios:
+            total += ratio
+            # Rounding the running sum, not each share, so that ratios which sum to 1 lose no sample.
+            end = min(len(self), round(len(self) * total))
+            part = copy.copy(self)
+            part._samples = self._samples[start:end]
+            parts.append(part)
+            start = end
+        return parts
+
+
+def check_split(split: str) -> None:
+    """Raise a `DataError` unless the split is one of ``train``, ``val`` and ``test``."""
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}{nearest_hint(split, SPLITS)} (the splits are {', '.join(SPLITS)})")
+
+
+def hub_split(split: str) -> str:
+    """The name that hub datasets use for a split: ``validation`` for ``val``, otherwise the same.
+
+    Raises:
+        DataError: If the split is unknown.
+    """
+    check_split(split)
+    return "validation" if split == "val" else split
+
+
+def check_count(pool: str, name: str, value: object) -> None:
+    """Raise a `DataError` unless an argument of a datapool is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataError(f"datapool {pool!r}: {name} must be a whole number of at least 1, not {value!r}")
+
+
+def limit_samples(samples: list[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
+    """Keep the first samples of a split, and refuse a split that has none.
+
+    Args:
+        samples: All samples of the split.
+        max_size: How many to keep; ``None`` for all.
+        pool: Id of the datapool, for messages.
+        split: Name of the split, for messages.
+        source: Path or hub id that the samples came from, for messages.
+
+    Returns:
+        The samples that are kept, at least one.
+
+    Raises:
+        DataError: If there is no sample, or ``max_size`` is not a positive number.
+    """
+    if max_size is not None:
+        check_count(pool, "max_size", max_size)
+    if not samples:
+        raise DataError(
+            f"datapool {pool!r} has no samples in split {split!r} (source: {source}). The data is empty, or no "
+            f"dialogue is long enough for the context_size."
+        )
+    return samples[:max_size]

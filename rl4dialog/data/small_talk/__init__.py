@@ -1,0 +1,5 @@
+"""Our own little dialogues: a grammar over many everyday topics, seeded, with DailyDialog's acts and emotions."""
+
+from rl4dialog.data.small_talk.pool import SmallTalk, generate_dialogues
+
+__all__ = ["SmallTalk", "generate_dialogues"]

@@ -1,0 +1,74 @@
+"""The datapool over the generated dialogues."""
+
+from __future__ import annotations
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Dialogue
+from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat, dialogue_samples
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.small_talk.grammar import generate_dialogue
+
+
+class SmallTalk(TextGenPool):
+    """Little made-up dialogues with acts and emotions, from a seeded grammar: needs no files and no network."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        context_size: int = 3,
+        seed: int = 0,
+        n_train: int = 2000,
+        n_val: int = 250,
+        n_test: int = 250,
+        format: str = "eou",
+        max_size: int | None = None,
+        render_chat: RenderChat | None = None,
+    ) -> SmallTalk:
+        """Generate one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            context_size: Utterances in a prompt; earlier utterances of a dialogue are no replies.
+            seed: Another seed gives other dialogues.
+            n_train: Dialogues in ``train``. More of them leave the first ones as they are; likewise below.
+            n_val: Dialogues in ``val``.
+            n_test: Dialogues in ``test``.
+            format: ``eou`` or ``chat_template``.
+            max_size: Keep only the first samples.
+            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+
+        Returns:
+            A pool whose samples carry ``emotion``, ``intent`` and ``history`` in their meta data.
+
+        Raises:
+            DataError: If an argument is wrong, or no sample comes out.
+        """
+        check_split(split)
+        dialogue_format = DialogueFormat(format, context_size, render_chat)
+        n_dialogues = {"train": n_train, "val": n_val, "test": n_test}[split]
+        samples = dialogue_samples(generate_dialogues(split, n_dialogues, seed), dialogue_format)
+        source = f"{n_dialogues} generated dialogues of 4 to 12 turns, context_size {context_size}"
+        pool = cls(limit_samples(samples, max_size, "small_talk", split, source))
+        pool.end_of_turn = dialogue_format.end_of_turn
+        return pool
+
+
+def generate_dialogues(split: str, n_dialogues: int, seed: int = 0) -> list[Dialogue]:
+    """Generate dialogues; the same arguments give the same ones on every machine.
+
+    Args:
+        split: ``train``, ``val`` or ``test``; each has its own stream of random numbers.
+        n_dialogues: How many.
+        seed: Another seed gives other dialogues.
+
+    Returns:
+        Dialogues with acts and emotions in DailyDialog's numbers, and a topic.
+
+    Raises:
+        DataError: If the split is unknown or the number negative.
+    """
+    check_split(split)
+    if isinstance(n_dialogues, bool) or not isinstance(n_dialogues, int) or n_dialogues < 0:
+        raise DataError(f"datapool 'small_talk': the number of dialogues must not be negative, not {n_dialogues!r}")
+    return [generate_dialogue(f"{split}_{index}", f"small_talk/{seed}/{split}/{index}") for index in range(n_dialogues)]

@@ -1,0 +1,1 @@
+"""Layer 2: the token-level Markov decision process, its utterance view, partners and vectorization. No torch."""

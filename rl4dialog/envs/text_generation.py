@@ -1,0 +1,217 @@
+"""Text generation as a token-level Markov decision process (gymnasium), with conversations of any number of turns.
+
+One step is one token. A reply ends at an end-of-sequence token, at the turn marker of the dialogue format, or at the
+length limit; then the partner speaks, if there is one, and the agent's next reply begins from the longer history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.envs.observation import Observation
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.tokenizer import encode_prompt
+
+
+class TextGenEnv(gym.Env):
+    """Observation: dict of int64 arrays (see :meth:`Observation.to_dict`). Action: a token id, ``Discrete(V)``.
+
+    An episode is a conversation of at most ``max_turns`` agent utterances. ``terminated`` means that the agent ended
+    its last utterance, or that the partner left; ``truncated`` that the last utterance was cut at the length limit.
+
+    Args:
+        end_of_turn: Recognizes the end of a reply; holds the tokenizer.
+        samples: Prompts with references; or pairs of them with a sampling weight.
+        reward_parts: Token-level rewards, summed by weight. Rewards of whole batches are added in the main process.
+        max_prompt_length: P, in tokens. The oldest turns of a longer history are dropped whole.
+        max_episode_length: T, the most tokens of one agent utterance.
+        vocab_size: V, the number of rows of the model's embedding.
+        prompt_truncation_side: Which end of a sample's prompt is dropped when it is longer than P.
+        max_turns: Most agent utterances in a conversation.
+        partner: Answers between agent utterances; required for more than one turn.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
+
+    def __init__(
+        self,
+        end_of_turn: EndOfTurn,
+        samples: Sequence[Sample | tuple[Sample, float]],
+        reward_parts: Sequence[RewardPart],
+        max_prompt_length: int,
+        max_episode_length: int,
+        vocab_size: int,
+        prompt_truncation_side: str = "left",
+        max_turns: int = 1,
+        partner: Partner | None = None,
+    ) -> None:
+        super().__init__()
+        if not samples:
+            raise DataError("an environment needs at least one sample")
+        if max_turns > 1 and partner is None:
+            raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
+        self.end_of_turn = end_of_turn
+        self.tokenizer = end_of_turn.tokenizer
+        self.reward_parts = list(reward_parts)
+        self.max_prompt_length = max_prompt_length
+        self.max_episode_length = max_episode_length
+        self.max_turns = max_turns
+        self._prompt_truncation_side = prompt_truncation_side
+        self._partner = partner
+        self._samples = [sample if isinstance(sample, Sample) else sample[0] for sample in samples]
+        weights = np.array([1.0 if isinstance(sample, Sample) else float(sample[1]) for sample in samples])
+        self._weights = None if np.all(weights == weights[0]) else weights / weights.sum()
+        self._order: list[int] = []
+        self._pad_token_id = int(self.tokenizer.pad_token_id)
+
+        P, T, V = max_prompt_length, max_episode_length, vocab_size
+        self.observation_space = spaces.Dict(
+            {
+                "prompt_ids": spaces.Box(0, V - 1, (P,), np.int64),
+                "prompt_mask": spaces.Box(0, 1, (P,), np.int64),
+                "context_ids": spaces.Box(0, V - 1, (T,), np.int64),
+                "context_mask": spaces.Box(0, 1, (T,), np.int64),
+            }
+        )
+        self.action_space: spaces.Space = spaces.Discrete(V)
+
+    # -- gymnasium ------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Begin a conversation.
+
+        Args:
+            seed: Decides the order of the samples from here on.
+            options: ``{"sample": Sample}`` begins with that one.
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self._order = []
+        self.sample: Sample = (options or {}).get("sample") or self._next_sample()
+        self._meta_info = self.sample.meta_data or {}
+        prompt = encode_prompt(
+            self.tokenizer, self.sample.prompt_or_input_text, self.max_prompt_length, self._prompt_truncation_side
+        )
+        self._turn = 0
+        self._texts = list(self._meta_info.get("history", [self.sample.prompt_or_input_text]))
+        self._begin_utterance(prompt, self.sample.prompt_or_input_text)
+        if self._partner is not None:
+            self._partner.reset(self._meta_info, int(self.np_random.integers(2**31)))
+        return self._observe(), {"sample_id": self.sample.id}
+
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Append one token to the agent's utterance.
+
+        Returns:
+            Observation, reward, terminated, truncated, and an info with ``utterance_over``, ``reward_parts``.
+
+        Raises:
+            RewardError: If a reward function raises or does not return a finite number.
+        """
+        previous = self.state
+        self.state = current = previous.after(int(action))
+        ended = self.end_of_turn.is_end(current.context_ids)
+        utterance_over = ended or len(current.context_ids) >= self.max_episode_length
+
+        partner_reply = None
+        if utterance_over:
+            self._turn += 1
+            self._texts.append(current.context_text)
+            if self._turn < self.max_turns and self._partner is not None:
+                partner_reply = self._partner.reply(self._texts)
+        partner_left = utterance_over and self._turn < self.max_turns and partner_reply is None
+        over = utterance_over and partner_reply is None
+        terminated = over and (ended or partner_left)
+        truncated = over and not terminated
+
+        reward, parts = self._reward(previous, int(action), current, over)
+        info = {
+            "sample_id": self.sample.id,
+            "utterance_over": utterance_over,
+            "utterance_truncated": utterance_over and not ended,
+            "reward_parts": parts,
+        }
+        if utterance_over:
+            info["final_observation"] = current
+        if partner_reply is not None:
+            self._texts.append(partner_reply)
+            self._begin_utterance(
+                self._longer_history(current, ended, partner_reply), self._history_text(self._texts)
+            )
+        return self._observe(), reward, terminated, truncated, info
+
+    # -- conversation ---------------------------------------------------------------------------------------------
+
+    def _next_sample(self) -> Sample:
+        if not self._order:
+            n = len(self._samples)
+            if self._weights is None:
+                self._order = self.np_random.permutation(n).tolist()
+            else:
+                self._order = self.np_random.choice(n, size=n, p=self._weights).tolist()
+        return self._samples[self._order.pop()]
+
+    def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
+        self.state = Observation(
+            prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn
+        )
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
+
+    def _history_text(self, texts: list[str]) -> str:
+        marker = self.end_of_turn.marker
+        return marker.join(texts) + f" {marker}" if marker else "\n".join(texts) + "\n"
+
+    def _longer_history(self, utterance: Observation, ended: bool, partner_reply: str) -> list[int]:
+        """Prompt + utterance + partner's reply as ids: what was generated is carried, never tokenized again."""
+        marker = self.end_of_turn.marker
+        closing = f" {marker}" if marker else "\n"
+        # An utterance that was cut, or that ended in a bare end-of-sequence token, still has to be closed.
+        marked = ended and marker is not None and utterance.context_ids[-1] not in self.end_of_turn.eos_token_ids
+        own = [id for id in utterance.context_ids if id not in self.end_of_turn.eos_token_ids]
+        reply_text = ("" if marked else closing) + partner_reply + closing
+        reply_ids = self.tokenizer(reply_text, add_special_tokens=False)["input_ids"]
+        ids = utterance.prompt_ids + own + reply_ids
+        excess = len(ids) - self.max_prompt_length
+        if excess <= 0:
+            return ids
+        for start in range(excess, len(ids)):
+            if marker and self.end_of_turn.is_end(ids[:start]):
+                return ids[start:]
+        return ids[excess:]
+
+    # -- reward ---------------------------------------------------------------------------------------------------
+
+    def _reward(
+        self, previous: Observation, action: int, current: Observation, done: bool
+    ) -> tuple[float, dict[str, float]]:
+        total, parts = 0.0, {}
+        for part in self.reward_parts:
+            try:
+                value = part.function(previous, action, current, done, self._meta_info)
+                number = float(value)
+            except Exception as error:
+                raise RewardError(
+                    f"reward {part.name!r} failed on sample {self.sample.id!r} "
+                    f"(reply {current.context_text[:80]!r}): {type(error).__name__}: {error}"
+                ) from error
+            if not math.isfinite(number):
+                raise RewardError(
+                    f"reward {part.name!r} returned {value!r} for sample {self.sample.id!r} "
+                    f"(reply {current.context_text[:80]!r}); a finite number is needed"
+                )
+            total += part.weight * number
+            parts[part.name] = number
+        return total, parts

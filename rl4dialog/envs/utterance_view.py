@@ -1,0 +1,100 @@
+"""The same environment with one step per agent utterance: what the vectorized environments run.
+
+A step of the view is, by definition, the steps of the wrapped environment for each token of the utterance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rl4dialog.core.errors import RewardError
+from rl4dialog.envs.text_generation import TextGenEnv
+
+PADDING_ACTION = -1
+
+
+class UtteranceView(gym.Env):
+    """Action: int64 ``[T]``, the utterance's token ids padded with -1 on the right.
+
+    An action of padding alone says "wait": nothing happens, and the observation is the present one. The info of a
+    step holds ``token_rewards`` (n,), ``reward_parts`` (sums over the utterance), the texts that batched rewards
+    need, and ``error`` with a message if a reward function failed: the episode ends there, and it is for the main
+    process to raise (an exception here would only kill the worker).
+
+    Args:
+        env: The token-level environment.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
+
+    def __init__(self, env: TextGenEnv) -> None:
+        super().__init__()
+        self.env = env
+        self.observation_space = env.observation_space
+        vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
+        self.action_space = spaces.Box(PADDING_ACTION, vocab_size - 1, (env.max_episode_length,), np.int64)
+        self._observation: dict[str, np.ndarray] = {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Say one whole utterance.
+
+        Raises:
+            ValueError: If the tokens stop before the utterance has ended, or go on after it has.
+        """
+        tokens = _tokens(action)
+        if not tokens:
+            return self._observation, 0.0, False, False, {"token_rewards": np.zeros(0, dtype=np.float32)}
+        token_rewards: list[float] = []
+        parts: dict[str, float] = {}
+        for i, token in enumerate(tokens):
+            try:
+                observation, reward, terminated, truncated, step_info = self.env.step(token)
+            except RewardError as error:
+                return self._observation, 0.0, True, False, {"error": str(error), "sample_id": self.env.sample.id}
+            token_rewards.append(reward)
+            for name, value in step_info["reward_parts"].items():
+                parts[name] = parts.get(name, 0.0) + value
+            if step_info["utterance_over"] and i + 1 < len(tokens):
+                raise ValueError(f"the utterance ended after {i + 1} tokens, but {len(tokens)} were given")
+        if not step_info["utterance_over"]:
+            raise ValueError(
+                f"{len(tokens)} tokens do not end the utterance: it needs an end-of-turn token or "
+                f"max_episode_length={self.env.max_episode_length} tokens"
+            )
+        self._observation = observation
+        spoken = step_info["final_observation"]
+        info = {
+            "sample_id": step_info["sample_id"],
+            "utterance_truncated": step_info["utterance_truncated"],
+            "token_rewards": np.array(token_rewards, dtype=np.float32),
+            "reward_parts": parts,
+            "prompt_text": spoken.prompt_or_input_text,
+            "gen_text": spoken.context_text,
+            "ref_texts": spoken.target_or_reference_texts,
+            "meta_info": spoken.meta_info,
+        }
+        return observation, float(sum(token_rewards)), terminated, truncated, info
+
+
+def _tokens(action: np.ndarray) -> list[int]:
+    """The action's token ids.
+
+    Raises:
+        ValueError: If a token follows padding.
+    """
+    ids = np.asarray(action).tolist()
+    n_tokens = ids.index(PADDING_ACTION) if PADDING_ACTION in ids else len(ids)
+    if any(id != PADDING_ACTION for id in ids[n_tokens:]):
+        raise ValueError("an utterance's tokens must stand before all padding (-1)")
+    return ids[:n_tokens]

@@ -1,0 +1,46 @@
+"""Generalized advantage estimation over the agent tokens of whole episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def generalized_advantages(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    mask: np.ndarray,
+    last_values: np.ndarray,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and returns, GAE(lambda) of Schulman et al. 2016 (arXiv 1506.02438, eq. 16).
+
+    delta_t = r_t + gamma * V(s_{t+1}) - V(s_t);  A_t = sum_k (gamma * lambda)^k delta_{t+k}. An episode's tokens stand
+    in order without gaps: what a conversation partner said is no token here, so the recursion runs from the last
+    token of one agent turn to the first of the next.
+
+    Args:
+        rewards: Reward of each agent token, KL penalty included. Shape (E, L).
+        values: Value of the state before each token. Shape (E, L).
+        mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
+        last_values: Value of the state after the last token: 0 when the episode ended there. Shape (E,).
+        gamma: Discount factor per token.
+        gae_lambda: 1 gives Monte Carlo returns, 0 the one-step temporal difference.
+
+    Returns:
+        Advantages and returns (advantages + values), 0 where mask is False. Shapes (E, L), (E, L).
+    """
+    rewards = np.where(mask, rewards, 0.0).astype(np.float32)
+    values = np.where(mask, values, 0.0).astype(np.float32)
+    advantages = np.zeros_like(rewards)
+    next_advantage = np.zeros(len(rewards), dtype=np.float32)
+    next_value = last_values.astype(np.float32)
+    for t in reversed(range(rewards.shape[1])):
+        real = mask[:, t]
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        advantages[:, t] = np.where(real, advantage, 0.0)
+        # Columns after an episode's end leave the recursion untouched.
+        next_advantage = np.where(real, advantage, next_advantage)
+        next_value = np.where(real, values[:, t], next_value)
+    return advantages, advantages + values

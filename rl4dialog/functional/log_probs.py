@@ -1,0 +1,26 @@
+"""Log-probabilities and entropies of the token distribution, computed in float32 whatever the model's precision."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def token_log_probs(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probability of the chosen tokens under softmax(logits / temperature).
+
+    Args:
+        logits: Scores before softmax, at the position *before* each token. Shape (..., V).
+        ids: The tokens. Shape (...).
+        temperature: Belongs to the policy's distribution, so it divides here as it does in sampling.
+
+    Returns:
+        Log-probabilities in nats, float32. Shape (...).
+    """
+    scaled = logits.float() / temperature
+    return scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(dim=-1)
+
+
+def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Entropy of softmax(logits / temperature) in nats, float32. Shape (..., V) -> (...)."""
+    log_probs = (logits.float() / temperature).log_softmax(dim=-1)
+    return -(log_probs.exp() * log_probs).sum(dim=-1)

@@ -1,0 +1,46 @@
+"""Positions, means and whitening under explicit masks (True = a real token that takes part)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def position_ids_from_mask(mask: Tensor) -> Tensor:
+    """Number the real tokens of each row from 0, wherever the padding is.
+
+    Args:
+        mask: True at real tokens. Shape (B, L).
+
+    Returns:
+        Positions; 0 at padding before the first real token, where nothing attends. Shape (B, L).
+    """
+    return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the True entries of ``mask``; 0 when there are none. Shapes (...), (...) -> ()."""
+    count = mask.sum().clamp(min=1)
+    return torch.where(mask, values, torch.zeros_like(values)).sum() / count
+
+
+def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
+    """Shift to mean 0 and scale to (unbiased) standard deviation 1, as stable-baselines3 normalizes advantages.
+
+    Args:
+        values: One number per agent token. Shape (N,).
+        eps: Added to the standard deviation.
+
+    Returns:
+        The whitened values; unchanged when N < 2, where a deviation is not defined. Shape (N,).
+    """
+    if values.numel() < 2:
+        return values
+    return (values - values.mean()) / (values.std() + eps)
+
+
+def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop leading columns in which no row has a real token. Shapes (B, P), (B, P) -> (B, P'), (B, P')."""
+    n_real_columns = int(mask.sum(dim=1).max())
+    start = ids.shape[1] - max(n_real_columns, 1)
+    return ids[:, start:], mask[:, start:]

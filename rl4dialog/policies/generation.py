@@ -1,0 +1,212 @@
+"""Sampling replies with a KV cache, one batched forward pass per token.
+
+Not transformers' ``generate``: here a reply also ends at a text marker, the log-probability of each token under the
+policy's own distribution comes out with it, and finished replies leave the batch. The filters are transformers' own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    DynamicCache,
+    LogitsProcessorList,
+    NoRepeatNGramLogitsProcessor,
+    PreTrainedModel,
+    RepetitionPenaltyLogitsProcessor,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.functional.masks import position_ids_from_mask, trim_left_padding
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+# Keys that RL4LMs and transformers users write, and that change nothing here.
+_IGNORED = {"post_processing_fn", "use_cache", "early_stopping", "num_return_sequences", "pad_token_id"}
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How replies are sampled. Names are transformers'.
+
+    ``temperature`` belongs to the policy's distribution: it also divides the logits of every log-probability. All
+    other settings change only the behaviour of the sampler. ``min_length`` counts reply tokens, as RL4LMs' configs
+    mean it.
+    """
+
+    do_sample: bool = True
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    typical_p: float = 1.0
+    min_length: int = 0
+    max_new_tokens: int | None = None
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+
+    @classmethod
+    def from_kwargs(cls, kwargs: Mapping[str, Any] | None, where: str = "generation_kwargs") -> GenerationSettings:
+        """Read and check a ``generation_kwargs`` block.
+
+        Raises:
+            ConfigError: If a key is unknown, or a value is out of range.
+        """
+        given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
+        if "min_new_tokens" in given:
+            given["min_length"] = given.pop("min_new_tokens")
+        names = [field.name for field in fields(cls)]
+        for key, value in list(given.items()):
+            if key == "num_beams" and value == 1:
+                del given[key]
+            elif key not in names:
+                raise ConfigError(f"{where}.{key} is not supported{nearest_hint(key, names)} Known: {', '.join(names)}.")
+            elif value is None:
+                del given[key]
+        settings = cls(**given)
+        checks = {
+            "temperature": settings.temperature > 0,
+            "top_k": settings.top_k >= 0,
+            "top_p": 0 < settings.top_p <= 1,
+            "typical_p": 0 < settings.typical_p <= 1,
+            "min_length": settings.min_length >= 0,
+            "max_new_tokens": settings.max_new_tokens is None or settings.max_new_tokens >= 1,
+            "repetition_penalty": settings.repetition_penalty > 0,
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size >= 0,
+        }
+        for name, in_range in checks.items():
+            if not in_range:
+                raise ConfigError(f"{where}.{name} is out of range: {getattr(settings, name)!r}")
+        return settings
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the sampler may cut off some of the policy's distribution."""
+        return self != GenerationSettings(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
+
+    def processors(self) -> LogitsProcessorList:
+        """Filters between the policy's distribution and the sampler, in transformers' order."""
+        processors = LogitsProcessorList()
+        if self.repetition_penalty != 1.0:
+            processors.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
+        if self.no_repeat_ngram_size > 0:
+            processors.append(NoRepeatNGramLogitsProcessor(self.no_repeat_ngram_size))
+        if self.do_sample and self.top_k > 0:
+            processors.append(TopKLogitsWarper(self.top_k))
+        if self.do_sample and self.top_p < 1:
+            processors.append(TopPLogitsWarper(self.top_p))
+        if self.do_sample and self.typical_p < 1:
+            processors.append(TypicalLogitsWarper(self.typical_p))
+        return processors
+
+
+@dataclass
+class Utterances:
+    """A batch of replies.
+
+    Attributes:
+        ids: Token ids, padded on the right. Shape (B, T').
+        mask: True at real tokens, the one that ends the reply included. Shape (B, T').
+        log_probs: Log-probability of each token under the policy's distribution (before top-k and the like),
+            in nats; 0 where mask is False. Shape (B, T').
+        truncated_mass: Probability that the sampler's filters cut off at each step. Shape (B, T').
+    """
+
+    ids: Tensor
+    mask: Tensor
+    log_probs: Tensor
+    truncated_mass: Tensor
+
+
+@torch.no_grad()
+def generate_replies(
+    model: PreTrainedModel,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    settings: GenerationSettings,
+    end_of_turn: EndOfTurn,
+    max_new_tokens: int,
+    pad_token_id: int,
+) -> Utterances:
+    """Sample one reply per prompt from a causal language model.
+
+    Args:
+        model: In eval mode.
+        prompt_ids: Padded on the left. Shape (B, P).
+        prompt_mask: True at real tokens. Shape (B, P).
+        settings: How to sample.
+        end_of_turn: Where replies end.
+        max_new_tokens: T, the length limit.
+        pad_token_id: Fills ``ids`` behind a reply's end.
+
+    Returns:
+        Replies of at most ``max_new_tokens`` tokens.
+    """
+    prompt_ids, mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+    n_replies, device = len(prompt_ids), prompt_ids.device
+    ids = torch.full((n_replies, max_new_tokens), pad_token_id, dtype=torch.long, device=device)
+    reply_mask = torch.zeros((n_replies, max_new_tokens), dtype=torch.bool, device=device)
+    log_probs = torch.zeros((n_replies, max_new_tokens), device=device)
+    truncated_mass = torch.zeros((n_replies, max_new_tokens), device=device)
+
+    processors = settings.processors()
+    held_back = torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
+    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+    cache = DynamicCache(config=model.config)
+    rows = torch.arange(n_replies, device=device)  # which replies are still being written
+    replies: list[list[int]] = [[] for _ in range(n_replies)]
+    context, step_ids = prompt_ids, prompt_ids
+    positions = position_ids_from_mask(mask)
+
+    for t in range(max_new_tokens):
+        inputs = {"position_ids": positions} if takes_positions else {}
+        output = model(
+            input_ids=step_ids,
+            attention_mask=mask.long(),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **inputs,
+        )
+        logits = output.logits[:, -1].float() / settings.temperature
+        allowed = processors(context, logits.clone()) if len(processors) else logits
+        if t < settings.min_length and len(held_back):
+            allowed = allowed.index_fill(1, held_back, float("-inf"))
+        if settings.do_sample:
+            next_ids = torch.multinomial(allowed.softmax(dim=-1), 1).squeeze(1)
+        else:
+            next_ids = allowed.argmax(dim=-1)
+
+        ids[rows, t] = next_ids
+        reply_mask[rows, t] = True
+        log_probs[rows, t] = token_log_probs(logits, next_ids)
+        if allowed is not logits:
+            cut = torch.isinf(allowed)
+            truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
+
+        unfinished = []
+        for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
+            replies[row].append(token)
+            if not end_of_turn.is_end(replies[row]):
+                unfinished.append(i)
+        if not unfinished or t + 1 == max_new_tokens:
+            break
+        if len(unfinished) < len(rows):
+            keep = torch.tensor(unfinished, device=device)
+            cache.batch_select_indices(keep)
+            rows, next_ids, mask, positions = rows[keep], next_ids[keep], mask[keep], positions[keep]
+            context = context[keep]
+        step_ids = next_ids.unsqueeze(1)
+        context = torch.cat([context, step_ids], dim=1)
+        mask = torch.cat([mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
+        positions = positions[:, -1:] + 1
+
+    length = int(reply_mask.sum(dim=1).max())
+    return Utterances(ids[:, :length], reply_mask[:, :length], log_probs[:, :length], truncated_mass[:, :length])

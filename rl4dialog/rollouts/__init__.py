@@ -1,0 +1,1 @@
+"""Layer 3: collecting rollouts, the sequence buffer, and control of the KL coefficient."""

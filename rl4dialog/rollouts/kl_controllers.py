@@ -1,0 +1,109 @@
+"""Control of the KL coefficient: how much a nat of divergence from the reference costs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+
+
+class KLController(ABC):
+    """Holds the coefficient; the state is everything that decides the next one.
+
+    Args:
+        coeff: Initial penalty per nat.
+    """
+
+    def __init__(self, coeff: float) -> None:
+        self.coeff = float(coeff)
+
+    @abstractmethod
+    def step(self, kl: float, n_tokens: int) -> None:
+        """Adapt to one iteration.
+
+        Args:
+            kl: Mean KL per token of the iteration, in nats.
+            n_tokens: Agent tokens of the iteration.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What :meth:`load_state_dict` needs."""
+        return {"coeff": self.coeff}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.coeff = float(state["coeff"])
+
+
+class FixedKLController(KLController):
+    """The coefficient never changes."""
+
+    def step(self, kl: float, n_tokens: int) -> None:
+        del kl, n_tokens
+
+
+class AdaptiveKLController(KLController):
+    """Proportional control per iteration, as in RL4LMs and OpenRL.
+
+    coeff <- coeff * (1 + 0.1 * clip((kl - target) / target, -0.2, 0.2)).
+    """
+
+    gain, max_error = 0.1, 0.2
+
+    def __init__(self, coeff: float, target_kl: float) -> None:
+        super().__init__(coeff)
+        self.target_kl = float(target_kl)
+
+    def step(self, kl: float, n_tokens: int) -> None:
+        del n_tokens
+        self.coeff *= 1 + self.gain * _clipped_error(kl, self.target_kl, self.max_error)
+
+
+class ZieglerKLController(KLController):
+    """Proportional control with a horizon (Ziegler et al. 2019, arXiv 1909.08593, section 2.2).
+
+    coeff <- coeff * (1 + clip((kl - target) / target, -0.2, 0.2) * n_tokens / horizon).
+
+    Args:
+        coeff: Initial penalty per nat.
+        target_kl: Wanted mean KL per token, in nats.
+        horizon: Agent tokens over which the coefficient may change by up to 20 %.
+    """
+
+    max_error = 0.2
+
+    def __init__(self, coeff: float, target_kl: float, horizon: int = 10_000) -> None:
+        super().__init__(coeff)
+        self.target_kl, self.horizon = float(target_kl), int(horizon)
+
+    def step(self, kl: float, n_tokens: int) -> None:
+        self.coeff *= 1 + _clipped_error(kl, self.target_kl, self.max_error) * n_tokens / self.horizon
+
+
+def build_kl_controller(
+    coeff: float, target_kl: float | None = None, type: str | None = None, horizon: int = 10_000
+) -> KLController:
+    """The controller of a ``kl_div`` block.
+
+    Without a ``type`` it is adaptive if there is a target, as in RL4LMs.
+
+    Raises:
+        ConfigError: If type and target do not go together.
+    """
+    kind = type or ("adaptive" if target_kl is not None else "fixed")
+    if kind == "fixed":
+        if target_kl is not None:
+            raise ConfigError("kl_div.target_kl has no meaning with kl_div.type: fixed; leave one of them out")
+        return FixedKLController(coeff)
+    if target_kl is None or target_kl <= 0:
+        raise ConfigError(f"kl_div.type: {kind} needs a positive kl_div.target_kl, not {target_kl!r}")
+    if kind == "adaptive":
+        return AdaptiveKLController(coeff, target_kl)
+    if kind == "ziegler":
+        return ZieglerKLController(coeff, target_kl, horizon)
+    raise ConfigError(f"kl_div.type must be fixed, adaptive or ziegler, not {kind!r}")
+
+
+def _clipped_error(kl: float, target: float, limit: float) -> float:
+    return max(-limit, min(limit, (kl - target) / target))

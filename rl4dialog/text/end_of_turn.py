@@ -1,0 +1,76 @@
+"""Where a reply ends: at any end-of-sequence token, or when its text completes the dialogue format's turn marker.
+
+The environment and the generation loop ask the same object, so what is sampled, stepped, scored and trained ends at
+the same token. A marker such as ``<EOU>`` is several tokens in most pretrained vocabularies, which is why it is
+recognized in the decoded text and not by an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class EndOfTurn:
+    """Recognizes the last token of a reply.
+
+    Args:
+        tokenizer: Decodes the tokens.
+        eos_token_ids: All ids that end a sequence (see :func:`end_of_sequence_ids`).
+        marker: Text that ends a turn in the dialogue format, or ``None``.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, eos_token_ids: Iterable[int], marker: str | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.eos_token_ids = frozenset(int(id) for id in eos_token_ids)
+        self.marker = marker or None
+        self._may_complete_marker: frozenset[int] = frozenset()
+        self.single_token_ids: frozenset[int] = self.eos_token_ids
+        """Ids that end a reply by themselves; these are held back until a minimum length is reached."""
+        if self.marker:
+            tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+            last_char = self.marker[-1]
+            self._may_complete_marker = frozenset(
+                id for id, token in enumerate(tokens) if token is not None and last_char in token
+            )
+            whole = {id for id in self._may_complete_marker if self.marker in tokens[id]}
+            self.single_token_ids = self.eos_token_ids | whole
+
+    def is_end(self, ids: Sequence[int]) -> bool:
+        """Whether the last of these response tokens ends the reply, given that none before it did."""
+        if not ids:
+            return False
+        if ids[-1] in self.eos_token_ids:
+            return True
+        if self.marker is None or ids[-1] not in self._may_complete_marker:
+            return False
+        # A token is at least one character of the marker, so this many tokens can hold all of it.
+        tail = [int(id) for id in ids[-len(self.marker) :]]
+        return self.marker in self.tokenizer.decode(tail, skip_special_tokens=False)
+
+    def reply_text(self, ids: Sequence[int]) -> str:
+        """The reply without special tokens, turn marker and surrounding white space."""
+        text: str = self.tokenizer.decode(
+            [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
+        )
+        if self.marker:
+            text = text.split(self.marker, 1)[0]
+        return text.strip()
+
+
+def end_of_sequence_ids(tokenizer: PreTrainedTokenizerBase, *configs: Any) -> list[int]:
+    """All end-of-sequence ids: the tokenizer's, and those of any model or generation config.
+
+    A chat model often lists its template's end-of-turn token only in its generation config.
+    """
+    found: set[int] = set()
+    for source in (tokenizer, *configs):
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            found.update([ids] if isinstance(ids, int) else ids)
+    return sorted(int(id) for id in found)

@@ -1,0 +1,222 @@
+"""The folder of one run: ``<base>/<project>/<experiment>/``, and writing into it so that no file is ever half written.
+
+Holds creation and refusal of folders, and the writing of JSON; which files there are is decided in `tracking`. All
+JSON is strictly valid: NaN and infinities, for which JSON has no words, are written as ``null``. File names are those
+of RL4LMs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import RunFolderError
+
+CONFIG_FILE = "config.json"
+LOG_FILE = "log.txt"
+ROLLOUT_INFO_FILE = "rollout_info.jsonl"
+TRAINING_INFO_FILE = "training_info.jsonl"
+MODEL_FOLDER = "model"
+
+# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder.
+_KNOWN_FILES = (
+    CONFIG_FILE,
+    LOG_FILE,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    "*_split_metrics.jsonl",
+    "epoch_*_split_predictions.json",
+    "report.html",
+    "reward_curve.png",
+    ".*.tmp",
+)
+_KNOWN_FOLDERS = (MODEL_FOLDER, "checkpoints", "supervised", "wandb", ".*.tmp")
+
+_CAUSES = {
+    errno.ENOSPC: "no space left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a part of the path is a file, not a folder",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+class RunFolder:
+    """Creates the folder of a run, and writes into it.
+
+    Args:
+        base_path: Where all runs are kept; ``~`` is expanded.
+        project_name: Sub-folder of ``base_path``.
+        experiment_name: Sub-folder of the project: this run.
+        overwrite: Remove the files of an earlier run of the same name. Other files are left alone.
+
+    Attributes:
+        root: The absolute path of the folder, which exists and can be written.
+
+    Raises:
+        RunFolderError: If there is such a run already (or, with ``overwrite``, something that is no run), a name
+            leads out of the base path, or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        project_name: str,
+        experiment_name: str,
+        overwrite: bool = False,
+    ) -> None:
+        base = Path(base_path).expanduser().absolute()
+        for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
+            if not name or ".." in Path(name).parts or Path(name).is_absolute():
+                raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
+        self.root = base / project_name / experiment_name
+        with _naming_errors(self.root):
+            if self.root.is_dir() and any(self.root.iterdir()):
+                self._make_way(overwrite)
+            self.root.mkdir(parents=True, exist_ok=True)
+            # A full disk is found out now and not after hours of training.
+            with tempfile.TemporaryFile(dir=self.root) as probe:
+                probe.write(b"\0" * 4096)
+                probe.flush()
+                os.fsync(probe.fileno())
+
+    def path(self, name: str) -> Path:
+        """Absolute path of a file of this run; it need not exist."""
+        return self.root / name
+
+    def write_json(self, name: str, obj: Any) -> Path:
+        """Write an object as indented JSON, whole or not at all.
+
+        Raises:
+            RunFolderError: If the file cannot be written.
+        """
+        path = self.path(name)
+        text = json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        with _naming_errors(path):
+            temporary = path.with_name(f".{path.name}.tmp")
+            try:
+                with open(temporary, "w", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+        return path
+
+    def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
+        """Append one record as one line, in a single write: a reader sees the whole line or nothing of it.
+
+        Raises:
+            RunFolderError: If the file cannot be written; a line that was cut short by a full disk is taken back.
+        """
+        path = self.path(name)
+        line = json.dumps(to_plain(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with _naming_errors(path), open(path, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(size)
+                raise
+
+    @contextmanager
+    def replacing_folder(self, name: str) -> Iterator[Path]:
+        """Write a sub-folder as a whole: yields a temporary folder that takes the name when the block succeeds.
+
+        Raises:
+            RunFolderError: If it cannot be written. An earlier folder of that name is then still there.
+        """
+        final, temporary, old = self.path(name), self.path(f".{name}.tmp"), self.path(f".{name}.old.tmp")
+        with _naming_errors(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            try:
+                temporary.mkdir(parents=True)
+                yield temporary
+                shutil.rmtree(old, ignore_errors=True)
+                if final.exists():
+                    final.rename(old)
+                temporary.rename(final)
+            except BaseException as error:
+                if old.exists() and not final.exists():
+                    old.rename(final)
+                shutil.rmtree(temporary, ignore_errors=True)
+                # safetensors reports a full disk by an exception of its own, with only the number in its text.
+                if isinstance(error, Exception) and (number := re.search(r"\(os error (\d+)\)", str(error))):
+                    raise OSError(int(number.group(1)), os.strerror(int(number.group(1)))) from error
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _make_way(self, overwrite: bool) -> None:
+        if not overwrite:
+            raise RunFolderError(
+                f"the run folder {self.root} exists already and is not empty; give --overwrite to replace that run, "
+                f"or another --experiment_name"
+            )
+        if not (self.root / CONFIG_FILE).is_file():
+            raise RunFolderError(
+                f"{self.root} is not empty and holds no {CONFIG_FILE}, so it does not look like a run of this "
+                f"toolkit and --overwrite leaves it alone; give another --experiment_name"
+            )
+        for pattern in _KNOWN_FOLDERS:
+            for folder in self.root.glob(pattern):
+                if folder.is_dir() and not folder.is_symlink():
+                    shutil.rmtree(folder)
+        # The config last: until then an interrupted removal still looks like a run.
+        for pattern in (*_KNOWN_FILES[1:], _KNOWN_FILES[0]):
+            for file in self.root.glob(pattern):
+                if file.is_file() or file.is_symlink():
+                    file.unlink()
+
+
+def to_plain(obj: Any) -> Any:
+    """Turn an object into what JSON can say.
+
+    Numpy and torch scalars become numbers, arrays and tensors lists, NaN and infinities ``None``; anything unknown
+    becomes its ``str()``.
+    """
+    if isinstance(obj, Enum):
+        return to_plain(obj.value)
+    if obj is None or isinstance(obj, (bool, int)):
+        return obj
+    if isinstance(obj, float):
+        return float(obj) if math.isfinite(obj) else None
+    if isinstance(obj, Mapping):
+        return {str(to_plain(key)): to_plain(value) for key, value in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return [to_plain(value) for value in obj]
+    if isinstance(obj, (set, frozenset)):
+        return sorted((to_plain(value) for value in obj), key=str)
+    # Numpy's and torch's scalars and arrays, recognized without importing either.
+    if callable(getattr(obj, "tolist", None)):
+        return to_plain(obj.tolist())
+    return str(obj)
+
+
+@contextmanager
+def _naming_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` into an error that names the path and the cause."""
+    try:
+        yield
+    except OSError as error:
+        cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
+        raise RunFolderError(
+            f"{path} cannot be written: {cause}. Make room or mend the permissions, or give another "
+            f"--base_path_to_store_results."
+        ) from error

@@ -1,0 +1,384 @@
+"""Supervised fine-tuning of a causal language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
+
+What is learned is decided in `supervised_examples`. Only labelled positions go through the language model's head, which
+with a large vocabulary is most of the work; where a model's head is more than a projection, its own loss is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.types import Sample
+from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
+
+_logger = logging.getLogger(__name__)
+
+# Arguments of the transformers versions that RL4LMs' configs were written for.
+_RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
+_IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+
+
+def train_supervised(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    samples: Iterable[Sample],
+    *,
+    end_of_turn: str | None,
+    max_prompt_length: int,
+    max_reply_length: int,
+    training_args: Mapping[str, Any],
+    seed: int,
+    output_dir: str | Path | None = None,
+    loss_on: str = "reply",
+    eval_samples: Iterable[Sample] | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+    description: str = "Supervised",
+    prompt_truncation_side: str = "left",
+) -> dict[str, float]:
+    """Fine-tune a causal language model, in place, on the references of samples.
+
+    Batches hold examples of similar length unless ``train_sampling_strategy`` says otherwise. Python's, numpy's and
+    torch's random states, the model's mode and its config are afterwards as before; the model stays on the device
+    that `Trainer` chose.
+
+    Args:
+        model: Is trained.
+        tokenizer: The model's.
+        samples: See :func:`build_examples`; likewise the next three and the last.
+        end_of_turn: Text that ends a reply.
+        max_prompt_length: In tokens.
+        max_reply_length: In tokens.
+        training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
+        seed: Of data order and dropout.
+        output_dir: For checkpoints, if ``training_args`` ask for any.
+        loss_on: ``reply`` or ``all``.
+        eval_samples: Held-out samples, whose perplexity is computed at the end.
+        callbacks: Further callbacks for the `Trainer`.
+        description: Label of the progress bar.
+        prompt_truncation_side: Which end of a long prompt is dropped.
+
+    Returns:
+        ``train_loss`` (mean over all steps, in nats per learned token), ``tokens_per_s`` (without padding),
+        ``train_runtime_s``, ``n_examples``, ``n_steps``; with ``eval_samples`` ``eval_loss`` and ``eval_perplexity``.
+
+    Raises:
+        ConfigError: If a training argument is unknown or wrong, or the loss is not finite at the end.
+        DataError: If no sample has a reference.
+        ModelError: If the tokenizer cannot write the end of a reply.
+    """
+    shape: dict[str, Any] = {
+        "end_of_turn": end_of_turn,
+        "max_prompt_length": max_prompt_length,
+        "max_reply_length": max_reply_length,
+        "loss_on": loss_on,
+        "prompt_truncation_side": prompt_truncation_side,
+    }
+    examples = build_examples(samples, tokenizer, **shape)
+    eval_examples = None if eval_samples is None else build_examples(eval_samples, tokenizer, **shape)
+    pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+    collator = PaddingCollator(pad_token_id)
+    with _output_folder(output_dir) as folder, _unchanged(model):
+        trainer = _build_trainer(model, training_args, folder, seed, examples, eval_examples, collator, callbacks)
+        trainer.remove_callback(PrinterCallback)
+        progress = _Progress(description)
+        trainer.add_callback(progress)
+        start = time.perf_counter()
+        try:
+            output = trainer.train()
+        finally:
+            progress.close()
+        seconds = time.perf_counter() - start
+    n_epochs = float(trainer.state.epoch or 0.0)
+    metrics = {
+        "train_loss": float(output.training_loss),
+        "tokens_per_s": n_epochs * sum(len(example["input_ids"]) for example in examples) / seconds,
+        "train_runtime_s": seconds,
+        "n_examples": len(examples),
+        "n_steps": int(output.global_step),
+    }
+    if not math.isfinite(metrics["train_loss"]):
+        raise ConfigError(
+            f"supervised training diverged: the loss is {metrics['train_loss']}; lower learning_rate "
+            f"(it was {trainer.args.learning_rate:g})"
+        )
+    if eval_examples is not None:
+        metrics["eval_loss"] = mean_loss(model, eval_examples, collator, trainer.args.per_device_eval_batch_size)
+        metrics["eval_perplexity"] = math.exp(min(metrics["eval_loss"], 700.0))
+    return metrics
+
+
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    samples: Sequence[Sample],
+    *,
+    n_epochs: float = 3,
+    batch_size: int = 32,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 0.0,
+    warmup_ratio: float = 0.05,
+    lr_scheduler_type: str = "linear",
+    max_samples: int | None = None,
+    seed: int = 0,
+    **kwargs: Any,
+) -> dict[str, float]:
+    """Teach a model to answer before RL begins: :func:`train_supervised` with few knobs.
+
+    Args:
+        model: Is trained in place.
+        tokenizer: The model's.
+        samples: The train split.
+        n_epochs: Passes over the samples.
+        batch_size: In samples.
+        learning_rate: Its peak.
+        weight_decay: Of AdamW.
+        warmup_ratio: Share of the steps in which the learning rate rises.
+        lr_scheduler_type: What it does afterwards, as transformers calls it.
+        max_samples: Use only so many, drawn by the seed.
+        seed: Of that draw, the data order and dropout.
+        kwargs: What else `train_supervised` takes: ``end_of_turn``, ``max_prompt_length``, ``max_reply_length``, ...
+
+    Returns:
+        The metrics of `train_supervised`.
+    """
+    if max_samples is not None and max_samples < len(samples):
+        samples = random.Random(seed).sample(samples, max_samples)
+    arguments = {
+        "num_train_epochs": n_epochs,
+        "per_device_train_batch_size": batch_size,
+        "per_device_eval_batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "warmup_ratio": warmup_ratio,
+        "lr_scheduler_type": lr_scheduler_type,
+    }
+    kwargs.setdefault("description", "Warm start")
+    return train_supervised(model, tokenizer, samples, training_args=arguments, seed=seed, **kwargs)
+
+
+@torch.no_grad()
+def mean_loss(
+    model: PreTrainedModel, examples: Sequence[SupervisedExample], collator: PaddingCollator, batch_size: int
+) -> float:
+    """Mean negative log-likelihood over all learned tokens of the examples, in nats, without dropout."""
+    was_training = model.training
+    model.eval()
+    # By length, so that little is padded; the mean does not depend on the order.
+    ordered = sorted(examples, key=lambda example: len(example["input_ids"]))
+    head_is_plain = _head_is_plain(model, collator(ordered[:1]))
+    total, n_tokens = 0.0, 0
+    for first in range(0, len(ordered), batch_size):
+        batch = {name: value.to(model.device) for name, value in collator(ordered[first : first + batch_size]).items()}
+        total += float(_summed_loss(model, batch, head_is_plain))
+        n_tokens += int((batch["labels"][:, 1:] != IGNORED_LABEL).sum())
+    model.train(was_training)
+    return total / max(n_tokens, 1)
+
+
+def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Check arguments for ``TrainingArguments`` by name and kind, and translate those of older versions.
+
+    Returns:
+        The arguments under today's names. Those without a meaning here are left out with a warning.
+
+    Raises:
+        ConfigError: If an argument is unknown or of the wrong type; it names the nearest one.
+    """
+    fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
+    known: dict[str, Any] = {}
+    for name, value in training_args.items():
+        if name in _IGNORED_ARGS:
+            _logger.warning("alg.training_args.%s has no meaning here and is ignored", name)
+            continue
+        if name == "group_by_length":
+            known["train_sampling_strategy"] = "group_by_length" if value else "random"
+            continue
+        if name == "warmup_ratio" and not (_is_number(value) and 0 <= value < 1):
+            raise ConfigError(f"alg.training_args.warmup_ratio must be at least 0 and less than 1, not {value!r}")
+        current = _RENAMED_ARGS.get(name, name)
+        if current not in fields:
+            raise ConfigError(
+                f"alg.training_args has no key {name!r}{nearest_hint(name, fields)} "
+                f"(keys are the fields of transformers.TrainingArguments)"
+            )
+        default = fields[current].default
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ConfigError(f"alg.training_args.{name} must be true or false, not {value!r}")
+        if _is_number(default) and not _is_number(value):
+            raise ConfigError(f"alg.training_args.{name} must be a number, not {value!r}")
+        known[current] = value
+    return known
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _build_trainer(
+    model: PreTrainedModel,
+    training_args: Mapping[str, Any],
+    output_dir: Path,
+    seed: int,
+    examples: list[SupervisedExample],
+    eval_examples: list[SupervisedExample] | None,
+    collator: PaddingCollator,
+    callbacks: Sequence[TrainerCallback],
+) -> Trainer:
+    has_cuda = torch.cuda.is_available()
+    defaults = {
+        "seed": seed,
+        "use_cpu": not has_cuda,
+        "dataloader_pin_memory": has_cuda,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 10,
+        # Would hide a diverged run, and costs a look at every loss.
+        "logging_nan_inf_filter": False,
+        "train_sampling_strategy": "group_by_length",
+    }
+    chosen = {**defaults, **check_training_args(training_args)}
+    if eval_examples is None:
+        chosen["eval_strategy"] = "no"
+    try:
+        args = TrainingArguments(
+            **{**chosen, "output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False}
+        )
+        trainer = _LabelledOnlyTrainer(
+            model=model,
+            args=args,
+            data_collator=collator,
+            train_dataset=examples,
+            eval_dataset=eval_examples,
+            callbacks=list(callbacks),
+        )
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(f"alg.training_args: {error}") from error
+    trainer.head_is_plain = _head_is_plain(model, collator(examples[:1]))
+    return trainer
+
+
+class _LabelledOnlyTrainer(Trainer):
+    """A `Trainer` that computes logits only where there is something to learn."""
+
+    head_is_plain = False
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        # A wrapped model (several devices) has to be called as a whole, and label smoothing wants the logits.
+        is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
+        if is_whole or return_outputs or num_items_in_batch is None or not self.head_is_plain:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        with self.accelerator.autocast():
+            return _summed_loss(model, inputs, head_is_plain=True) / num_items_in_batch
+
+
+def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], head_is_plain: bool) -> Tensor:
+    """Negative log-likelihood of all labelled tokens of a batch together, in nats."""
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
+    labels = batch["labels"][:, 1:]
+    learned = labels != IGNORED_LABEL
+    if head_is_plain:
+        hidden = model.base_model(**inputs).last_hidden_state[:, :-1]
+        logits = model.get_output_embeddings()(hidden[learned])
+    else:
+        logits = model(**inputs).logits[:, :-1][learned]
+    return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
+
+
+@torch.no_grad()
+def _head_is_plain(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> bool:
+    """Whether the logits are just the output embedding of the last hidden state: tried out on a batch, not guessed."""
+    was_training = model.training
+    model.eval()
+    batch = {name: value.to(model.device) for name, value in batch.items()}
+    try:
+        short_cut, whole = (float(_summed_loss(model, batch, head_is_plain=plain)) for plain in (True, False))
+        return math.isclose(short_cut, whole, rel_tol=1e-3)
+    except (AttributeError, TypeError):
+        return False
+    finally:
+        model.train(was_training)
+
+
+class _Progress(TrainerCallback):
+    """One bar over all steps, with rate, remaining time and loss."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description
+        self._bar: tqdm[Any] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # A file shows every refresh as a line of its own.
+        pause = 0.2 if sys.stderr.isatty() else 10.0
+        self._bar = tqdm(total=state.max_steps, desc=self._description, unit="step", mininterval=pause)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._bar is not None:
+            self._bar.update(state.global_step - self._bar.n)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        if self._bar is not None and logs and "loss" in logs:
+            self._bar.set_postfix_str(f"loss {float(logs['loss']):.3f}", refresh=False)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
+    """The folder that `Trainer` insists on; none is left behind where nothing was written to it."""
+    if output_dir is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    folder = Path(output_dir)
+    yield folder
+    if folder.is_dir() and not any(folder.iterdir()):
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _unchanged(model: PreTrainedModel) -> Iterator[None]:
+    """Restore what `Trainer` changes beside the weights: global random states, mode, the config's cache switch."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        model.train(was_training)
+        model.config.use_cache = use_cache

@@ -1,0 +1,218 @@
+"""The records of a run: metrics, predictions and training statistics on disk, and on Weights & Biases if wanted.
+
+File names and line formats are RL4LMs', so that scripts which analyse its runs work here. The files are the record;
+wandb is a copy, and a failure of wandb is a warning that loses nothing. Checkpoints and the report are not here.
+"""
+
+from __future__ import annotations
+
+import logging
+import netrc
+import os
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.training.run_folder import (
+    CONFIG_FILE,
+    LOG_FILE,
+    MODEL_FOLDER,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    RunFolder,
+    to_plain,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LOGGER_NAME = "rl4dialog"
+
+_logger = logging.getLogger(__name__)
+_MAX_TABLE_ROWS = 100
+_WANDB_URL = "https://api.wandb.ai"
+
+
+class Tracker:
+    """Writes down what a run does.
+
+    From its creation until :meth:`close`, everything logged below the logger ``rl4dialog`` also goes to the run's
+    ``log.txt``.
+
+    Args:
+        run_folder: Where the files go.
+        config: The resolved config, written to ``config.json``.
+        project_name: Project on wandb.
+        experiment_name: Name of the run on wandb.
+        entity_name: User or team on wandb.
+        log_to_wandb: Copy everything to wandb; without an API key its offline mode is used, inside the run folder.
+
+    Raises:
+        RunFolderError: If a file cannot be written; so does every method that writes.
+    """
+
+    def __init__(
+        self,
+        run_folder: RunFolder,
+        config: Mapping[str, Any],
+        project_name: str,
+        experiment_name: str,
+        entity_name: str | None = None,
+        log_to_wandb: bool = False,
+    ) -> None:
+        self.run_folder = run_folder
+        run_folder.write_json(CONFIG_FILE, config)
+        self._log_file = _open_log(run_folder.path(LOG_FILE))
+        self._logger = logging.getLogger(LOGGER_NAME)
+        self._level_before = self._logger.level
+        if self._logger.getEffectiveLevel() > logging.INFO:
+            self._logger.setLevel(logging.INFO)
+        self._logger.addHandler(self._log_file)
+        self._wandb_run: Any = None
+        if log_to_wandb:
+            self._wandb_run = _start_wandb(run_folder.root, config, project_name, experiment_name, entity_name)
+
+    def log_rollout_infos(self, rollout_info: Mapping[str, Any]) -> None:
+        """Append the statistics of one iteration's rollouts to ``rollout_info.jsonl``."""
+        self.run_folder.append_jsonl(ROLLOUT_INFO_FILE, rollout_info)
+        self._to_wandb(lambda: self._wandb_run.log(to_plain(rollout_info)))
+
+    def log_training_infos(self, training_info: Mapping[str, Any]) -> None:
+        """Append the statistics of one iteration's updates to ``training_info.jsonl``."""
+        self.run_folder.append_jsonl(TRAINING_INFO_FILE, training_info)
+        self._to_wandb(lambda: self._wandb_run.log(to_plain(training_info)))
+
+    def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
+        """Append the corpus scores of an evaluation to ``{split_name}_split_metrics.jsonl``.
+
+        Args:
+            epoch: Iteration after which was evaluated; 0 is before training.
+            split_name: ``train``, ``val`` or ``test``.
+            metrics: Score by metric key.
+        """
+        self.run_folder.append_jsonl(f"{split_name}_split_metrics.jsonl", {"epoch": epoch, "metrics": dict(metrics)})
+        self._to_wandb(
+            lambda: self._wandb_run.log(
+                {"epoch": epoch, **{f"{split_name}/{key}": value for key, value in to_plain(metrics).items()}}
+            )
+        )
+
+    def log_predictions(self, epoch: int, split_name: str, predictions: Sequence[Mapping[str, Any]]) -> None:
+        """Write ``epoch_{epoch}_{split_name}_split_predictions.json``, one object per generated text."""
+        self.run_folder.write_json(f"epoch_{epoch}_{split_name}_split_predictions.json", list(predictions))
+        self._to_wandb(
+            lambda: self._wandb_run.log({f"{split_name}_predictions": _wandb_table(predictions), "epoch": epoch})
+        )
+
+    def log_info(self, message: str) -> None:
+        """Write a line to ``log.txt`` (and wherever the logger ``rl4dialog`` leads)."""
+        self._logger.info(message)
+
+    def save_auto_model(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+        """Write model and tokenizer to ``model/``, to be read with transformers' Auto classes.
+
+        The weights are safetensors. A ``model/`` that is there already stays until the new one is complete.
+
+        Returns:
+            The folder.
+        """
+        with self.run_folder.replacing_folder(MODEL_FOLDER) as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        return self.run_folder.path(MODEL_FOLDER)
+
+    def close(self, exit_code: int = 0) -> None:
+        """Close ``log.txt`` and the wandb run. Calling it again does nothing.
+
+        Args:
+            exit_code: Anything but 0 marks the run on wandb as failed.
+        """
+        self._to_wandb(lambda: self._wandb_run.finish(exit_code=exit_code))
+        self._wandb_run = None
+        if self._log_file in self._logger.handlers:
+            self._logger.removeHandler(self._log_file)
+            self._logger.setLevel(self._level_before)
+            self._log_file.close()
+
+    def _to_wandb(self, send: Callable[[], Any]) -> None:
+        if self._wandb_run is None:
+            return
+        try:
+            send()
+        except Exception as error:  # whatever wandb raises, the files are the record
+            self._wandb_run = None
+            _logger.warning("wandb failed and is left out from here on (%s); the run folder has everything", error)
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk does not turn into a traceback per line.
+
+    The files that matter are written by `RunFolder`, which raises.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def _open_log(path: Path) -> logging.FileHandler:
+    try:
+        handler = _LogFile(path, mode="w", encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+def _start_wandb(root: Path, config: Mapping[str, Any], project: str, name: str, entity: str | None) -> Any:
+    """A wandb run, or ``None`` with a warning."""
+    try:
+        import wandb
+    except ImportError as error:
+        _logger.warning("--log_to_wandb is left out: %s; install it with: pip install wandb", error)
+        return None
+    mode = None
+    if not os.environ.get("WANDB_MODE") and not _has_wandb_key():
+        mode = "offline"
+        _logger.info("no wandb API key: wandb runs offline in %s; send it later with: wandb sync", root / "wandb")
+    # What no connection could mend is not tried a second time.
+    modes = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
+    for attempt in modes:
+        try:
+            return wandb.init(
+                project=project,
+                name=name,
+                entity=entity,
+                dir=str(root),
+                config=to_plain(config),
+                mode=attempt,
+                settings=wandb.Settings(silent=True, console="off", init_timeout=30),
+            )
+        except Exception as error:  # wandb has a dozen kinds of these
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            _logger.warning("wandb (%s) cannot be started: %s", attempt or "online", reason)
+    return None
+
+
+def _has_wandb_key() -> bool:
+    """Whether wandb could log in without asking: by environment, or by the netrc file that `wandb login` writes."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc
+    for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        try:
+            if path and netrc.netrc(str(Path(path).expanduser())).authenticators(host):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def _wandb_table(predictions: Sequence[Mapping[str, Any]]) -> Any:
+    import wandb
+
+    columns = list(predictions[0]) if predictions else []
+    rows = [[to_plain(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+    return wandb.Table(columns=columns, data=rows)

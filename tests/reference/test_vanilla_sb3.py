@@ -1,0 +1,194 @@
+"""The golden rule: on one rollout, our update over whole replies is that of stable-baselines3 over single tokens."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import stable_baselines3
+import torch
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_policy, make_tokenizer
+
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+SETTINGS: dict[str, Any] = {
+    "n_epochs": 1,
+    "gamma": 0.97,
+    "gae_lambda": 0.9,
+    "ent_coef": 0.03,
+    "vf_coef": 0.4,
+    "clip_range_vf": 0.5,
+    "max_grad_norm": 0.5,
+    "learning_rate": 1e-3,
+    "seed": 3,
+    "device": "cpu",
+}
+
+
+ENDS = [0, 8, 12]
+"""Several end-of-sequence ids, so that some replies end and others are cut."""
+
+
+class ReplayPolicy(CausalLMActorCriticPolicy):
+    """Says what it is told, and scores it itself, token by token."""
+
+    script: list[int]
+
+    def forward(self, obs: dict[str, torch.Tensor], deterministic: bool = False) -> Any:
+        logits, values = self._logits_and_values(obs)
+        action = torch.tensor([self.script.pop(0)])
+        return action, values.unsqueeze(1), logits.log_softmax(-1).gather(1, action[:, None])[:, 0]
+
+
+def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
+    target.load_state_dict(copy.deepcopy(source.state_dict()))
+
+
+def pair(model: Any, critic: str, bootstrap: bool) -> tuple[PPO, stable_baselines3.PPO]:
+    """Ours after a rollout, and vanilla after stepping through the same one."""
+    tokenizer = make_tokenizer()
+    ends = EndOfTurn(tokenizer, ENDS)
+    ours = PPO(
+        CausalLMActorCriticPolicy,
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends))]),
+        n_steps=40,
+        batch_size=40,
+        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": critic},
+        collector=RolloutCollector(bootstrap_truncated=bootstrap),
+        **SETTINGS,
+    )
+    torch.nn.init.normal_(ours.policy._value_head.weight, std=0.2)
+    _, callback = ours._setup_learn(10**6)
+    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
+    ours.batch_size = ours.rollout_buffer.n_tokens
+
+    n_tokens = ours.rollout_buffer.n_tokens
+    vanilla = stable_baselines3.PPO(
+        ReplayPolicy,
+        DummyVecEnv([lambda: make_env(tokenizer, end_of_turn=ends)]),
+        n_steps=n_tokens,
+        batch_size=n_tokens,
+        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": critic},
+        **SETTINGS,
+    )
+    copy_weights(ours.policy, vanilla.policy)
+    vanilla.policy.script = [int(t) for u in ours.rollout_buffer.utterances for t in u.response_ids]
+    _, callback = vanilla._setup_learn(10**6)
+    vanilla.collect_rollouts(vanilla.env, callback, vanilla.rollout_buffer, n_tokens)
+    return ours, vanilla
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_full_batch_update_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
+    ours, vanilla = pair(model, critic, bootstrap=True)
+    stored = ours.rollout_buffer.utterances
+    n_cut = sum(len(u.response_ids) == 5 and u.response_ids[-1] not in ENDS for u in stored)
+    assert 0 < n_cut < len(stored), "both ways of ending a reply must occur"
+
+    for name in ("log_probs", "values", "rewards", "advantages", "returns"):
+        mine = np.concatenate([getattr(u, name) for u in stored])
+        theirs = getattr(vanilla.rollout_buffer, name).flatten()
+        if name == "rewards":  # vanilla adds the bootstrapped value to the reward, ours keeps it apart
+            continue
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5, err_msg=name)
+
+    ours.train()
+    vanilla.train()
+    for key in ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_fraction", "explained_variance"):
+        mine, theirs = (a.logger.name_to_value[f"train/{key}"] for a in (ours, vanilla))
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6), key
+    for (name, p), q in zip(ours.policy.named_parameters(), vanilla.policy.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None), name
+        if p.grad is not None:
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
+    ours, vanilla = pair(model, "separate", bootstrap=False)
+    differs = [
+        not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in ours.rollout_buffer.utterances
+    ]
+    assert not any(differs), "without bootstrap the last return is the last reward"
+    assert not np.allclose(
+        np.concatenate([u.returns for u in ours.rollout_buffer.utterances]),
+        vanilla.rollout_buffer.returns.flatten(),
+        atol=1e-3,
+    )
+
+
+def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None:
+    ours, _ = pair(model, "separate", bootstrap=False)
+    ours.batch_size, ours.n_epochs = 12, 3
+    state = copy.deepcopy(ours.policy.state_dict())
+    np.random.seed(0)
+    ours.train()
+    trained = copy.deepcopy(ours.policy.state_dict())
+    ours.policy.load_state_dict(state)
+    ours.policy.optimizer = ours.policy.optimizer_class(
+        [*ours.policy.actor_parameters(), *ours.policy.critic_parameters()],
+        lr=1e-3,
+        **ours.policy.optimizer_kwargs,
+    )
+    np.random.seed(0)
+    stable_baselines3.PPO.train(ours)
+    for name, weight in ours.policy.state_dict().items():
+        torch.testing.assert_close(trained[name], weight, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0)])
+def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float) -> None:
+    env = UtteranceView(make_env(make_tokenizer()))
+    rng = np.random.default_rng(1)
+    lengths = [3, 1, 5, 4]
+    ours = SequenceRolloutBuffer(1, env.observation_space, env.action_space, "cpu", lam, gamma)
+    theirs = RolloutBuffer(
+        sum(lengths), stable_baselines3.common.buffers.spaces.Discrete(2), env.action_space, "cpu", lam, gamma
+    )
+    for episode, n in enumerate(lengths):
+        rewards, values = rng.normal(size=(2, n)).astype(np.float32)
+        ours.add(
+            StoredUtterance(
+                np.zeros(1), np.zeros(n), np.zeros(n), np.zeros(n), values, rewards, episode, rewards=rewards
+            )
+        )
+        for t in range(n):
+            theirs.add(
+                np.zeros(1), np.zeros((1, 5)), rewards[t], np.array([t == 0]), torch.tensor(values[t]), torch.zeros(1)
+            )
+    ours.compute_returns_and_advantage()
+    theirs.compute_returns_and_advantage(torch.zeros(1), np.array([True]))
+    mine = np.concatenate([u.advantages for u in ours.utterances])
+    np.testing.assert_allclose(mine, theirs.advantages.flatten(), rtol=1e-5, atol=1e-6)
+
+
+def test_policy_trains_with_plain_stable_baselines3() -> None:
+    tokenizer = make_tokenizer()
+    from tiny import make_gpt2
+
+    env = make_env(tokenizer)
+    policy = make_policy(env, make_gpt2(tokenizer))
+    before = {n: p.clone() for n, p in policy.named_parameters()}
+    algorithm = stable_baselines3.PPO(
+        CausalLMActorCriticPolicy,
+        DummyVecEnv([lambda: make_env(tokenizer)]),
+        n_steps=16,
+        batch_size=16,
+        n_epochs=1,
+        seed=0,
+        device="cpu",
+        policy_kwargs={"model": make_gpt2(tokenizer), "end_of_turn": env.end_of_turn},
+    )
+    algorithm.learn(32)
+    changed = {n for n, p in algorithm.policy.named_parameters() if not torch.equal(p, before[n])}
+    assert any(n.startswith("_policy_model") for n in changed)
+    assert any(n.startswith("_critic_trunk") for n in changed)
+    assert not any(n.startswith("_reference_model") for n in changed)

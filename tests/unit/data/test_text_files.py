@@ -1,0 +1,65 @@
+"""Reading text files with errors that name file and line."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines
+
+
+def test_lines_end_at_newlines_only() -> None:
+    data = "a\u2028b\x85c\r\nd\n".encode()
+    assert decode_lines(data, "f") == ["a\u2028b\x85c", "d"]
+
+
+def test_byte_order_mark_is_no_text() -> None:
+    assert decode_lines(b"\xef\xbb\xbfa\nb", "f") == ["a", "b"]
+
+
+def test_empty_lines_inside_stay() -> None:
+    assert decode_lines(b"a\n\nb\n", "f") == ["a", "", "b"]
+
+
+def test_undecodable_line_is_named() -> None:
+    with pytest.raises(DataError, match=r"folder/x\.txt:2: not valid UTF-8"):
+        decode_lines(b"fine\nbr\xffken\n", "folder/x.txt")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.txt cannot be read: No such file"):
+        read_lines(tmp_path / "gone.txt")
+
+
+def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("__MACOSX/in/a.txt", "junk")
+        archive.writestr("in/a.txt", "one\ntwo\n")
+    assert read_zip_lines(tmp_path / "x.zip", "a.txt") == ["one", "two"]
+    with pytest.raises(DataError, match=r"x\.zip does not contain b\.txt"):
+        read_zip_lines(tmp_path / "x.zip", "b.txt")
+
+
+def test_broken_zip_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"no zip")
+    with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file"):
+        read_zip_lines(tmp_path / "x.zip", "a.txt")
+
+
+def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    assert expand_path("~/data") == tmp_path / "data"
+
+
+def test_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        expand_path(tmp_path / "nowhere")
+
+
+def test_path_of_wrong_type_is_an_error() -> None:
+    with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
+        expand_path(3)  # type: ignore[arg-type]

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+
+from rl4dialog.functional.advantages import generalized_advantages
+
+RNG = np.random.default_rng(0)
+
+
+def one_episode(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return RNG.normal(size=(1, n)), RNG.normal(size=(1, n)), np.ones((1, n), dtype=bool)
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.5), (0.99, 1.0), (0.8, 0.0)])
+def test_advantages_equal_naive_quadratic_sum(gamma: float, lam: float) -> None:
+    rewards, values, mask = one_episode(7)
+    last = np.array([0.3])
+    advantages, returns = generalized_advantages(rewards, values, mask, last, gamma, lam)
+    v = [*values[0], last[0]]
+    deltas = [rewards[0, t] + gamma * v[t + 1] - v[t] for t in range(7)]
+    naive = [sum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, 7)) for t in range(7)]
+    np.testing.assert_allclose(advantages[0], naive, rtol=1e-5)
+    np.testing.assert_allclose(returns, advantages + values, rtol=1e-5)
+
+
+def test_lambda_one_gives_monte_carlo_returns() -> None:
+    rewards, values, mask = one_episode(6)
+    _, returns = generalized_advantages(rewards, values, mask, np.zeros(1), 0.9, 1.0)
+    monte_carlo = [sum(0.9 ** (k - t) * rewards[0, k] for k in range(t, 6)) for t in range(6)]
+    np.testing.assert_allclose(returns[0], monte_carlo, rtol=1e-5)
+
+
+def test_lambda_zero_gives_one_step_difference() -> None:
+    rewards, values, mask = one_episode(6)
+    advantages, _ = generalized_advantages(rewards, values, mask, np.zeros(1), 0.9, 0.0)
+    next_values = np.append(values[0, 1:], 0.0)
+    np.testing.assert_allclose(advantages[0], rewards[0] + 0.9 * next_values - values[0], rtol=1e-5)
+
+
+def test_nothing_leaks_from_behind_an_episodes_end() -> None:
+    rewards, values, _ = RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5)), None
+    mask = np.array([[True] * 5, [True, True, False, False, False]])
+    alone, _ = generalized_advantages(rewards[1:, :2], values[1:, :2], mask[1:, :2], np.zeros(1), 0.9, 0.9)
+    padded, _ = generalized_advantages(rewards, values, mask, np.zeros(2), 0.9, 0.9)
+    np.testing.assert_allclose(padded[1, :2], alone[0], rtol=1e-6)
+    assert (padded[1, 2:] == 0).all()
+    rewards[1, 2:] = 1e9
+    again, _ = generalized_advantages(rewards, values, mask, np.zeros(2), 0.9, 0.9)
+    np.testing.assert_array_equal(padded, again)

@@ -1,0 +1,39 @@
+import torch
+
+from rl4dialog.functional.masks import masked_mean, position_ids_from_mask, trim_left_padding, whiten
+
+
+def test_positions_count_real_tokens_wherever_padding_is() -> None:
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
+    positions = position_ids_from_mask(mask)
+    assert positions[0, 2:].tolist() == positions[1, :2].tolist() == [0, 1]
+    assert positions[2].tolist() == [0, 1, 2, 3]
+
+
+def test_masked_mean_ignores_what_is_masked_even_nan() -> None:
+    values = torch.tensor([1.0, float("nan"), 3.0])
+    assert masked_mean(values, torch.tensor([True, False, True])) == 2.0
+
+
+def test_masked_mean_of_nothing_is_zero() -> None:
+    assert masked_mean(torch.ones(3), torch.zeros(3, dtype=torch.bool)) == 0.0
+
+
+def test_whiten_of_zero_one_and_two_values_is_finite() -> None:
+    assert whiten(torch.tensor([])).numel() == 0
+    assert whiten(torch.tensor([5.0])).tolist() == [5.0]
+    assert torch.isfinite(whiten(torch.tensor([5.0, 5.0]))).all()
+
+
+def test_whiten_gives_mean_zero_and_deviation_one() -> None:
+    whitened = whiten(torch.randn(100) * 7 + 3)
+    assert abs(float(whitened.mean())) < 1e-5
+    assert abs(float(whitened.std()) - 1) < 1e-4
+
+
+def test_trim_left_padding_keeps_longest_row() -> None:
+    ids = torch.tensor([[9, 9, 1, 2], [9, 9, 9, 3]])
+    mask = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 1]]).bool()
+    trimmed, trimmed_mask = trim_left_padding(ids, mask)
+    assert trimmed.tolist() == [[1, 2], [9, 3]]
+    assert trimmed_mask.tolist() == [[True, True], [False, True]]
