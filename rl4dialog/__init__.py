@@ -1,0 +1,32 @@
+"""rl4dialog: on-policy reinforcement learning for dialogue language models, built on stable-baselines3.
+
+Importing this package imports no torch; what is named here is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "AlgorithmRegistry": "rl4dialog.catalog",
+    "DataPoolRegistry": "rl4dialog.catalog",
+    "MetricRegistry": "rl4dialog.catalog",
+    "PolicyRegistry": "rl4dialog.catalog",
+    "RewardFunctionRegistry": "rl4dialog.catalog",
+    "BaseMetric": "rl4dialog.core.protocols",
+    "BatchedRewardFunction": "rl4dialog.core.protocols",
+    "RewardFunction": "rl4dialog.core.protocols",
+    "SentenceRewardFunction": "rl4dialog.core.protocols",
+    "Sample": "rl4dialog.core.types",
+    "TextGenPool": "rl4dialog.data.pool",
+}
+__all__ = ["__version__", *_LAZY]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'rl4dialog' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

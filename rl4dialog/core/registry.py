@@ -62,7 +62,7 @@ class Registry:
         """
         if id not in self._entries:
             raise ConfigError(
-                f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} Known ids: {', '.join(self.ids())}. "
+                f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())}). "
                 f"Your own one is registered by the module that 'imports:' names (see the README)."
             )
         entry = self._entries[id]
@@ -138,7 +138,7 @@ class Registry:
             if not takes_any and name not in names:
                 raise ConfigError(
                     f"{self.kind} {id!r} has no argument {name!r}{nearest_hint(name, names)} "
-                    f"Accepted: {', '.join(names) or 'none'}."
+                    f"(accepted: {', '.join(names) or 'none'})"
                 )
         if is_function:
             return args
@@ -152,14 +152,29 @@ class Registry:
             and n not in provided
         ]
         if missing:
-            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r}. Accepted: {', '.join(names)}.")
+            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r} (accepted: {', '.join(names)})")
         return {**args, **provided}
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    signature = inspect.signature(factory)
-    return {
-        name: parameter
-        for name, parameter in signature.parameters.items()
-        if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
-    }
+    """Named parameters; where a constructor passes ``**kwargs`` on to its parents, theirs too."""
+    if not inspect.isclass(factory):
+        return _named(inspect.signature(factory))
+    found: dict[str, inspect.Parameter] = {}
+    open_end: inspect.Parameter | None = None
+    for cls in factory.__mro__:
+        if cls is object or "__init__" not in vars(cls):
+            continue
+        own = _named(inspect.signature(vars(cls)["__init__"]))
+        own.pop("self", None)
+        open_end = next((p for p in own.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
+        if open_end is not None:
+            del own[open_end.name]
+        found = {**own, **found}
+        if open_end is None:
+            break
+    return found if open_end is None else {**found, open_end.name: open_end}
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    return {n: p for n, p in signature.parameters.items() if p.kind is not inspect.Parameter.VAR_POSITIONAL}

@@ -67,7 +67,7 @@ class GenerationSettings:
             if key == "num_beams" and value == 1:
                 del given[key]
             elif key not in names:
-                raise ConfigError(f"{where}.{key} is not supported{nearest_hint(key, names)} Known: {', '.join(names)}.")
+                raise ConfigError(f"{where}.{key} is not supported{nearest_hint(key, names)} (known: {', '.join(names)})")
             elif value is None:
                 del given[key]
         settings = cls(**given)

@@ -71,7 +71,7 @@ def _build_tiny_gpt2(
     if model_name not in BUILTIN_MODELS:
         raise ModelError(
             f"unknown built-in model {model_name!r}{nearest_hint(model_name, BUILTIN_MODELS)} "
-            f"Known: {', '.join(BUILTIN_MODELS)}."
+            f"(known: {', '.join(BUILTIN_MODELS)})"
         )
     config = GPT2Config(
         vocab_size=len(tokenizer),

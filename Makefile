@@ -1,0 +1,37 @@
+# `make help` lists the targets. Everything runs in .venv, which the first target that needs it makes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TORCH := $(shell grep -i '^torch==' constraints.txt)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(STAMP): setup.py constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	# torch first: whatever needs it then finds this very version.
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+install: $(STAMP) ## Set up .venv with pinned versions
+
+demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, without a network
+	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/small_talk/gpt2_ppo.yml \
+	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
+
+test: $(STAMP) ## Run the test-suite
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## Lint, format check and type check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy rl4dialog scripts
+
+clean: ## Remove .venv and build leftovers
+	rm -rf $(VENV) build dist *.egg-info

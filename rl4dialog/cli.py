@@ -1,0 +1,149 @@
+"""The console command ``rl4dialog``; the scripts are doors to the same functions."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import RL4DialogError
+
+KINDS = ("datapools", "rewards", "metrics", "policies", "algorithms")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``rl4dialog``."""
+    parser = argparse.ArgumentParser(prog="rl4dialog", description="Reinforcement learning for dialogue language models")
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_train_arguments(commands.add_parser("train", help="train a model from a config file"))
+    lister = commands.add_parser("list", help="list what a config can name, with its arguments")
+    lister.add_argument("kind", nargs="?", choices=KINDS, help="all of them if left out")
+    lister.add_argument("--imports", nargs="*", default=[], help="modules or files that register more")
+    lister.add_argument("--debug", action="store_true", help="show tracebacks")
+    args = parser.parse_args(argv)
+    return _run(_train if args.command == "train" else _list, args)
+
+
+def train_main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``scripts/train_text_generation.py``."""
+    parser = argparse.ArgumentParser(description="Train a text-generation model from a config file")
+    _add_train_arguments(parser)
+    return _run(_train, parser.parse_args(argv))
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config_path", required=True, help="YAML file of the run")
+    parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")
+    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="folder of this run")
+    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
+    parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+                        help="override a key of the config, such as alg.args.n_epochs=3; may be repeated")
+    parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
+    parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command; what a user can mend is told in one paragraph."""
+    # Tokenizers were used before the env workers fork; their warning is of no use to a user.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        return command(args)
+    except RL4DialogError as error:
+        if args.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if args.debug:
+            raise
+        where = getattr(args, "run_path", None)
+        print(f"\ninterrupted; what was written is in {where}" if where else "\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def _train(args: argparse.Namespace) -> int:
+    from rl4dialog.core.config import load_config
+    from rl4dialog.core.plugins import load_entry_points, load_imports
+
+    config = load_config(args.config_path, args.overrides, args.variant)
+    load_entry_points()
+    load_imports(config.imports, Path(args.config_path).resolve().parent)
+
+    from rl4dialog.training.builders import check_components
+
+    check_components(config)
+    for warning in config.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    if args.dry_run:
+        from rl4dialog.training.plan import print_plan
+
+        print_plan(config)
+        return 0
+
+    from rl4dialog.training.run_folder import RunFolder
+    from rl4dialog.training.tracking import Tracker
+
+    folder = RunFolder(
+        args.base_path_to_store_results, args.project_name, args.experiment_name, overwrite=args.overwrite
+    )
+    args.run_path = folder.root
+    tracker = Tracker(
+        folder,
+        config.model_dump(mode="json"),
+        args.project_name,
+        args.experiment_name,
+        args.entity_name,
+        args.log_to_wandb,
+    )
+    try:
+        trainer: Any
+        if config.alg.id == "supervised":
+            from rl4dialog.training.supervised_trainer import SupervisedTrainer
+
+            trainer = SupervisedTrainer(config, tracker)
+        else:
+            from rl4dialog.training.on_policy import OnPolicyTrainer
+
+            trainer = OnPolicyTrainer(config, tracker)
+        trainer.train_and_eval()
+    except BaseException:
+        tracker.close(exit_code=1)
+        raise
+    tracker.close()
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from rl4dialog import catalog
+    from rl4dialog.core.plugins import load_entry_points, load_imports
+
+    load_entry_points()
+    load_imports(args.imports, Path.cwd())
+    registries = {
+        "datapools": catalog.DataPoolRegistry,
+        "rewards": catalog.RewardFunctionRegistry,
+        "metrics": catalog.MetricRegistry,
+        "policies": catalog.PolicyRegistry,
+        "algorithms": catalog.AlgorithmRegistry,
+    }
+    for kind in [args.kind] if args.kind else KINDS:
+        print(f"{kind}:")
+        for id in registries[kind].ids():
+            summary, arguments = registries[kind].describe(id)
+            print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Results that cost more than seconds, kept by content hash in the user's cache folder, and verified when used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_logger = logging.getLogger(__name__)
+_MANIFEST = "manifest.json"
+_FORMAT = 1  # raise it when what a builder writes changes its meaning
+
+
+def cache_root() -> Path:
+    """``RL4DIALOG_CACHE``, else ``rl4dialog`` in the user's cache folder."""
+    given = os.environ.get("RL4DIALOG_CACHE")
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rl4dialog"
+
+
+def content_hash(texts: Iterable[str]) -> str:
+    """Hash of a sequence of texts, in which their borders count."""
+    digest = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    """A folder of files that depend on nothing but ``key``.
+
+    Args:
+        kind: First part of the folder's name.
+        key: Everything that decides the content; must be JSON.
+        build: Writes the files into an empty folder. Called when there is no folder, or when one of its files is
+            missing or differs from what was written: a damaged cache is rebuilt, never trusted.
+
+    Returns:
+        The folder; a temporary one if the cache cannot be written.
+    """
+    canonical = json.dumps({"format": _FORMAT, **key}, sort_keys=True)
+    folder = cache_root() / f"{kind}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
+    if folder.exists():
+        if _is_intact(folder, canonical):
+            return folder
+        _logger.warning("the cached %s in %s is damaged and is made again", kind, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
+        _logger.warning("the cache folder %s cannot be written (%s); using %s", folder.parent, error, temporary)
+        build(temporary)
+        return temporary
+    try:
+        build(temporary)
+        files = {str(p.relative_to(temporary)): _file_hash(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
+        (temporary / _MANIFEST).write_text(json.dumps({"key": canonical, "files": files}), encoding="utf-8")
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not _is_intact(folder, canonical):  # else another process was faster
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _is_intact(folder: Path, canonical: str) -> bool:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return manifest["key"] == canonical and all(
+            _file_hash(folder / name) == expected for name, expected in manifest["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

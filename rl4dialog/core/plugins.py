@@ -1,0 +1,77 @@
+"""Reaching a user's own components: modules and files named under ``imports:``, and installed plugins."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import cloudpickle
+
+from rl4dialog.core.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+ENTRY_POINT_GROUP = "rl4dialog.plugins"
+
+
+def load_imports(imports: Iterable[str], base_dir: Path) -> None:
+    """Import what a config names, so that it can register its components.
+
+    Args:
+        imports: Module names (``my_pkg.rewards``) or files (``./my_rewards.py``).
+        base_dir: Folder of the config; a relative file is looked for there, then in the working directory.
+
+    Raises:
+        ConfigError: If an import fails, with the file and line where it did.
+    """
+    for name in imports:
+        try:
+            if name.endswith(".py"):
+                _import_file(name, base_dir)
+            else:
+                importlib.import_module(name)
+        except ConfigError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            raise ConfigError(
+                f"imports: {name!r} failed with {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+            ) from error
+
+
+def load_entry_points() -> None:
+    """Import installed plugins; one that fails is a warning, as the run may not need it."""
+    for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            entry_point.load()
+        except Exception as error:
+            _logger.warning("plugin %s could not be loaded: %s: %s", entry_point.name, type(error).__name__, error)
+
+
+def _import_file(name: str, base_dir: Path) -> None:
+    candidates = [(base_dir / name).resolve(), Path(name).expanduser().resolve()]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        raise ConfigError(f"imports: file {name!r} does not exist; looked for {' and '.join(map(str, candidates))}")
+    module_name = path.stem
+    loaded = sys.modules.get(module_name)
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(path):
+            return
+        raise ConfigError(f"imports: {name!r} would hide the module {module_name!r}; rename the file")
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    # An env worker cannot import a file by its module name, so its classes travel with the objects.
+    cloudpickle.register_pickle_by_value(module)

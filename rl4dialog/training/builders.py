@@ -1,0 +1,314 @@
+"""The only place that turns a config into objects. What is built gets plain arguments, never the config."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, MetricRegistry, PolicyRegistry, RewardFunctionRegistry
+from rl4dialog.core.cache import cached_folder, content_hash
+from rl4dialog.core.config import ComponentConfig, EnvConfig, RunConfig
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.metrics.intent_classifier import IntentClassifier
+from rl4dialog.policies.models import check_fits, load_causal_lm
+from rl4dialog.rewards.parts import as_parts, is_batched
+from rl4dialog.rewards.scoring import BatchScorer
+from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.kl_controllers import build_kl_controller
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.training.intent_classifier import builtin_intent_classifier
+from rl4dialog.training.supervised import warm_start
+
+_logger = logging.getLogger(__name__)
+SPLITS = ("train", "val", "test")
+
+
+@dataclass
+class Data:
+    """The samples of a run, and how its dialogue format ends a turn."""
+
+    pools: dict[str, TextGenPool]
+    turn_marker: str | None
+
+    def samples(self, split: str, limit: int | None = None) -> list[Sample]:
+        """Samples of a split, the first ``limit`` of them."""
+        return [sample for sample, _ in self.pools[split]][:limit]
+
+
+@dataclass
+class Lengths:
+    """In tokens: the longest prompt, and the longest reply that both the env and the sampler allow."""
+
+    prompt: int
+    reply: int
+    truncation_side: str = "left"
+
+
+def check_components(config: RunConfig) -> None:
+    """Check every id and argument before anything loads.
+
+    Raises:
+        ConfigError: If an id or an argument is unknown, or a required argument is missing.
+    """
+    toolkit = {"tokenizer": None, "classifier": None, "device": None, "accelerator": None, "build_part": None}
+    DataPoolRegistry.check(config.datapool.id, {**config.datapool.args, "split": "train"}, {"render_chat": None})
+    for metric in config.train_evaluation.metrics:
+        MetricRegistry.check(metric.id, metric.args, toolkit)
+    if config.alg.id == "supervised":
+        return
+    assert config.reward_fn is not None and config.alg.policy is not None
+    RewardFunctionRegistry.check(config.reward_fn.id, config.reward_fn.args, toolkit)
+    AlgorithmRegistry.check(config.alg.id, config.alg.args, {"policy": None, "env": None})
+    PolicyRegistry.check(
+        config.alg.policy.id,
+        _policy_args(config),
+        dict.fromkeys(("observation_space", "action_space", "lr_schedule", "model", "end_of_turn")),
+    )
+
+
+def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
+    """Build all three splits of the datapool.
+
+    Raises:
+        DataError: If a file is missing or malformed, or a split is empty.
+    """
+    render_chat = None
+    if tokenizer is not None:
+        render_chat = functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+    pools = {}
+    for split in SPLITS:
+        pool = DataPoolRegistry.get(
+            config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat
+        )
+        if len(pool) == 0:
+            raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
+        pools[split] = pool
+    return Data(pools, getattr(pools["train"], "end_of_turn", None))
+
+
+def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
+    """The tokenizer and the data; which of them comes first depends on who needs whom."""
+    settings = config.tokenizer.model_dump()
+    if config.tokenizer.model_name.startswith("builtin/"):
+        data = build_data(config)
+        train = data.samples("train")
+        corpus = [text for sample in train for text in (sample.prompt_or_input_text, *sample.references)]
+        return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
+    tokenizer = build_tokenizer(**settings)
+    return tokenizer, build_data(config, tokenizer)
+
+
+def run_lengths(config: RunConfig) -> Lengths:
+    """Longest prompt and reply of a run."""
+    if config.env is None:
+        generation = config.alg.generation_kwargs or {}
+        return Lengths(config.tokenizer.max_length or 128, int(generation.get("max_new_tokens") or 32))
+    args = config.env.args
+    assert config.alg.policy is not None
+    wanted = (config.alg.policy.args.generation_kwargs or {}).get("max_new_tokens") or args.max_episode_length
+    return Lengths(args.max_prompt_length, min(wanted, args.max_episode_length), args.prompt_truncation_side)
+
+
+def build_language_model(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, lengths: Lengths
+) -> PreTrainedModel:
+    """Load or make the language model, and warm-start it if the config says so (cached by content)."""
+    model_name = config.alg.policy.args.model_name if config.alg.policy else config.alg.model_name
+    assert model_name is not None
+    n_positions = lengths.prompt + lengths.reply
+    model = load_causal_lm(model_name, tokenizer, n_positions, derive_seed(config.seed, "model"))
+    if config.warm_start is None:
+        return model
+    samples = data.samples("train")
+    settings = config.warm_start.model_dump()
+    key = {
+        "weights": _weights_hash(model),
+        "samples": content_hash(text for s in samples for text in (s.prompt_or_input_text, *s.references)),
+        "tokenizer": content_hash([tokenizer.backend_tokenizer.to_str()]),
+        "turn_marker": data.turn_marker,
+        "lengths": dataclasses.asdict(lengths),
+        "settings": settings,
+        "seed": config.seed,
+    }
+
+    def build(folder: Path) -> None:
+        warm_start(
+            model,
+            tokenizer,
+            samples,
+            **settings,
+            end_of_turn=data.turn_marker,
+            max_prompt_length=lengths.prompt,
+            max_reply_length=lengths.reply,
+            prompt_truncation_side=lengths.truncation_side,
+            seed=derive_seed(config.seed, "warm_start"),
+        )
+        model.save_pretrained(folder)
+
+    warmed = AutoModelForCausalLM.from_pretrained(cached_folder("warm_start", key, build), dtype=torch.float32)
+    check_fits(warmed, tokenizer, n_positions, model_name)
+    return warmed  # type: ignore[no-any-return]
+
+
+def build_end_of_turn(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, model: PreTrainedModel
+) -> EndOfTurn:
+    """Where replies end: all end-of-sequence ids, and the dialogue format's marker."""
+    if config.env is not None and not config.env.args.terminate_on_eos:
+        return EndOfTurn(tokenizer, ())
+    ids = end_of_sequence_ids(tokenizer, model.config, model.generation_config)
+    return EndOfTurn(tokenizer, ids, data.turn_marker)
+
+
+def build_toolkit(config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> dict[str, Any]:
+    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``build_part``."""
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
+    if _needs_builtin_classifier(config):
+        folder = builtin_intent_classifier(
+            data.samples("train"), data.samples("val"), seed=derive_seed(config.seed, "classifier")
+        )
+        toolkit["classifier"] = IntentClassifier.from_pretrained(str(folder))
+    return toolkit
+
+
+def build_metrics(config: RunConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric]:
+    """The metrics of ``train_evaluation``."""
+    return [
+        MetricRegistry.get(metric.id, metric.args, **_injected(metric, toolkit))
+        for metric in config.train_evaluation.metrics
+    ]
+
+
+def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
+    """The reward as a weighted sum of parts."""
+    assert config.reward_fn is not None
+
+    def build(component: ComponentConfig) -> Any:
+        return RewardFunctionRegistry.get(
+            component.id, component.args, **_injected(component, toolkit), build_part=build_part
+        )
+
+    def build_part(id: str, args: dict[str, Any]) -> Any:
+        return build(ComponentConfig(id=id, args=args))
+
+    return as_parts(build(config.reward_fn), config.reward_fn.id)
+
+
+def build_algorithm(
+    config: RunConfig,
+    data: Data,
+    model: PreTrainedModel,
+    end_of_turn: EndOfTurn,
+    lengths: Lengths,
+    reward_parts: list[RewardPart],
+) -> Any:
+    """The environments, the policy and the algorithm."""
+    env_config = config.env
+    assert env_config is not None and config.alg.kl_div is not None and config.alg.policy is not None
+    assert config.reward_fn is not None
+    in_main = [part for part in reward_parts if is_batched(part.function)]
+    vec_env = make_vec_env(
+        _env_kwargs(env_config, data, model, end_of_turn, lengths, [p for p in reward_parts if p not in in_main]),
+        env_config.n_envs,
+        env_config.vec_env,
+    )
+    kl = config.alg.kl_div
+    try:
+        return algorithm_class(config.alg.id)(
+            PolicyRegistry.resolve(config.alg.policy.id),
+            vec_env,
+            policy_kwargs={**_policy_args(config), "model": model, "end_of_turn": end_of_turn},
+            seed=config.seed,
+            kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
+            collector=RolloutCollector(
+                BatchScorer(in_main, config.reward_fn.on_error) if in_main else None,
+                mask_failed_rewards=config.reward_fn.on_error == "mask",
+                bootstrap_truncated=env_config.args.bootstrap_truncated,
+            ),
+            normalize_rewards=kl.norm_reward,
+            **config.alg.args,
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        vec_env.close()
+        raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+
+
+def algorithm_class(id: str) -> Callable[..., Any]:
+    """The class behind an id; a plain stable-baselines3 algorithm gets rollouts of whole replies."""
+    cls = AlgorithmRegistry.resolve(id)
+    return cls if issubclass(cls, LMRolloutMixin) else type(cls.__name__, (LMRolloutMixin, cls), {})
+
+
+def _env_kwargs(
+    env: EnvConfig,
+    data: Data,
+    model: PreTrainedModel,
+    end_of_turn: EndOfTurn,
+    lengths: Lengths,
+    reward_parts: list[RewardPart],
+) -> dict[str, Any]:
+    return {
+        "end_of_turn": end_of_turn,
+        "samples": list(data.pools["train"]),
+        "reward_parts": reward_parts,
+        "max_prompt_length": lengths.prompt,
+        "max_episode_length": lengths.reply,
+        "vocab_size": model.get_input_embeddings().weight.shape[0],
+        "prompt_truncation_side": lengths.truncation_side,
+        "max_turns": env.args.max_turns,
+        "partner": ScriptedPartner(env.args.partner_replies) if env.args.partner_replies is not None else None,
+    }
+
+
+def _policy_args(config: RunConfig) -> dict[str, Any]:
+    """The policy's own arguments, without those that the builders or nobody needs."""
+    assert config.alg.policy is not None
+    args = config.alg.policy.args.model_dump()
+    for name in ("model_name", "apply_model_parallel", "prompt_truncation_side"):
+        args.pop(name, None)
+    return args
+
+
+def _injected(component: ComponentConfig, toolkit: Mapping[str, Any]) -> dict[str, Any]:
+    """The toolkit, without the built-in classifier where the component names a classifier of its own."""
+    own_classifier = not str(component.args.get("model_name", "builtin/")).startswith("builtin/")
+    return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
+
+
+def _needs_builtin_classifier(config: RunConfig) -> bool:
+    components = [(MetricRegistry, metric.id, metric.args) for metric in config.train_evaluation.metrics]
+    if config.reward_fn is not None:
+        components.append((RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args))
+        for part in config.reward_fn.args.get("rewards") or []:
+            components.append((RewardFunctionRegistry, part["id"], part.get("args") or {}))
+    return any(
+        "classifier" in inspect.signature(registry.resolve(id)).parameters
+        and str(args.get("model_name", "builtin/")).startswith("builtin/")
+        for registry, id, args in components
+    )
+
+
+def _weights_hash(model: PreTrainedModel) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

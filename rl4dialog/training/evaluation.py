@@ -1,0 +1,117 @@
+"""Measuring a policy on a split: one reply per prompt, all metrics over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.types import Sample
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.text.tokenizer import encode_prompt
+
+
+@dataclass
+class Evaluation:
+    """Corpus scores by metric key, and one record per sample in RL4LMs' form."""
+
+    metrics: dict[str, float]
+    predictions: list[dict[str, Any]]
+
+
+def evaluate(
+    policy: LMActorCriticPolicy,
+    samples: Sequence[Sample],
+    metrics: Sequence[BaseMetric],
+    split_name: str,
+    max_prompt_length: int,
+    batch_size: int,
+    generation_kwargs: dict[str, Any] | None,
+    prompt_truncation_side: str,
+    seed: int,
+) -> Evaluation:
+    """Generate and score a reply to each sample's prompt.
+
+    The random state is afterwards as before, so how often one evaluates does not change the training.
+
+    Args:
+        policy: Generates.
+        samples: Of one split.
+        metrics: All are computed over the whole split.
+        split_name: For the metrics and the progress bar.
+        max_prompt_length: In tokens.
+        batch_size: Prompts per generation batch.
+        generation_kwargs: ``None`` for those of the rollouts.
+        prompt_truncation_side: Which end of a long prompt is dropped.
+        seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
+    """
+    tokenizer = policy.end_of_turn.tokenizer
+    prompts = [
+        encode_prompt(tokenizer, s.prompt_or_input_text, max_prompt_length, prompt_truncation_side) for s in samples
+    ]
+    # Prompts of like length together: less padding.
+    order = sorted(range(len(samples)), key=lambda i: len(prompts[i]))
+    replies = [""] * len(samples)
+    devices = [policy.device] if policy.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), tqdm(total=len(samples), desc=f"Evaluating {split_name}") as bar:
+        torch.manual_seed(seed)
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            for row, text in zip(rows, _generate(policy, [prompts[i] for i in rows], generation_kwargs), strict=True):
+                replies[row] = text
+            bar.update(len(rows))
+    scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
+    predictions = []
+    for i, sample in enumerate(samples):
+        references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
+        predictions.append(
+            {
+                "split_name": split_name,
+                "sample_id": sample.id,
+                "prompt_text": sample.prompt_or_input_text,
+                "generated_text": replies[i],
+                "ref_text": references,
+                **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
+            }
+        )
+    return Evaluation({key: corpus for key, (_, corpus) in scores.items()}, predictions)
+
+
+def compute_metrics(
+    metrics: Sequence[BaseMetric], samples: Sequence[Sample], replies: list[str], split_name: str, model: Any
+) -> dict[str, tuple[list[float] | None, float]]:
+    """All metrics of given replies, by key."""
+    results: dict[str, tuple[list[float] | None, float]] = {}
+    for metric in metrics:
+        results.update(
+            metric.compute(
+                [sample.prompt_or_input_text for sample in samples],
+                replies,
+                [sample.references for sample in samples],
+                [sample.meta_data or {} for sample in samples],
+                model,
+                split_name,
+            )
+        )
+    return results
+
+
+def _generate(
+    policy: LMActorCriticPolicy, prompts: list[list[int]], generation_kwargs: dict[str, Any] | None
+) -> list[str]:
+    longest = max(map(len, prompts))
+    ids = torch.zeros((len(prompts), longest), dtype=torch.long)
+    mask = torch.zeros((len(prompts), longest), dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = True
+    obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
+    utterances = policy.generate(obs, **(generation_kwargs or {}))
+    return [
+        policy.end_of_turn.reply_text(row_ids[row_mask].tolist())
+        for row_ids, row_mask in zip(utterances.ids, utterances.mask, strict=True)
+    ]

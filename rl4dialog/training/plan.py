@@ -1,0 +1,56 @@
+"""What a run would do, in numbers, without doing it (``--dry_run``)."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.models import load_causal_lm
+from rl4dialog.training import builders
+
+_BYTES_PER_FLOAT = 4
+
+
+def print_plan(config: RunConfig, console: Console | None = None) -> None:
+    """Print every derived number of a run."""
+    tokenizer, data = builders.build_run_tokenizer(config)
+    lengths = builders.run_lengths(config)
+    table = Table(title="Plan", show_header=False)
+    for split, pool in data.pools.items():
+        table.add_row(f"{split} samples", f"{len(pool):,}")
+    table.add_row("longest prompt", f"{lengths.prompt} tokens")
+    table.add_row("longest reply", f"{lengths.reply} tokens")
+    model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
+    model = load_causal_lm(
+        model_name, tokenizer, lengths.prompt + lengths.reply, derive_seed(config.seed, "model")
+    )
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    table.add_row("model parameters", f"{n_parameters:,}")
+    if config.env is not None and config.alg.policy is not None:
+        _add_rl_rows(table, config, n_parameters)
+    (console or Console()).print(table)
+
+
+def _add_rl_rows(table: Table, config: RunConfig, n_parameters: int) -> None:
+    assert config.env is not None and config.alg.policy is not None
+    args = config.alg.args
+    n_tokens = args.get("n_steps", 2048) * config.env.n_envs
+    batch_size, n_epochs = args.get("batch_size", 64), args.get("n_epochs", 10)
+    n_iters = config.train_evaluation.n_iters or 0
+    n_batches = max(1, math.floor(n_tokens / batch_size + 0.5))
+    table.add_row("environments", f"{config.env.n_envs} ({config.env.vec_env})")
+    table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
+    table.add_row("minibatches per epoch", f"about {n_batches} of {batch_size} agent tokens")
+    table.add_row("optimizer steps", f"about {n_batches * n_epochs * n_iters:,} ({n_iters} iterations)")
+    separate = (config.alg.policy.args.model_extra or {}).get("critic", "separate") == "separate"
+    # Weights, gradients and two moments for what is trained; weights alone for the reference.
+    n_bytes = _BYTES_PER_FLOAT * n_parameters * (4 + (4 if separate else 0) + 1)
+    table.add_row("weights, gradients, optimizer", f"{n_bytes / 2**20:,.0f} MiB (without activations)")
+    settings = GenerationSettings.from_kwargs(config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs")
+    behaviour = "cuts some of the policy's distribution (see rollout/truncated_mass)" if settings.truncates else "the policy's own distribution"
+    table.add_row("sampler", behaviour)

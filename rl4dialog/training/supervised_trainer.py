@@ -1,0 +1,97 @@
+"""``alg.id: supervised``: fine-tune on the references, with the evaluation and the run folder of an RL run."""
+
+from __future__ import annotations
+
+import torch
+from gymnasium import spaces
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.training import builders
+from rl4dialog.training.evaluation import Evaluation, evaluate
+from rl4dialog.training.summary import print_summary
+from rl4dialog.training.supervised import train_supervised
+from rl4dialog.training.tracking import Tracker
+
+
+class SupervisedTrainer:
+    """Runs a supervised config.
+
+    Args:
+        config: Checked.
+        tracker: Receives everything that is measured and saved.
+    """
+
+    def __init__(self, config: RunConfig, tracker: Tracker) -> None:
+        if config.alg.model_type != "causal":
+            raise ConfigError(f"alg.model_type {config.alg.model_type!r} is not supported; use 'causal'")
+        torch.manual_seed(config.seed)
+        self._config, self._tracker = config, tracker
+        self.tokenizer, self.data = builders.build_run_tokenizer(config)
+        self.lengths = builders.run_lengths(config)
+        self.metrics = builders.build_metrics(config, builders.build_toolkit(config, self.tokenizer, self.data))
+        self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+
+    def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
+        """Evaluate, train, evaluate, save and print a summary; returns the test split before and after."""
+        before = {split: self._evaluate(split, 0) for split in ("val", "test")}
+        info = train_supervised(
+            self.model,
+            self.tokenizer,
+            self.data.samples("train"),
+            end_of_turn=self.data.turn_marker,
+            max_prompt_length=self.lengths.prompt,
+            max_reply_length=self.lengths.reply,
+            training_args=self._config.alg.training_args or {},
+            seed=derive_seed(self._config.seed, "supervised"),
+            output_dir=self._tracker.run_folder.path("checkpoints"),
+            loss_on=self._config.alg.loss_on,
+            eval_samples=self.data.samples("val", self._config.train_evaluation.max_eval_samples),
+        )
+        self._tracker.log_training_infos(info)
+        after = {split: self._evaluate(split, 1) for split in ("val", "test")}
+        self._tracker.save_auto_model(self.model, self.tokenizer)
+        print_summary(before["test"].metrics, after["test"].metrics, None, [], self._tracker.run_folder.root)
+        return before["test"], after["test"]
+
+    def _evaluate(self, split: str, epoch: int) -> Evaluation:
+        settings = self._config.train_evaluation
+        result = evaluate(
+            self._generator(),
+            self.data.samples(split, settings.max_eval_samples),
+            self.metrics,
+            split,
+            self.lengths.prompt,
+            settings.eval_batch_size,
+            None,
+            self.lengths.truncation_side,
+            derive_seed(self._config.seed, "evaluation", split),
+        )
+        self._tracker.log_metrics(epoch, split, result.metrics)
+        self._tracker.log_predictions(epoch, split, result.predictions)
+        return result
+
+    def _generator(self) -> CausalLMActorCriticPolicy:
+        """A policy around the model as it is now, for its way of generating."""
+        end_of_turn = builders.build_end_of_turn(self._config, self.tokenizer, self.data, self.model)
+        env = TextGenEnv(
+            end_of_turn,
+            self.data.samples("train", 1),
+            [],
+            self.lengths.prompt,
+            self.lengths.reply,
+            self.model.get_input_embeddings().weight.shape[0],
+        )
+        assert isinstance(env.observation_space, spaces.Dict)
+        return CausalLMActorCriticPolicy(
+            env.observation_space,
+            env.action_space,
+            lambda _: 0.0,
+            model=self.model,
+            end_of_turn=end_of_turn,
+            critic="shared",
+            generation_kwargs=self._config.alg.generation_kwargs,
+        )

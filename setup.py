@@ -1,0 +1,46 @@
+"""Packaging of rl4dialog. Exact versions are pinned in constraints.txt; tool settings live in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
+
+setup(
+    name="rl4dialog",
+    version=VERSION,
+    description="On-policy reinforcement learning for dialogue language models, built on stable-baselines3",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
+    install_requires=[
+        "torch>=2.6",
+        "transformers>=5.0",
+        "accelerate>=1.1",
+        "stable-baselines3>=2.6",
+        "gymnasium>=1.0",
+        "datasets>=3.0",
+        "evaluate>=0.4",
+        "nltk>=3.9",
+        "rouge-score>=0.1.2",
+        "bert-score>=0.3.13",
+        "sacrebleu>=2.4",
+        "safetensors>=0.4",
+        "tokenizers>=0.20",
+        "pydantic>=2.7",
+        "pyyaml>=6.0",
+        "cloudpickle>=3.0",
+        "matplotlib>=3.8",
+        "rich>=13.0",
+        "tqdm>=4.66",
+        "wandb>=0.18",
+    ],
+    extras_require={
+        "dev": ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6", "ruff>=0.9", "mypy>=1.13", "types-PyYAML", "types-tqdm"]
+    },
+    entry_points={"console_scripts": ["rl4dialog=rl4dialog.cli:main"]},
+)
