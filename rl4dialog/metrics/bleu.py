@@ -1,0 +1,17 @@
+"""BLEU over words split at white space and without smoothing, as RL4LMs logs it."""
+
+from __future__ import annotations
+
+from rl4dialog.metrics.sacre_bleu import SacreBleuMetric
+
+
+class BleuMetric(SacreBleuMetric):
+    """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, as they would be 0 otherwise."""
+
+    key = "lexical/bleu"
+
+    def __init__(self) -> None:
+        from sacrebleu.metrics import BLEU
+
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+        self._sentence = BLEU(tokenize="none", smooth_method="exp", effective_order=True)

@@ -1,0 +1,87 @@
+"""Perplexity of the references under the language model being trained."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+
+
+class CausalPerplexityMetric(BaseMetric):
+    """Strided perplexity of all references in a row: exp of the mean negative log-likelihood per predicted token.
+
+    Args:
+        stride: Tokens scored per window; each window reaches back as far as the model's positions allow.
+        tokenizer_id: Folder or hub id of a tokenizer; the run's own one by default.
+        model_type: ``causal``.
+        use_text_from_meta_data: Take ``meta_data["reference"]`` in place of the references.
+        tokenizer: The run's tokenizer.
+    """
+
+    def __init__(
+        self,
+        stride: int,
+        tokenizer_id: str | None = None,
+        model_type: str = "causal",
+        use_text_from_meta_data: bool = False,
+        tokenizer: Any = None,
+    ) -> None:
+        if model_type != "causal":
+            raise ConfigError(f"metric 'causal_perplexity': model_type must be 'causal', not {model_type!r}")
+        if stride < 1:
+            raise ConfigError(f"metric 'causal_perplexity': stride must be at least 1, not {stride!r}")
+        self._stride, self._use_meta_data = stride, use_text_from_meta_data
+        self._tokenizer = tokenizer
+        if tokenizer_id is not None and not tokenizer_id.startswith("builtin/"):
+            from transformers import AutoTokenizer
+
+            try:
+                self._tokenizer = AutoTokenizer.from_pretrained(tokenizer_id)
+            except Exception as error:  # OSError, ValueError, ... by what is missing
+                raise ModelError(
+                    f"metric 'causal_perplexity': tokenizer {tokenizer_id!r} cannot be loaded; without tokenizer_id "
+                    f"the run's own is used"
+                ) from error
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        if split_name == "train":
+            return {}
+        if model is None or self._tokenizer is None:
+            raise ValueError("causal_perplexity needs a model and a tokenizer")
+        import torch
+
+        if self._use_meta_data:
+            texts = [info["reference"] for info in meta_infos or []]
+        else:
+            texts = [text for references in reference_texts for text in references]
+        ids = self._tokenizer("\n\n".join(texts), return_tensors="pt", truncation=False, verbose=False)["input_ids"]
+        n_embeddings = model.get_input_embeddings().weight.shape[0]
+        if ids.numel() < 2:
+            raise ValueError("causal_perplexity needs at least two tokens of reference text")
+        if int(ids.max()) >= n_embeddings:
+            raise ModelError("metric 'causal_perplexity': the tokenizer does not belong to the model")
+        window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or ids.shape[1]
+        stride = min(self._stride, window)
+        total, n_predicted = 0.0, 0
+        with torch.no_grad():
+            for start in range(0, ids.shape[1], stride):
+                end = min(start + stride, ids.shape[1])
+                begin = max(0, end - window)
+                inputs = ids[:, begin:end].to(model.device)
+                log_probs = model(inputs).logits.float().log_softmax(-1)[0, :-1]
+                # The very first token has nothing before it to be predicted from.
+                first = max(start - begin, 1)
+                chosen = log_probs.gather(1, inputs[0, 1:, None])[first - 1 :]
+                total -= float(chosen.sum())
+                n_predicted += len(chosen)
+        return {"fluency_metrics/perplexity": (None, math.exp(total / n_predicted))}

@@ -1,0 +1,18 @@
+"""What every metric checks before it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+
+def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
+    """Check that there are texts, and as many of everything.
+
+    Raises:
+        ValueError: If not.
+    """
+    if not len(generated_texts):
+        raise ValueError("a metric needs at least one text")
+    for other in others:
+        if other is not None and len(other) != len(generated_texts):
+            raise ValueError(f"{len(generated_texts)} generated texts, but {len(other)} of what belongs to them")

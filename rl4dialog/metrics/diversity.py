@@ -1,0 +1,90 @@
+"""How varied a corpus of texts is; keys and definitions follow the GEM benchmark's metrics, as RL4LMs logs them."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections import Counter
+from collections.abc import Sequence
+from statistics import mean, median, pstdev
+from typing import Any
+
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+
+
+class DiversityMetric(BaseMetric):
+    """Lengths in words, type-token ratios, and distinct, unique and entropy (bits) of n-grams of order 1 to 3.
+
+    Every key exists a second time for words without punctuation (``-nopunct``, ``_nopunct``).
+
+    Args:
+        window_size: Words per window of the mean segmental type-token ratio.
+    """
+
+    def __init__(self, window_size: int = 100) -> None:
+        self._window_size = window_size
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        from nltk.tokenize import wordpunct_tokenize
+
+        check_lengths(generated_texts)
+        words = [[str(word).lower() for word in wordpunct_tokenize(text)] for text in generated_texts]
+        bare = [[word for word in text if not set(word) <= set(string.punctuation)] for text in words]
+        found = {**self._measure(words, "-", ""), **self._measure(bare, "_", "nopunct")}
+        return {f"diversity_metrics/{key}": (None, value) for key, value in found.items()}
+
+    def _measure(self, texts: list[list[str]], joint: str, variant: str) -> dict[str, float]:
+        lengths = [len(text) for text in texts]
+        found = {
+            f"msttr-{self._window_size}{joint + variant if variant else ''}": self._segmental_ttr(texts),
+            f"total_length{'-' + variant if variant else ''}": float(sum(lengths)),
+            f"mean_pred_length{'-' + variant if variant else ''}": mean(lengths),
+            f"std_pred_length{'-' + variant if variant else ''}": pstdev(lengths),
+            f"median_pred_length{'-' + variant if variant else ''}": float(median(lengths)),
+            f"min_pred_length{'-' + variant if variant else ''}": float(min(lengths)),
+            f"max_pred_length{'-' + variant if variant else ''}": float(max(lengths)),
+        }
+        suffix = f"-{variant}" if variant else ""
+        shorter: Counter[tuple[str, ...]] = Counter()
+        for n in (1, 2, 3):
+            counts = _ngrams(texts, n)
+            total = sum(counts.values())
+            found[f"distinct-{n}{suffix}"] = len(counts) / total if total else 0.0
+            found[f"vocab_size-{n}{suffix}"] = float(len(counts))
+            found[f"unique-{n}{suffix}"] = float(sum(count == 1 for count in counts.values()))
+            found[f"entropy-{n}{suffix}"] = _entropy(counts)
+            if n > 1:
+                found[f"cond_entropy-{n}{suffix}"] = _conditional_entropy(counts, shorter)
+            shorter = counts
+        return found
+
+    def _segmental_ttr(self, texts: list[list[str]]) -> float:
+        """Mean type-token ratio of whole windows; of all words if they do not fill one."""
+        words = [word for text in texts for word in text]
+        size = self._window_size
+        windows = [words[i : i + size] for i in range(0, len(words) - size + 1, size)] or [words]
+        return mean(len(set(window)) / len(window) if window else 0.0 for window in windows)
+
+
+def _ngrams(texts: Sequence[Sequence[str]], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1))
+
+
+def _entropy(counts: Counter[tuple[str, ...]]) -> float:
+    total = sum(counts.values())
+    return -sum(c / total * math.log2(c / total) for c in counts.values()) + 0.0 if total else 0.0
+
+
+def _conditional_entropy(counts: Counter[tuple[str, ...]], shorter: Counter[tuple[str, ...]]) -> float:
+    """Entropy of an n-gram's last word given those before it."""
+    total = sum(counts.values())
+    return -sum(c / total * math.log2(min(1.0, c / shorter[gram[:-1]])) for gram, c in counts.items()) + 0.0 if total else 0.0

@@ -1,0 +1,53 @@
+"""The synthetic task of RL4LMs: write numbers that increase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+
+
+def increasing_numbers_score(text: str, min_tokens: int) -> float:
+    """Length of the increasing run that the text begins with, over the number of words but at least ``min_tokens``.
+
+    Words are split at white space; the run ends at the first that is no number, or not greater than the one before.
+
+    Returns:
+        0 to 1.
+    """
+    words = text.split()
+    n_increasing, previous = 0, float("-inf")
+    for word in words:
+        try:
+            number = float(word)
+        except ValueError:
+            break
+        if not number > previous:
+            break
+        n_increasing, previous = n_increasing + 1, number
+    return n_increasing / max(len(words), min_tokens, 1)
+
+
+class IncreasingNumbersMetric(BaseMetric):
+    """Mean of :func:`increasing_numbers_score`.
+
+    Args:
+        min_tokens: Words that a text must have for a full score.
+    """
+
+    def __init__(self, min_tokens: int) -> None:
+        self._min_tokens = min_tokens
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        check_lengths(generated_texts)
+        scores = [increasing_numbers_score(text, self._min_tokens) for text in generated_texts]
+        return {"synthetic/increasing_numbers": (scores, sum(scores) / len(scores))}

@@ -1,0 +1,68 @@
+"""How often a reply has the dialogue act of the gold reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.metrics.intent_classifier import IntentClassifier
+
+BUILTIN_CLASSIFIER = "builtin/intent-classifier"
+
+
+class IntentAccuracyMetric(BaseMetric):
+    """Share of replies whose predicted act is the gold one's (RL4LMs' ``intent/accuracy``).
+
+    Args:
+        classifier: Predicts acts; given by the toolkit for the built-in one, which is trained on the run's datapool.
+        model_name: Folder or hub id of another classifier.
+        batch_size: Texts per forward pass of such another classifier.
+    """
+
+    def __init__(
+        self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64
+    ) -> None:
+        self._classifier = classifier or load_classifier(model_name, batch_size)
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        check_lengths(generated_texts, prompt_texts, meta_infos)
+        targets = gold_intents(meta_infos)
+        predicted = self._classifier.predict(prompt_texts, generated_texts, meta_infos)
+        scores = [float(p == t) for p, t in zip(predicted, targets, strict=True)]
+        return {"intent/accuracy": (scores, sum(scores) / len(scores))}
+
+
+def load_classifier(model_name: str, batch_size: int = 64) -> IntentClassifier:
+    """Load a classifier that is not the built-in one.
+
+    Raises:
+        ConfigError: If it is the built-in one, which only a run can make.
+    """
+    if model_name.startswith("builtin/"):
+        raise ConfigError(f"{model_name!r} is made by a run from its datapool; pass a classifier or a model's folder")
+    return IntentClassifier.from_pretrained(model_name, batch_size)
+
+
+def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:
+    """The gold replies' acts.
+
+    Raises:
+        DataError: If a sample has none.
+    """
+    try:
+        return [int(info["intent"][0]) for info in meta_infos or []]
+    except (KeyError, TypeError, IndexError) as error:
+        raise DataError(
+            "intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
+            "daily_dialog provide"
+        ) from error

@@ -1,0 +1,82 @@
+"""The classifier behind intent accuracy, and the one form of its input, for training and scoring alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ModelError
+
+_MARKER = "<EOU>"
+
+
+def intent_input(last_utterance: str, reply: str) -> str:
+    """What the classifier reads: the form that RL4LMs' published classifier was trained on, separators included."""
+    return f"{last_utterance.strip()} {_MARKER}{reply.strip()}{_MARKER}"
+
+
+def last_utterance(prompt_text: str, meta_info: dict[str, Any] | None) -> str:
+    """The utterance that is replied to: of ``meta_info["history"]``, or else the prompt's last piece."""
+    history = (meta_info or {}).get("history")
+    if history:
+        return str(history[-1]).strip()
+    pieces = [piece.strip() for piece in prompt_text.split(_MARKER) if piece.strip()]
+    return pieces[-1] if pieces else ""
+
+
+class IntentClassifier:
+    """A sequence classifier over dialogue acts.
+
+    Args:
+        model: Class ``i`` is the act ``i + 1``.
+        tokenizer: The model's.
+        device: Where it runs.
+        batch_size: Texts per forward pass.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, device: str = "cpu", batch_size: int = 64) -> None:
+        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self._device, self._batch_size = device, batch_size
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str, batch_size: int = 64) -> IntentClassifier:
+        """Load a classifier from a folder or a hub.
+
+        Raises:
+            ModelError: If it cannot be loaded.
+        """
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        try:
+            model = AutoModelForSequenceClassification.from_pretrained(path_or_id)
+            tokenizer = AutoTokenizer.from_pretrained(path_or_id)
+        except Exception as error:  # OSError, ValueError, ... by what is missing
+            raise ModelError(
+                f"intent classifier {path_or_id!r} cannot be loaded; give a folder that "
+                f"scripts/train_intent_classifier.py wrote, or builtin/intent-classifier"
+            ) from error
+        return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size)
+
+    def predict(
+        self, prompt_texts: list[str], reply_texts: list[str], meta_infos: list[dict[str, Any]] | None
+    ) -> list[int]:
+        """The act of each reply, 1 to 4."""
+        import torch
+
+        infos: list[Any] = list(meta_infos) if meta_infos is not None else [None] * len(reply_texts)
+        texts = [
+            intent_input(last_utterance(prompt, info), reply)
+            for prompt, reply, info in zip(prompt_texts, reply_texts, infos, strict=True)
+        ]
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        labels = [0] * len(texts)
+        with torch.inference_mode():
+            for start in range(0, len(order), self._batch_size):
+                rows = order[start : start + self._batch_size]
+                batch = self.tokenizer(
+                    [texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True
+                ).to(self._device)
+                logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+                for row, label in zip(rows, logits.argmax(dim=-1).tolist(), strict=True):
+                    labels[row] = label + 1
+        return labels

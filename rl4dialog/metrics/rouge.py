@@ -1,0 +1,41 @@
+"""ROUGE (Lin 2004), computed by Google's rouge-score with stemming."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+
+
+class RougeMetric(BaseMetric):
+    """F-measures of ROUGE-1, -2, -L and -Lsum (sentences of the latter stand on lines of their own).
+
+    Args:
+        use_single_ref: Compare with the first reference only, as RL4LMs; else the best of all counts.
+    """
+
+    def __init__(self, use_single_ref: bool = True) -> None:
+        self._use_single_ref = use_single_ref
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        check_lengths(generated_texts, reference_texts)
+        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+        scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
+        for text, references in zip(generated_texts, reference_texts, strict=True):
+            best = scorer.score_multi(references[:1] if self._use_single_ref else references, text)
+            for name in ROUGE_TYPES:
+                scores[name].append(float(best[name].fmeasure))
+        return {f"lexical/rouge_{name}": (each, sum(each) / len(each)) for name, each in scores.items()}

@@ -1,0 +1,51 @@
+"""BLEU (Papineni et al. 2002), computed by sacrebleu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+
+
+class SacreBleuMetric(BaseMetric):
+    """Corpus BLEU from 0 to 1; sentence scores use sacrebleu's smoothing and effective order.
+
+    Args:
+        args: Of ``sacrebleu.metrics.BLEU``, such as ``tokenize: intl`` or ``lowercase: true``.
+
+    Raises:
+        ConfigError: If sacrebleu does not accept an argument.
+    """
+
+    key = "lexical/sacrebleu"
+
+    def __init__(self, **args: Any) -> None:
+        from sacrebleu.metrics import BLEU
+
+        try:
+            self._corpus = BLEU(**args)
+            self._sentence = BLEU(**{**args, "smooth_method": args.get("smooth_method", "exp"), "effective_order": True})
+            self._corpus.corpus_score(["a"], [["a"]])
+        except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by argument
+            raise ConfigError(f"metric 'sacre_bleu' does not accept {args}: {error}") from error
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        check_lengths(generated_texts, reference_texts)
+        n_references = max(map(len, reference_texts))
+        streams = [[refs[i] if i < len(refs) else None for refs in reference_texts] for i in range(n_references)]
+        corpus = self._corpus.corpus_score(generated_texts, streams).score / 100
+        sentences = [
+            self._sentence.sentence_score(text, references).score / 100
+            for text, references in zip(generated_texts, reference_texts, strict=True)
+        ]
+        return {self.key: (sentences, corpus)}

@@ -1,0 +1,54 @@
+"""Reward for a reply with the intent of the gold reply, weighted with METEOR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.protocols import BatchedRewardFunction
+from rl4dialog.metrics.intent_accuracy import BUILTIN_CLASSIFIER, gold_intents, load_classifier
+from rl4dialog.metrics.meteor import MeteorMetric
+
+
+class IntentAccuracyReward(BatchedRewardFunction):
+    """``intent_coeff`` for the right intent, plus ``auto_coeff`` times METEOR of that very reply.
+
+    Replies before the end of an episode earn nothing. After a call ``last_parts`` holds both terms, unweighted.
+
+    Args:
+        intent_coeff: Weight of the intent, which is right (1) or wrong (0).
+        auto_coeff: Weight of METEOR.
+        classifier: Predicts acts; given by the toolkit for the built-in one.
+        model_name: Folder or hub id of another classifier.
+        synonyms: Whether METEOR uses WordNet.
+    """
+
+    def __init__(
+        self,
+        intent_coeff: float = 1.0,
+        auto_coeff: float = 1.0,
+        classifier: Any = None,
+        model_name: str = BUILTIN_CLASSIFIER,
+        synonyms: bool = True,
+    ) -> None:
+        self._intent_coeff, self._auto_coeff = intent_coeff, auto_coeff
+        self._classifier = classifier or load_classifier(model_name)
+        self._meteor = MeteorMetric(synonyms) if auto_coeff else None
+        self.last_parts: dict[str, list[float]] = {}
+
+    def __call__(
+        self,
+        prompt_texts: list[str],
+        gen_texts: list[str],
+        ref_texts: list[list[str]],
+        dones: list[bool],
+        meta_infos: list[dict[str, Any]] | None = None,
+    ) -> list[float]:
+        predicted = self._classifier.predict(prompt_texts, gen_texts, meta_infos)
+        intents = [float(p == t) for p, t in zip(predicted, gold_intents(meta_infos), strict=True)]
+        self.last_parts = {"intent": intents}
+        scores = [self._intent_coeff * intent for intent in intents]
+        if self._meteor is not None:
+            meteors = [self._meteor.sentence_score(t, r) for t, r in zip(gen_texts, ref_texts, strict=True)]
+            self.last_parts["meteor"] = meteors
+            scores = [score + self._auto_coeff * meteor for score, meteor in zip(scores, meteors, strict=True)]
+        return [score if done else 0.0 for score, done in zip(scores, dones, strict=True)]

@@ -1,0 +1,75 @@
+"""Any kind of reward as a list of weighted parts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
+from rl4dialog.core.types import RewardPart
+
+_FUNCTION_PARAMETERS = ("prompt_text", "gen_text", "ref_texts", "meta_info")
+
+
+class FunctionReward(SentenceRewardFunction):
+    """A plain function ``f(prompt_text, gen_text, ref_texts, meta_info) -> float`` as a reward."""
+
+    def __init__(self, function: Callable[..., float]) -> None:
+        self._function = function
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return self._function(prompt_text, gen_text, ref_texts, meta_info)
+
+
+def is_batched(function: Any) -> bool:
+    """Whether a reward scores whole batches in the main process; RL4LMs' classes are told by their parameters."""
+    if isinstance(function, BatchedRewardFunction):
+        return True
+    if isinstance(function, RewardFunction):
+        return False
+    names = _parameter_names(function)
+    return "dones" in names or names[:1] == ["prompt_texts"]
+
+
+def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
+    """The terms of a reward.
+
+    Args:
+        reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
+            one of the two, or a plain function.
+        name: Under which a single part is logged.
+
+    Raises:
+        ConfigError: If it is none of these.
+    """
+    parts = getattr(reward, "parts", None)
+    if isinstance(parts, list):
+        return parts
+    if isinstance(reward, (RewardFunction, BatchedRewardFunction)) or (callable(reward) and is_batched(reward)):
+        return [RewardPart(name, 1.0, reward)]
+    names = _parameter_names(reward) if callable(reward) else []
+    if "action" in names and "done" in names:
+        return [RewardPart(name, 1.0, reward)]
+    if callable(reward) and _accepts_four(reward):
+        return [RewardPart(name, 1.0, FunctionReward(reward))]
+    raise ConfigError(
+        f"reward {name!r} is no reward: a function has the form f({', '.join(_FUNCTION_PARAMETERS)}) -> float; a class "
+        f"derives from RewardFunction, SentenceRewardFunction or BatchedRewardFunction"
+    )
+
+
+def _parameter_names(function: Any) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _accepts_four(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*_FUNCTION_PARAMETERS)
+    except (TypeError, ValueError):
+        return False
+    return True

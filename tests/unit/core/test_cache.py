@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.core.cache import cached_folder, content_hash
+
+
+def build_counting(calls: list[int]):  # type: ignore[no-untyped-def]
+    def build(folder: Path) -> None:
+        calls.append(1)
+        (folder / "a.txt").write_text("content")
+
+    return build
+
+
+def test_second_call_is_a_hit_and_another_key_is_not() -> None:
+    calls: list[int] = []
+    first = cached_folder("test", {"k": 1}, build_counting(calls))
+    assert cached_folder("test", {"k": 1}, build_counting(calls)) == first
+    assert cached_folder("test", {"k": 2}, build_counting(calls)) != first
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("damage", ["change", "delete", "manifest"])
+def test_damaged_folder_is_built_again(damage: str) -> None:
+    calls: list[int] = []
+    folder = cached_folder("test", {"damage": damage}, build_counting(calls))
+    if damage == "change":
+        (folder / "a.txt").write_text("other")
+    elif damage == "delete":
+        (folder / "a.txt").unlink()
+    else:
+        (folder / "manifest.json").write_text("{")
+    assert (cached_folder("test", {"damage": damage}, build_counting(calls)) / "a.txt").read_text() == "content"
+    assert len(calls) == 2
+
+
+def test_failed_build_leaves_nothing_behind() -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        cached_folder("test", {"fails": True}, fail)
+    calls: list[int] = []
+    assert not (cached_folder("test", {"fails": True}, build_counting(calls)) / "half").exists()
+
+
+def test_unwritable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
+    assert (cached_folder("test", {"x": 1}, build_counting([])) / "a.txt").exists()
+
+
+def test_borders_of_texts_count() -> None:
+    assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])

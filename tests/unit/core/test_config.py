@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError
+
+# The keys of RL4LMs' dialogue configs.
+CONFIG: dict[str, Any] = {
+    "tokenizer": {"model_name": "gpt2", "padding_side": "left", "pad_token_as_eos_token": True},
+    "reward_fn": {"id": "intent_accuracy", "args": {"intent_coeff": 0.5}},
+    "datapool": {"id": "daily_dialog", "args": {"context_size": 5}},
+    "env": {
+        "n_envs": 10,
+        "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True},
+    },
+    "alg": {
+        "id": "ppo",
+        "args": {"n_steps": 128, "batch_size": 64, "learning_rate": 1e-6, "n_epochs": 5},
+        "kl_div": {"coeff": 0.2, "target_kl": 0.5},
+        "policy": {
+            "id": "causal_lm_actor_critic_policy",
+            "args": {"model_name": "gpt2", "apply_model_parallel": True, "generation_kwargs": {"top_k": 20}},
+        },
+    },
+    "train_evaluation": {"eval_batch_size": 32, "n_iters": 200, "save_every": 10, "metrics": [{"id": "meteor", "args": None}]},
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    *parents, last = path.split(".")
+    node = config
+    for key in parents:
+        node = node[key]
+    node[last] = value
+    return config
+
+
+def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
+    config = parse_config(CONFIG, "x.yml")
+    assert config.train_evaluation.metrics[0].args == {}
+    assert any(w.startswith("alg.policy.args.apply_model_parallel has no effect") for w in config.warnings)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("env.n_env", 3, r"x.yml: unknown key 'env.n_env'; did you mean 'n_envs'\?"),
+        ("tokenizr", {}, "did you mean 'tokenizer'"),
+        ("train_evaluation.metrics", [{"idd": "meteor"}], r"unknown key 'train_evaluation.metrics\[0\].idd'"),
+        ("env.n_envs", "three", "env.n_envs: input should be a valid integer, got 'three'"),
+        ("env.n_envs", 0, "greater than or equal to 1"),
+        ("env.n_envs", True, "valid integer"),
+        ("env.vec_env", "threads", "'subproc' or 'dummy'"),
+        ("alg.args.n_steps", 0, "alg.args.n_steps must be a whole number of at least 1, not 0"),
+        ("alg.args.n_steps", "many", "not 'many'"),
+        ("alg.args.batch_size", 5000, r"n_steps \* n_envs = 128 \* 10 = 1280"),
+        ("alg.args.learning_rate", "fast", "learning_rate must be a number"),
+        ("alg.kl_div.coeff", -1, "greater than or equal to 0"),
+        ("alg.kl_div.type", "fixed", "target_kl has no meaning with type: fixed"),
+        ("alg.kl_div", None, "'kl_div' is missing"),
+        ("env", None, "'env' is missing"),
+        ("seed", -1, "seed"),
+        ("env.args.max_turns", 2, "partner_replies"),
+    ],
+)
+def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(changed(path, value), "x.yml")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    config = changed("env.n_envs", "three")
+    config["seed"] = "x"
+    with pytest.raises(ConfigError, match=r"env\.n_envs.*seed|seed.*env\.n_envs"):
+        parse_config(config, "x.yml")
+
+
+def test_supervised_needs_its_own_keys() -> None:
+    config = changed("alg", {"id": "supervised", "model_type": "causal", "model_name": "gpt2"})
+    with pytest.raises(ConfigError, match="'training_args' is missing"):
+        parse_config(config, "x.yml")

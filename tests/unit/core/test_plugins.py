@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import make_samples, make_tokenizer
+
+from rl4dialog.catalog import RewardFunctionRegistry
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.plugins import load_imports
+from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+REWARD = """
+from rl4dialog import RewardFunction, RewardFunctionRegistry
+
+@RewardFunctionRegistry.register("from_a_file")
+class FromAFile(RewardFunction):
+    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):
+        return 7.0
+"""
+
+
+def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None:
+    (tmp_path / "my_file_rewards.py").write_text(REWARD)
+    load_imports(["./my_file_rewards.py"], tmp_path)
+    load_imports(["./my_file_rewards.py"], tmp_path)
+    reward = RewardFunctionRegistry.get("from_a_file")
+    tokenizer = make_tokenizer()
+    env = make_vec_env(
+        {
+            "end_of_turn": EndOfTurn(tokenizer, [0]),
+            "samples": make_samples(),
+            "reward_parts": [RewardPart("file", 1.0, reward)],
+            "max_prompt_length": 6,
+            "max_episode_length": 2,
+            "vocab_size": len(tokenizer),
+        },
+        1,
+        "subproc",
+    )
+    try:
+        env.reset()
+        import numpy as np
+
+        assert env.step(np.array([[5, 0]]))[1].tolist() == [14.0]
+    finally:
+        env.close()
+
+
+def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "broken_plugin.py").write_text("x = 1\nraise KeyError('oh')\n")
+    with pytest.raises(ConfigError, match=r"broken_plugin.*KeyError.*broken_plugin\.py, line 2"):
+        load_imports(["./broken_plugin.py"], tmp_path)
+    with pytest.raises(ConfigError, match="does not exist; looked for"):
+        load_imports(["./none.py"], tmp_path)
+    with pytest.raises(ConfigError, match="'no_such_package' failed with ModuleNotFoundError"):
+        load_imports(["no_such_package"], tmp_path)

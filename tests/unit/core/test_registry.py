@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.registry import Registry
+
+
+class Parent:
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+
+class Component(Parent):
+    """Does a thing.
+
+    More words.
+    """
+
+    def __init__(self, scale: float, tokenizer: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scale, self.tokenizer = scale, tokenizer
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry("reward function", {"lazy": "collections:OrderedDict", "broken": "no_such_module:X"})
+    registry.register("mine")(Component)
+    return registry
+
+
+def test_component_is_built_with_its_arguments_and_what_it_asks_for(registry: Registry) -> None:
+    built = registry.get("mine", {"scale": 2.0, "size": 5}, tokenizer="t", device="not asked for")
+    assert (built.scale, built.size, built.tokenizer) == (2.0, 5, "t")
+
+
+@pytest.mark.parametrize(
+    ("id", "args", "message"),
+    [
+        ("mien", {}, r"unknown reward function 'mien'; did you mean 'mine'\? \(known: broken, lazy, mine\)"),
+        ("mine", {"scal": 1}, r"'mine' has no argument 'scal'; did you mean 'scale'\?"),
+        ("mine", {}, "'mine' needs the argument 'scale'"),
+        ("broken", {}, "'broken' cannot be imported"),
+    ],
+)
+def test_mistakes_are_named(registry: Registry, id: str, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        registry.check(id, args)
+
+
+def test_function_is_returned_with_arguments_bound(registry: Registry) -> None:
+    def reward(prompt_text: str, gen_text: str, bonus: float = 0.0) -> float:
+        return len(gen_text) + bonus
+
+    registry.add("function", reward)
+    assert registry.get("function") is reward
+    assert registry.get("function", {"bonus": 2.0})("p", "abc") == 5.0
+
+
+def test_description_is_the_first_line_and_the_arguments(registry: Registry) -> None:
+    summary, arguments = registry.describe("mine")
+    assert summary == "Does a thing."
+    assert "scale" in arguments and "size=1" in arguments
+
+
+@pytest.mark.parametrize("component", [3, "no colon"])
+def test_what_cannot_be_built_is_refused(registry: Registry, component: Any) -> None:
+    with pytest.raises(ConfigError, match="must be a class, a function or"):
+        registry.add("bad", component)

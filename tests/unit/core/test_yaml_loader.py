@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, parse_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-6", 1e-6), ("1E6", 1e6), (".5e-3", 0.0005), ("2", 2), ("2.5", 2.5), ("True", True), ("on", "on"), ("~", None)],
+)
+def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
+    loaded = parse_yaml(f"key: {text}", "test")["key"]
+    assert loaded == value and type(loaded) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' stands twice"),
+        ("a:\n  b: [1, 2", "line 2"),
+        ("a: 1\n\tb: 2", "line 2, column 1"),
+        ("", "it holds nothing"),
+        ("- 1", "it holds a list"),
+    ],
+)
+def test_broken_yaml_is_told_with_line_and_column(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_yaml(text, "x.yml")
+
+
+def test_missing_file_a_folder_and_binary_are_told(tmp_path: Path) -> None:
+    (tmp_path / "near.yml").write_text("a: 1")
+    with pytest.raises(ConfigError, match=r"does not exist; beside it there are: .*near\.yml"):
+        load_yaml(tmp_path / "far.yml")
+    with pytest.raises(ConfigError, match="is a folder"):
+        load_yaml(tmp_path)
+    (tmp_path / "binary.yml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_yaml(tmp_path / "binary.yml")
+
+
+def test_anchors_and_merge_keys_work() -> None:
+    assert parse_yaml("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3", "t")["d"] == {"b": 1, "c": 3}
+
+
+def test_overrides_reach_into_mappings_and_lists() -> None:
+    config = {"alg": {"args": {"n": 1}}, "list": [{"w": 1}]}
+    apply_overrides(config, ["alg.args.n=3", "list[0].w=1e-3", "new.key=[a, b]"])
+    assert config == {"alg": {"args": {"n": 3}}, "list": [{"w": 0.001}], "new": {"key": ["a", "b"]}}
+
+
+@pytest.mark.parametrize("override", ["no_value", "=3", "list[4].w=1", "alg.x.y=1"])
+def test_override_that_leads_nowhere_is_named(override: str) -> None:
+    with pytest.raises(ConfigError, match="--set"):
+        apply_overrides({"list": [1], "alg": {"x": 3}}, [override])
+
+
+def test_variants_are_the_product_of_expand_blocks() -> None:
+    config = {"a": {"expand": True, "values": [1, 2]}, "b": [{"expand": True, "values": ["x", "y"]}]}
+    assert expand_variants(config) == ({"a": 1, "b": ["x"]}, 4)
+    assert expand_variants(config, 3) == ({"a": 2, "b": ["y"]}, 4)
+    with pytest.raises(ConfigError, match="--variant 4 does not exist: the config has 4"):
+        expand_variants(config, 4)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.utils.env_checker
+import numpy as np
+import pytest
+import stable_baselines3.common.env_checker
+from tiny import make_env, make_tokenizer
+
+from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+def constant(value: Any) -> Any:
+    return lambda previous, action, current, done, meta: value
+
+
+def test_env_checkers_of_gymnasium_and_stable_baselines3_pass() -> None:
+    env = make_env(make_tokenizer())
+    gymnasium.utils.env_checker.check_env(env, skip_render_check=True)
+    stable_baselines3.common.env_checker.check_env(env)
+
+
+def test_prompt_is_left_padded_and_context_right_padded() -> None:
+    env = make_env(make_tokenizer())
+    env.reset(options={"sample": Sample("s", "w0 w1", ["w2"])})
+    obs = env.step(7)[0]
+    assert obs["prompt_ids"].tolist() == [1, 1, 1, 1, 3, 4]
+    assert obs["prompt_mask"].tolist() == [0, 0, 0, 0, 1, 1]
+    assert obs["context_ids"].tolist() == [7, 1, 1, 1, 1]
+    assert obs["context_mask"].tolist() == [1, 0, 0, 0, 0]
+
+
+def test_every_end_of_sequence_id_terminates_and_the_limit_truncates() -> None:
+    tokenizer = make_tokenizer()
+    for last, terminated in ((0, True), (9, True), (8, False)):
+        env = make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, [0, 9]))
+        env.reset(seed=0)
+        for token in (5, 6, 7, 8):
+            assert env.step(token)[2:4] == (False, False)
+        result = env.step(last)
+        assert result[2:4] == (terminated, not terminated)
+        assert result[1] > 1, "every episode pays its reward, whatever ended it"
+
+
+def test_same_seed_gives_the_same_episodes_and_each_sample_once_per_round() -> None:
+    tokenizer = make_tokenizer()
+    orders = []
+    for seed in (1, 1, 2):
+        env = make_env(tokenizer)
+        orders.append([env.reset(seed=seed)[1]["sample_id"]] + [env.reset()[1]["sample_id"] for _ in range(5)])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(6))
+
+
+def test_weights_decide_how_often_a_sample_comes() -> None:
+    samples = [(Sample("often", "w0", [""]), 9.0), (Sample("seldom", "w1", [""]), 1.0)]
+    env = make_env(make_tokenizer(), samples=samples)
+    env.reset(seed=0)
+    drawn = [env.reset()[1]["sample_id"] for _ in range(400)]
+    assert 0.8 < drawn.count("often") / 400 < 0.97
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "high"])
+def test_reward_that_is_no_finite_number_names_the_sample(value: Any) -> None:
+    env = make_env(make_tokenizer(), reward_parts=[RewardPart("mine", 1.0, constant(value))])
+    env.reset(options={"sample": Sample("s17", "w0", [""])})
+    with pytest.raises(RewardError, match=r"'mine'.*'s17'"):
+        env.step(5)
+
+
+def test_no_samples_is_an_error() -> None:
+    with pytest.raises(DataError, match="at least one sample"):
+        make_env(make_tokenizer(), samples=[])
+
+
+def test_more_turns_without_a_partner_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="env.args.partner"):
+        make_env(make_tokenizer(), max_turns=2)
+
+
+def conversation(**overrides: Any) -> TextGenEnv:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    marker_id = tokenizer.convert_tokens_to_ids("<EOU>")
+    arguments = {
+        "end_of_turn": EndOfTurn(tokenizer, [0], "<EOU>"),
+        "partner": ScriptedPartner(["w7 w8"]),
+        "max_turns": 2,
+        "max_prompt_length": 12,
+        **overrides,
+    }
+    env = make_env(tokenizer, **arguments)
+    env.marker_id = marker_id  # type: ignore[attr-defined]
+    return env
+
+
+def test_partner_answers_and_the_conversation_goes_on_from_the_longer_history() -> None:
+    env = conversation()
+    env.reset(options={"sample": Sample("s", "w0 <EOU>", ["w2"])})
+    env.step(9)
+    observation, _, terminated, truncated, info = env.step(env.marker_id)  # type: ignore[attr-defined]
+    assert (terminated, truncated, info["utterance_over"]) == (False, False, True)
+    marker = env.marker_id  # type: ignore[attr-defined]
+    ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
+    assert ids == [3, marker, 9, marker, 10, 11, marker], "ids of past turns are carried as they were"
+    assert observation["context_mask"].sum() == 0
+    assert env.step(marker)[2] is True, "the last turn's end ends the episode"
+
+
+def test_partner_who_leaves_terminates_the_episode() -> None:
+    env = conversation(partner=ScriptedPartner([]))
+    env.reset(seed=0)
+    assert env.step(env.marker_id)[2:4] == (True, False)  # type: ignore[attr-defined]
+
+
+def test_oldest_turns_are_dropped_whole_when_the_history_is_too_long() -> None:
+    env = conversation(max_prompt_length=7)
+    marker = env.marker_id  # type: ignore[attr-defined]
+    env.reset(options={"sample": Sample("s", "w0 w1 <EOU> w2 <EOU>", ["w2"])})
+    env.step(9)
+    observation = env.step(marker)[0]
+    ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
+    assert ids == [5, marker, 9, marker, 10, 11, marker], "the turn 'w0 w1' is gone as a whole"
+
+
+def test_a_view_step_equals_the_env_steps() -> None:
+    tokenizer = make_tokenizer()
+    env, view = make_env(tokenizer), UtteranceView(make_env(tokenizer))
+    env.reset(seed=4)
+    view.reset(seed=4)
+    rewards = []
+    for token in (5, 6, 0):
+        obs, reward, terminated, truncated, _ = env.step(token)
+        rewards.append(reward)
+    view_obs, total, *ends, info = view.step(np.array([5, 6, 0, -1, -1]))
+    assert total == pytest.approx(sum(rewards))
+    np.testing.assert_allclose(info["token_rewards"], rewards, rtol=1e-6)
+    assert ends == [terminated, truncated]
+    for key, array in obs.items():
+        np.testing.assert_array_equal(array, view_obs[key])
+
+
+def test_waiting_changes_nothing() -> None:
+    view = UtteranceView(make_env(make_tokenizer()))
+    before, _ = view.reset(seed=0)
+    after, reward, terminated, truncated, _ = view.step(np.full(5, -1))
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    np.testing.assert_array_equal(before["prompt_ids"], after["prompt_ids"])
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [([5, 0, 6, -1, -1], "ended after 2 tokens"), ([5, 6, -1, -1, -1], "do not end"), ([5, -1, 6, -1, -1], "padding")],
+)
+def test_view_refuses_what_is_no_utterance(action: list[int], message: str) -> None:
+    view = UtteranceView(make_env(make_tokenizer()))
+    view.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        view.step(np.array(action))
+
+
+def test_failed_reward_is_reported_through_the_info() -> None:
+    view = UtteranceView(make_env(make_tokenizer(), reward_parts=[RewardPart("bad", 1.0, constant(None))]))
+    view.reset(options={"sample": Sample("s3", "w0", [""])})
+    _, _, terminated, _, info = view.step(np.array([0, -1, -1, -1, -1]))
+    assert terminated
+    assert "'bad'" in info["error"] and "'s3'" in info["error"]
+
+
+@pytest.mark.parametrize("kind", ["dummy", "subproc"])
+def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: str) -> None:
+    tokenizer = make_tokenizer()
+    env = make_env(tokenizer)
+    kwargs = {
+        "end_of_turn": env.end_of_turn,
+        "samples": env._samples,
+        "reward_parts": env.reward_parts,
+        "max_prompt_length": 6,
+        "max_episode_length": 5,
+        "vocab_size": len(tokenizer),
+    }
+    vec_env = make_vec_env(kwargs, 3, kind)
+    try:
+        vec_env.seed(5)
+        prompts = vec_env.reset()["prompt_ids"]
+        for i in range(3):
+            alone = make_env(tokenizer).reset(seed=5 + i)[0]["prompt_ids"]
+            np.testing.assert_array_equal(prompts[i], alone)
+    finally:
+        vec_env.close()

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tiny import make_tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, so that a marker is several tokens, as in GPT-2's vocabulary."""
+    vocab = {"<eos>": 0, **{c: i + 1 for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
+
+
+def test_marker_of_several_tokens_ends_at_its_last_one() -> None:
+    tokenizer = byte_tokenizer()
+    ends = EndOfTurn(tokenizer, [0], "<EOU>")
+    ids = tokenizer("hi > there<EOU>")["input_ids"]
+    assert [ends.is_end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
+    assert ends.reply_text(ids) == "hi > there"
+
+
+def test_single_token_marker_is_among_the_ids_that_are_held_back() -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    ends = EndOfTurn(tokenizer, [0], "<EOU>")
+    assert ends.single_token_ids == {0, tokenizer.convert_tokens_to_ids("<EOU>")}
+    assert EndOfTurn(byte_tokenizer(), [0], "<EOU>").single_token_ids == {0}
+
+
+def test_without_a_marker_only_eos_ends() -> None:
+    ends = EndOfTurn(make_tokenizer(), [0, 7])
+    assert [ends.is_end([5, id]) for id in (0, 7, 8)] == [True, True, False]
+    assert not ends.is_end([])
+
+
+def test_eos_ids_are_the_union_of_tokenizer_and_configs() -> None:
+    sources = (SimpleNamespace(eos_token_id=[4, 2]), SimpleNamespace(eos_token_id=None), SimpleNamespace())
+    assert end_of_sequence_ids(make_tokenizer(), *sources) == [0, 2, 4]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import make_tokenizer
+
+from rl4dialog.core.cache import cache_root
+from rl4dialog.core.errors import ModelError
+from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
+
+CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
+
+
+def test_builtin_tokenizer_keeps_the_marker_as_one_token_whatever_stands_before_it() -> None:
+    tokenizer = build_tokenizer("builtin/tiny-gpt2", vocab_size=300, corpus=CORPUS, turn_marker="<EOU>")
+    marker = tokenizer.convert_tokens_to_ids("<EOU>")
+    assert tokenizer("a <EOU>")["input_ids"] == tokenizer("a<EOU>")["input_ids"]
+    assert tokenizer("a<EOU>b")["input_ids"].count(marker) == 1
+    assert len(tokenizer) <= 300
+    assert tokenizer.decode(tokenizer("crème brûlée 🙂")["input_ids"]) == "crème brûlée 🙂"
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+def test_builtin_tokenizer_without_texts_is_an_error() -> None:
+    with pytest.raises(ModelError, match="there are none"):
+        build_tokenizer("builtin/tiny-gpt2", corpus=[])
+
+
+def test_damaged_cache_is_rebuilt() -> None:
+    first = build_tokenizer("builtin/tiny-gpt2", vocab_size=290, corpus=CORPUS)
+    for folder in cache_root().glob("tokenizer-*"):
+        (folder / "tokenizer.json").write_text(json.dumps({"broken": True}))
+    again = build_tokenizer("builtin/tiny-gpt2", vocab_size=290, corpus=CORPUS)
+    assert first.get_vocab() == again.get_vocab()
+
+
+def test_tokenizer_loads_from_a_folder(tmp_path: Path) -> None:
+    make_tokenizer().save_pretrained(tmp_path)
+    tokenizer = build_tokenizer(str(tmp_path), max_length=17)
+    assert tokenizer.model_max_length == 17
+    assert tokenizer.padding_side == "left"
+
+
+def test_missing_tokenizer_names_what_would_work() -> None:
+    with pytest.raises(ModelError, match=r"no/such/folder.*builtin/tiny-gpt2"):
+        build_tokenizer("no/such/folder")
+
+
+def test_tokenizer_without_pad_token_pads_with_eos_or_refuses(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    assert build_tokenizer(str(tmp_path)).pad_token == "<eos>"
+    with pytest.raises(ModelError, match="pad_token_as_eos_token: true"):
+        build_tokenizer(str(tmp_path), pad_token_as_eos_token=False)
+
+
+@pytest.mark.parametrize(("side", "expected"), [("left", [5, 6]), ("right", [3, 4])])
+def test_long_prompt_is_cut_on_the_chosen_side(side: str, expected: list[int]) -> None:
+    assert encode_prompt(make_tokenizer(), "w0 w1 w2 w3", 2, side) == expected
+
+
+def test_empty_prompt_starts_from_eos() -> None:
+    assert encode_prompt(make_tokenizer(), "", 4) == [0]
