@@ -36,6 +36,45 @@ def train_main(argv: Sequence[str] | None = None) -> int:
     return _run(_train, parser.parse_args(argv))
 
 
+def classifier_main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``scripts/train_intent_classifier.py``."""
+    parser = argparse.ArgumentParser(description="Train an intent classifier from a labelled dialogue pool")
+    parser.add_argument("--datapool", default="small_talk", help="id of the datapool")
+    parser.add_argument("--datapool_args", default="{}", help="its arguments, as YAML or JSON")
+    parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in, a folder or a hub id")
+    parser.add_argument("--output_dir", required=True, help="where the classifier is saved")
+    parser.add_argument("--n_epochs", type=float, default=2)
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return _run(_train_classifier, parser.parse_args(argv))
+
+
+def _train_classifier(args: argparse.Namespace) -> int:
+    from rl4dialog.catalog import DataPoolRegistry
+    from rl4dialog.core.yaml_loader import parse_yaml
+    from rl4dialog.training.intent_classifier import ACTS, train_intent_classifier
+
+    pool_args = parse_yaml(args.datapool_args, "--datapool_args")
+    splits = [
+        [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
+        for split in ("train", "val")
+    ]
+    result = train_intent_classifier(
+        *splits,
+        args.output_dir,
+        seed=args.seed,
+        model_name=args.model_name,
+        n_epochs=args.n_epochs,
+        learning_rate=args.learning_rate,
+    )
+    print(f"accuracy on val: {result['accuracy']:.4f}; rows gold, columns predicted ({', '.join(ACTS)}):")
+    for row in result["confusion"]:
+        print("  " + " ".join(f"{count:6d}" for count in row))
+    print(f"saved to {args.output_dir}")
+    return 0
+
+
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config_path", required=True, help="YAML file of the run")
     parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")

@@ -11,7 +11,6 @@ import logging
 import math
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PrinterCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -36,6 +32,7 @@ from transformers import (
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import Sample
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
+from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
 _logger = logging.getLogger(__name__)
 
@@ -103,16 +100,10 @@ def train_supervised(
     eval_examples = None if eval_samples is None else build_examples(eval_samples, tokenizer, **shape)
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
-    with _output_folder(output_dir) as folder, _unchanged(model):
+    with _output_folder(output_dir) as folder, unchanged(model):
         trainer = _build_trainer(model, training_args, folder, seed, examples, eval_examples, collator, callbacks)
-        trainer.remove_callback(PrinterCallback)
-        progress = _Progress(description)
-        trainer.add_callback(progress)
         start = time.perf_counter()
-        try:
-            output = trainer.train()
-        finally:
-            progress.close()
+        output = train_with_progress(trainer, description)
         seconds = time.perf_counter() - start
     n_epochs = float(trainer.state.epoch or 0.0)
     metrics = {
@@ -331,31 +322,6 @@ def _head_is_plain(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> bool:
         model.train(was_training)
 
 
-class _Progress(TrainerCallback):
-    """One bar over all steps, with rate, remaining time and loss."""
-
-    def __init__(self, description: str) -> None:
-        self._description = description
-        self._bar: tqdm[Any] | None = None
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # A file shows every refresh as a line of its own.
-        pause = 0.2 if sys.stderr.isatty() else 10.0
-        self._bar = tqdm(total=state.max_steps, desc=self._description, unit="step", mininterval=pause)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._bar is not None:
-            self._bar.update(state.global_step - self._bar.n)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        if self._bar is not None and logs and "loss" in logs:
-            self._bar.set_postfix_str(f"loss {float(logs['loss']):.3f}", refresh=False)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
 @contextmanager
 def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
     """The folder that `Trainer` insists on; none is left behind where nothing was written to it."""
@@ -367,18 +333,3 @@ def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
     yield folder
     if folder.is_dir() and not any(folder.iterdir()):
         shutil.rmtree(folder)
-
-
-@contextmanager
-def _unchanged(model: PreTrainedModel) -> Iterator[None]:
-    """Restore what `Trainer` changes beside the weights: global random states, mode, the config's cache switch."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        model.train(was_training)
-        model.config.use_cache = use_cache

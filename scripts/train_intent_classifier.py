@@ -1,0 +1,8 @@
+"""Train an intent classifier from a labelled dialogue pool, for the reward and the metric ``intent_accuracy``."""
+
+import sys
+
+from rl4dialog.cli import classifier_main
+
+if __name__ == "__main__":
+    sys.exit(classifier_main())
