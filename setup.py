@@ -40,7 +40,15 @@ setup(
         "wandb>=0.18",
     ],
     extras_require={
-        "dev": ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6", "ruff>=0.9", "mypy>=1.13", "types-PyYAML", "types-tqdm"]
+        "dev": [
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "hypothesis>=6",
+            "ruff>=0.9",
+            "mypy>=1.13",
+            "types-PyYAML",
+            "types-tqdm",
+        ]
     },
     entry_points={"console_scripts": ["rl4dialog=rl4dialog.cli:main"]},
 )

@@ -23,7 +23,7 @@ _LAZY = {
     "Sample": "rl4dialog.core.types",
     "TextGenPool": "rl4dialog.data.pool",
 }
-__all__ = ["__version__", *_LAZY]  # noqa: PLE0604
+__all__ = ["__version__", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

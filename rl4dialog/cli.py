@@ -18,7 +18,9 @@ KINDS = ("datapools", "rewards", "metrics", "policies", "algorithms")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``rl4dialog``."""
-    parser = argparse.ArgumentParser(prog="rl4dialog", description="Reinforcement learning for dialogue language models")
+    parser = argparse.ArgumentParser(
+        prog="rl4dialog", description="Reinforcement learning for dialogue language models"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_train_arguments(commands.add_parser("train", help="train a model from a config file"))
     lister = commands.add_parser("list", help="list what a config can name, with its arguments")
@@ -43,8 +45,8 @@ def classifier_main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--datapool_args", default="{}", help="its arguments, as YAML or JSON")
     parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in, a folder or a hub id")
     parser.add_argument("--output_dir", required=True, help="where the classifier is saved")
-    parser.add_argument("--n_epochs", type=float, default=2)
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--n_epochs", type=float, default=None)
+    parser.add_argument("--learning_rate", type=float, default=None)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return _run(_train_classifier, parser.parse_args(argv))
@@ -56,12 +58,13 @@ def _train_classifier(args: argparse.Namespace) -> int:
     from rl4dialog.training.intent_classifier import ACTS, train_intent_classifier
 
     pool_args = parse_yaml(args.datapool_args, "--datapool_args")
-    splits = [
+    train, val = (
         [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
         for split in ("train", "val")
-    ]
+    )
     result = train_intent_classifier(
-        *splits,
+        train,
+        val,
         args.output_dir,
         seed=args.seed,
         model_name=args.model_name,
@@ -83,8 +86,14 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
     parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
-                        help="override a key of the config, such as alg.args.n_epochs=3; may be repeated")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of the config, such as alg.args.n_epochs=3; may be repeated",
+    )
     parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
     parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -95,6 +104,8 @@ def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace)
     # Tokenizers were used before the env workers fork; their warning is of no use to a user.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    # Our own bars tell what takes long; one for every reading of weights is noise.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         return command(args)

@@ -37,8 +37,7 @@ class Observation:
     @property
     def action_history(self) -> list[str]:
         """The reply so far as tokens."""
-        tokens: list[str] = self.end_of_turn.tokenizer.convert_ids_to_tokens(self.context_ids)
-        return tokens
+        return list(self.end_of_turn.tokenizer.convert_ids_to_tokens(self.context_ids))
 
     def after(self, action: int) -> Observation:
         """The state after one more token."""

@@ -40,6 +40,8 @@ class TextGenEnv(gym.Env):
         partner: Answers between agent utterances; required for more than one turn.
     """
 
+    state: Observation
+    sample: Sample
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
     def __init__(
@@ -98,7 +100,7 @@ class TextGenEnv(gym.Env):
         super().reset(seed=seed)
         if seed is not None:
             self._order = []
-        self.sample: Sample = (options or {}).get("sample") or self._next_sample()
+        self.sample = (options or {}).get("sample") or self._next_sample()
         self._meta_info = self.sample.meta_data or {}
         prompt = encode_prompt(
             self.tokenizer, self.sample.prompt_or_input_text, self.max_prompt_length, self._prompt_truncation_side
@@ -146,9 +148,7 @@ class TextGenEnv(gym.Env):
             info["final_observation"] = current
         if partner_reply is not None:
             self._texts.append(partner_reply)
-            self._begin_utterance(
-                self._longer_history(current, ended, partner_reply), self._history_text(self._texts)
-            )
+            self._begin_utterance(self._longer_history(current, ended, partner_reply), self._history_text(self._texts))
         return self._observe(), reward, terminated, truncated, info
 
     # -- conversation ---------------------------------------------------------------------------------------------
@@ -163,9 +163,7 @@ class TextGenEnv(gym.Env):
         return self._samples[self._order.pop()]
 
     def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
-        self.state = Observation(
-            prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn
-        )
+        self.state = Observation(prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn)
 
     def _observe(self) -> dict[str, np.ndarray]:
         return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -31,7 +34,7 @@ def make_vec_env(env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subpro
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    env_fns = [functools.partial(make_utterance_env, env_kwargs) for _ in range(n_envs)]
+    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make_utterance_env, env_kwargs) for _ in range(n_envs)]
     if vec_env == "dummy":
         return DummyVecEnv(env_fns)
     try:

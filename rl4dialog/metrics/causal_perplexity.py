@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
 
 
 class CausalPerplexityMetric(BaseMetric):
@@ -30,7 +30,7 @@ class CausalPerplexityMetric(BaseMetric):
     ) -> None:
         if model_type != "causal":
             raise ConfigError(f"metric 'causal_perplexity': model_type must be 'causal', not {model_type!r}")
-        if stride < 1:
+        if not isinstance(stride, int) or stride < 1:
             raise ConfigError(f"metric 'causal_perplexity': stride must be at least 1, not {stride!r}")
         self._stride, self._use_meta_data = stride, use_text_from_meta_data
         self._tokenizer = tokenizer
@@ -56,12 +56,13 @@ class CausalPerplexityMetric(BaseMetric):
     ) -> MetricResult:
         if split_name == "train":
             return {}
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         if model is None or self._tokenizer is None:
             raise ValueError("causal_perplexity needs a model and a tokenizer")
         import torch
 
         if self._use_meta_data:
-            texts = [info["reference"] for info in meta_infos or []]
+            texts = _texts_of(meta_infos)
         else:
             texts = [text for references in reference_texts for text in references]
         ids = self._tokenizer("\n\n".join(texts), return_tensors="pt", truncation=False, verbose=False)["input_ids"]
@@ -69,11 +70,27 @@ class CausalPerplexityMetric(BaseMetric):
         if ids.numel() < 2:
             raise ValueError("causal_perplexity needs at least two tokens of reference text")
         if int(ids.max()) >= n_embeddings:
-            raise ModelError("metric 'causal_perplexity': the tokenizer does not belong to the model")
+            raise ModelError(
+                f"metric 'causal_perplexity': token id {int(ids.max())} is outside the model's vocabulary of "
+                f"{n_embeddings}; the tokenizer does not belong to the model"
+            )
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or ids.shape[1]
+        was_training = model.training
+        model.eval()
+        try:
+            mean_nll = self._mean_nll(model, ids, window)
+        finally:
+            model.train(was_training)
+        # A tensor's exp is infinite where math.exp raises.
+        return {"fluency_metrics/perplexity": (None, float(torch.tensor(mean_nll, dtype=torch.float64).exp()))}
+
+    def _mean_nll(self, model: Any, ids: Any, window: int) -> float:
+        """Mean negative log-likelihood (nats) of every token but the first, each predicted once."""
+        import torch
+
         stride = min(self._stride, window)
         total, n_predicted = 0.0, 0
-        with torch.no_grad():
+        with torch.inference_mode():
             for start in range(0, ids.shape[1], stride):
                 end = min(start + stride, ids.shape[1])
                 begin = max(0, end - window)
@@ -84,4 +101,14 @@ class CausalPerplexityMetric(BaseMetric):
                 chosen = log_probs.gather(1, inputs[0, 1:, None])[first - 1 :]
                 total -= float(chosen.sum())
                 n_predicted += len(chosen)
-        return {"fluency_metrics/perplexity": (None, math.exp(total / n_predicted))}
+        return total / n_predicted
+
+
+def _texts_of(meta_infos: list[dict[str, Any]] | None) -> list[str]:
+    try:
+        return [info["reference"] for info in meta_infos or []]
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            "metric 'causal_perplexity' with use_text_from_meta_data needs samples with meta_data['reference']; "
+            "without it the reference texts are used"
+        ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 
 def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
@@ -16,3 +16,14 @@ def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
     for other in others:
         if other is not None and len(other) != len(generated_texts):
             raise ValueError(f"{len(generated_texts)} generated texts, but {len(other)} of what belongs to them")
+
+
+def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
+    """Check that every text has something to be compared with.
+
+    Raises:
+        ValueError: If not.
+    """
+    for row, references in enumerate(reference_texts):
+        if isinstance(references, str) or not len(references):
+            raise ValueError(f"text {row} needs a list of at least one reference, not {references!r}")

@@ -36,7 +36,7 @@ class DiversityMetric(BaseMetric):
     ) -> MetricResult:
         from nltk.tokenize import wordpunct_tokenize
 
-        check_lengths(generated_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         words = [[str(word).lower() for word in wordpunct_tokenize(text)] for text in generated_texts]
         bare = [[word for word in text if not set(word) <= set(string.punctuation)] for text in words]
         found = {**self._measure(words, "-", ""), **self._measure(bare, "_", "nopunct")}
@@ -85,6 +85,14 @@ def _entropy(counts: Counter[tuple[str, ...]]) -> float:
 
 
 def _conditional_entropy(counts: Counter[tuple[str, ...]], shorter: Counter[tuple[str, ...]]) -> float:
-    """Entropy of an n-gram's last word given those before it."""
-    total = sum(counts.values())
-    return -sum(c / total * math.log2(min(1.0, c / shorter[gram[:-1]])) for gram, c in counts.items()) + 0.0 if total else 0.0
+    """Entropy of an n-gram's last word given those before it.
+
+    As in the GEM metrics p(last | before) is p(n-gram) / p(before), each relative to the n-grams of its own order. In
+    short texts that quotient can exceed 1, and the entropy can be below 0.
+    """
+    total, total_shorter = sum(counts.values()), sum(shorter.values())
+    if not total:
+        return 0.0
+    return 0.0 - sum(
+        c / total * math.log2((c / total) / (shorter[gram[:-1]] / total_shorter)) for gram, c in counts.items()
+    )

@@ -48,6 +48,6 @@ class IncreasingNumbersMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        check_lengths(generated_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         scores = [increasing_numbers_score(text, self._min_tokens) for text in generated_texts]
         return {"synthetic/increasing_numbers": (scores, sum(scores) / len(scores))}

@@ -21,9 +21,7 @@ class IntentAccuracyMetric(BaseMetric):
         batch_size: Texts per forward pass of such another classifier.
     """
 
-    def __init__(
-        self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64
-    ) -> None:
+    def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64) -> None:
         self._classifier = classifier or load_classifier(model_name, batch_size)
 
     def compute(
@@ -35,7 +33,7 @@ class IntentAccuracyMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        check_lengths(generated_texts, prompt_texts, meta_infos)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         targets = gold_intents(meta_infos)
         predicted = self._classifier.predict(prompt_texts, generated_texts, meta_infos)
         scores = [float(p == t) for p, t in zip(predicted, targets, strict=True)]
@@ -60,8 +58,10 @@ def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:
         DataError: If a sample has none.
     """
     try:
-        return [int(info["intent"][0]) for info in meta_infos or []]
-    except (KeyError, TypeError, IndexError) as error:
+        if meta_infos is None:
+            raise KeyError("intent")
+        return [int(info["intent"][0]) for info in meta_infos]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
         raise DataError(
             "intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
             "daily_dialog provide"

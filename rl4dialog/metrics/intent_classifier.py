@@ -73,9 +73,9 @@ class IntentClassifier:
         with torch.inference_mode():
             for start in range(0, len(order), self._batch_size):
                 rows = order[start : start + self._batch_size]
-                batch = self.tokenizer(
-                    [texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True
-                ).to(self._device)
+                batch = self.tokenizer([texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True).to(
+                    self._device
+                )
                 logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
                 for row, label in zip(rows, logits.argmax(dim=-1).tolist(), strict=True):
                     labels[row] = label + 1

@@ -20,6 +20,6 @@ class LengthMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        check_lengths(generated_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         lengths = [float(len(text.split())) for text in generated_texts]
         return {"length/words": (lengths, sum(lengths) / len(lengths))}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.metrics.checks import check_lengths, check_references
 
 _DEBIAN_WORDNET = Path("/usr/share/wordnet")
+# WordNet 3 numbers its lexicographers' files from 0 to 44.
+_N_LEXNAMES = 45
 
 
 class MeteorMetric(BaseMetric):
@@ -50,7 +54,8 @@ class MeteorMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        check_lengths(generated_texts, reference_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        check_references(reference_texts)
         scores = [self.sentence_score(t, r) for t, r in zip(generated_texts, reference_texts, strict=True)]
         return {self.key: (scores, sum(scores) / len(scores))}
 
@@ -73,7 +78,6 @@ def _tokenize(text: str) -> list[str]:
 @lru_cache(maxsize=4)
 def _load_wordnet(path: str | None) -> Any:
     from nltk.corpus import wordnet
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     if path is None:
         try:
@@ -82,12 +86,37 @@ def _load_wordnet(path: str | None) -> Any:
         except LookupError:
             path = str(_DEBIAN_WORDNET)
     try:
-        reader = WordNetCorpusReader(path, omw_reader=None)
-        reader.synsets("dog")
-        return reader
+        return _read_database(path)
     except (OSError, LookupError) as error:
         raise ModelError(
-            f"METEOR needs WordNet, and there is none in nltk's data or in {path}. Install Debian's package "
-            f"wordnet-base, or nltk's data 'wordnet', or give wordnet_path; with synonyms: false only words and "
-            f"stems are matched, and no WordNet is needed."
+            f"METEOR needs WordNet, and there is none in nltk's data or in {path}. Run `apt-get install "
+            f"wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or give wordnet_path; with "
+            f"`synonyms: false` only words and stems are matched, and no WordNet is needed."
         ) from error
+
+
+def _read_database(path: str) -> Any:
+    """Read WordNet's own database files.
+
+    Raises:
+        OSError: If a file is missing.
+    """
+    import nltk
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+        """Reads folders without ``lexnames`` too, which Debian leaves out; METEOR never asks for those names."""
+
+        def open(self, file: str) -> Any:
+            if file == "lexnames" and not (Path(path) / file).exists():
+                return io.StringIO("".join(f"{i} file{i} 0\n" for i in range(_N_LEXNAMES)))
+            return super().open(file)
+
+    if not (Path(path) / "index.noun").is_file():
+        raise FileNotFoundError(f"no index.noun in {path}")
+    # nltk opens files only below the folders that it was told of.
+    if path not in nltk.data.path:
+        nltk.data.path.append(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The multilingual functions")
+        return Reader(path, omw_reader=None)

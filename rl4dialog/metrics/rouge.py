@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.metrics.checks import check_lengths, check_references
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -31,7 +31,8 @@ class RougeMetric(BaseMetric):
     ) -> MetricResult:
         from rouge_score.rouge_scorer import RougeScorer
 
-        check_lengths(generated_texts, reference_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        check_references(reference_texts)
         scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
         scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
         for text, references in zip(generated_texts, reference_texts, strict=True):

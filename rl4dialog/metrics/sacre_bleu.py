@@ -6,7 +6,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.metrics.checks import check_lengths, check_references
 
 
 class SacreBleuMetric(BaseMetric):
@@ -26,7 +26,9 @@ class SacreBleuMetric(BaseMetric):
 
         try:
             self._corpus = BLEU(**args)
-            self._sentence = BLEU(**{**args, "smooth_method": args.get("smooth_method", "exp"), "effective_order": True})
+            self._sentence = BLEU(
+                **{**args, "smooth_method": args.get("smooth_method", "exp"), "effective_order": True}
+            )
             self._corpus.corpus_score(["a"], [["a"]])
         except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by argument
             raise ConfigError(f"metric 'sacre_bleu' does not accept {args}: {error}") from error
@@ -40,7 +42,8 @@ class SacreBleuMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        check_lengths(generated_texts, reference_texts)
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        check_references(reference_texts)
         n_references = max(map(len, reference_texts))
         streams = [[refs[i] if i < len(refs) else None for refs in reference_texts] for i in range(n_references)]
         corpus = self._corpus.corpus_score(generated_texts, streams).score / 100

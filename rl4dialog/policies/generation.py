@@ -67,7 +67,9 @@ class GenerationSettings:
             if key == "num_beams" and value == 1:
                 del given[key]
             elif key not in names:
-                raise ConfigError(f"{where}.{key} is not supported{nearest_hint(key, names)} (known: {', '.join(names)})")
+                raise ConfigError(
+                    f"{where}.{key} is not supported{nearest_hint(key, names)} (known: {', '.join(names)})"
+                )
             elif value is None:
                 del given[key]
         settings = cls(**given)
@@ -176,7 +178,9 @@ def generate_replies(
             **inputs,
         )
         logits = output.logits[:, -1].float() / settings.temperature
-        allowed = processors(context, logits.clone()) if len(processors) else logits
+        allowed: Tensor = logits
+        if len(processors):
+            allowed = processors(context, logits.clone())  # type: ignore[arg-type]
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:

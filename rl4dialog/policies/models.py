@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 
 from rl4dialog.core.errors import ModelError, nearest_hint
 
-BUILTIN_MODELS = {
+BUILTIN_MODELS: dict[str, dict[str, Any]] = {
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
     "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
 }
@@ -57,12 +57,19 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, n_positions: int, model_n
             f"env.args.max_prompt_length + max_episode_length is {n_positions} tokens, but {model_name!r} has only "
             f"{limit} positions; shorten one of them"
         )
-    n_embeddings = model.get_input_embeddings().weight.shape[0]
+    n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, but {model_name!r} embeds only {n_embeddings}; "
             f"tokenizer.model_name and the policy's model_name do not belong together"
         )
+
+
+def embedding_rows(model: PreTrainedModel) -> int:
+    """Vocabulary size as the model has it, which may be more than the tokenizer's."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, torch.Tensor)
+    return weight.shape[0]
 
 
 def _build_tiny_gpt2(

@@ -15,9 +15,7 @@ from rl4dialog.rewards.metric_reward import MetricReward
 class MeteorReward(MetricReward):
     """METEOR of the reply."""
 
-    def __init__(
-        self, shaping_fn: str | None = None, synonyms: bool = True, wordnet_path: str | None = None
-    ) -> None:
+    def __init__(self, shaping_fn: str | None = None, synonyms: bool = True, wordnet_path: str | None = None) -> None:
         metric = MeteorMetric(synonyms, wordnet_path)
         super().__init__(metric, metric.key, shaping_fn)
 
@@ -25,9 +23,7 @@ class MeteorReward(MetricReward):
 class RougeReward(MetricReward):
     """ROUGE F-measure of the reply."""
 
-    def __init__(
-        self, rouge_type: str = "rouge1", shaping_fn: str | None = None, use_single_ref: bool = True
-    ) -> None:
+    def __init__(self, rouge_type: str = "rouge1", shaping_fn: str | None = None, use_single_ref: bool = True) -> None:
         if rouge_type not in ROUGE_TYPES:
             raise ConfigError(
                 f"reward 'rouge': unknown rouge_type {rouge_type!r}{nearest_hint(rouge_type, ROUGE_TYPES)} "

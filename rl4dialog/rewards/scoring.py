@@ -150,9 +150,7 @@ def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_e
     return checked
 
 
-def _guarded(
-    call: Callable[[], Any], n: int, name: str, sample_ids: Sequence[Any], on_error: str
-) -> list[float]:
+def _guarded(call: Callable[[], Any], n: int, name: str, sample_ids: Sequence[Any], on_error: str) -> list[float]:
     try:
         values = call()
     except Exception as error:

@@ -55,8 +55,10 @@ class EndOfTurn:
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """The reply without special tokens, turn marker and surrounding white space."""
-        text: str = self.tokenizer.decode(
-            [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
+        text = str(
+            self.tokenizer.decode(
+                [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
+            )
         )
         if self.marker:
             text = text.split(self.marker, 1)[0]

@@ -1,4 +1,4 @@
-"""Building a tokenizer from a path, a hub id or ``builtin/...``, and encoding prompts in the one way used everywhere."""
+"""Building a tokenizer from a path, a hub id or ``builtin/...``, and encoding prompts in one way."""
 
 from __future__ import annotations
 

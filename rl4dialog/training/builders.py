@@ -16,7 +16,13 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, MetricRegistry, PolicyRegistry, RewardFunctionRegistry
+from rl4dialog.catalog import (
+    AlgorithmRegistry,
+    DataPoolRegistry,
+    MetricRegistry,
+    PolicyRegistry,
+    RewardFunctionRegistry,
+)
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError
@@ -27,7 +33,7 @@ from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics.intent_classifier import IntentClassifier
-from rl4dialog.policies.models import check_fits, load_causal_lm
+from rl4dialog.policies.models import check_fits, embedding_rows, load_causal_lm
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -271,7 +277,7 @@ def _env_kwargs(
         "reward_parts": reward_parts,
         "max_prompt_length": lengths.prompt,
         "max_episode_length": lengths.reply,
-        "vocab_size": model.get_input_embeddings().weight.shape[0],
+        "vocab_size": embedding_rows(model),
         "prompt_truncation_side": lengths.truncation_side,
         "max_turns": env.args.max_turns,
         "partner": ScriptedPartner(env.args.partner_replies) if env.args.partner_replies is not None else None,

@@ -26,9 +26,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
     table.add_row("longest reply", f"{lengths.reply} tokens")
     model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
-    model = load_causal_lm(
-        model_name, tokenizer, lengths.prompt + lengths.reply, derive_seed(config.seed, "model")
-    )
+    model = load_causal_lm(model_name, tokenizer, lengths.prompt + lengths.reply, derive_seed(config.seed, "model"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
     if config.env is not None and config.alg.policy is not None:
@@ -51,6 +49,12 @@ def _add_rl_rows(table: Table, config: RunConfig, n_parameters: int) -> None:
     # Weights, gradients and two moments for what is trained; weights alone for the reference.
     n_bytes = _BYTES_PER_FLOAT * n_parameters * (4 + (4 if separate else 0) + 1)
     table.add_row("weights, gradients, optimizer", f"{n_bytes / 2**20:,.0f} MiB (without activations)")
-    settings = GenerationSettings.from_kwargs(config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs")
-    behaviour = "cuts some of the policy's distribution (see rollout/truncated_mass)" if settings.truncates else "the policy's own distribution"
+    settings = GenerationSettings.from_kwargs(
+        config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"
+    )
+    behaviour = (
+        "cuts some of the policy's distribution (see rollout/truncated_mass)"
+        if settings.truncates
+        else "the policy's own distribution"
+    )
     table.add_row("sampler", behaviour)

@@ -1,13 +1,28 @@
-"""What the console shows when a run ends: metrics before and after, dialogues side by side, and where the run is."""
+"""What the console shows when a run ends: metrics before and after, dialogues side by side, and where the run is.
+
+Texts are printed as they are, never as markup of the console library. Into a file or a pipe the tables are written in
+plain characters, and a narrow console gets the prompt above the replies instead of beside them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
+
+_MIN_WIDTH_FOR_PROMPT_COLUMN = 110
+_TURN_MARKER = "<EOU>"
+_EMPTY = "-"
+
+# Of a group of metrics that has dozens of keys, those that say most.
+_SHOWN_OF_GROUP = {"diversity_metrics": ("mean_pred_length", "vocab_size-1", "distinct-1", "distinct-2", "entropy-2")}
 
 
 @dataclass(frozen=True)
@@ -25,41 +40,100 @@ def print_summary(
     after: Mapping[str, float],
     gold: Mapping[str, float] | None,
     examples: Sequence[Example],
-    run_path: Path,
+    run_path: str | Path,
     console: Console | None = None,
+    labels: tuple[str, str] = ("before RL", "after RL"),
 ) -> None:
     """Print the end of a run.
 
     Args:
         before: Test metrics before training.
         after: Test metrics after it.
-        gold: Test metrics of the reference replies themselves: the ceiling.
+        gold: Test metrics of the reference replies themselves, which are the ceiling; ``None`` if not measured.
         examples: Shown side by side.
         run_path: The run folder.
         console: Where to print; by default the standard output.
+        labels: What "before" and "after" are called.
     """
     console = console or Console()
-    table = Table(title="Test metrics")
-    table.add_column("metric", overflow="fold")
-    for name in ("before", "after", "change", *(["gold replies"] if gold else [])):
-        table.add_column(name, justify="right", no_wrap=True)
-    for key in after:
-        old, new = before.get(key), after[key]
-        row = [_number(old), _number(new), "" if old is None else f"{new - old:+.3f}"]
+    # Lines of a table that end up in a file should be readable, and pasteable, anywhere.
+    style = box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN
+    console.print()
+    console.print(Text("Test metrics", style="bold"))
+    keys = [*after, *(key for key in before if key not in after)]
+    shown = [key for key in keys if _is_shown(key)]
+    console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
+    if len(shown) < len(keys):
+        console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
+    if examples:
+        console.print()
+        console.print(Text("The same prompts, answered " + " and ".join(labels), style="bold"))
+        if console.width >= _MIN_WIDTH_FOR_PROMPT_COLUMN:
+            console.print(_dialogues_table(examples, labels, style, with_prompt=True))
+        else:
+            for example in examples:
+                console.print()
+                console.print(Padding(_prompt(example.prompt), (0, 1)))
+                console.print(_dialogues_table([example], labels, style, with_prompt=False))
+    console.print()
+    # Not wrapped: a path is there to be copied.
+    console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
+
+
+def _metrics_table(
+    keys: Sequence[str],
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    gold: Mapping[str, float] | None,
+    labels: tuple[str, str],
+    style: box.Box,
+    width: int,
+) -> Table:
+    table = Table(box=style, pad_edge=False)
+    # A headline is rather broken than a key, unless the keys would take most of the line.
+    table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
+    for name in (*labels, "change", *(["gold replies"] if gold else [])):
+        table.add_column(name, justify="right", overflow="fold")
+    for key in keys:
+        old, new = before.get(key), after.get(key)
+        row = [_number(old), _number(new), _number(_difference(old, new), sign="+")]
         if gold:
             row.append(_number(gold.get(key)))
-        table.add_row(key, *row)
-    console.print(table)
-    if examples:
-        dialogues = Table(title="The same prompts, before and after", show_lines=True)
-        for name in ("prompt", "before", "after", "gold"):
-            dialogues.add_column(name, overflow="fold", ratio=1)
-        for example in examples:
-            prompt = example.prompt.replace("<EOU>", "\n").strip()
-            dialogues.add_row(prompt, example.before, example.after, example.gold)
-        console.print(dialogues)
-    console.print(f"Run folder: {run_path}", soft_wrap=True, highlight=False)
+        table.add_row(Text(key), *row)
+    return table
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style: box.Box, with_prompt: bool) -> Table:
+    table = Table(box=style, show_lines=style is not box.MARKDOWN, expand=True)
+    for name in (*(["prompt"] if with_prompt else []), *labels, "gold"):
+        table.add_column(name, overflow="fold", ratio=3 if name == "prompt" else 2)
+    for example in examples:
+        replies = [Text(_one_line(reply) or "(nothing)") for reply in (example.before, example.after, example.gold)]
+        table.add_row(*([_prompt(example.prompt)] if with_prompt else []), *replies)
+    return table
+
+
+def _prompt(prompt: str) -> Text:
+    """The utterances of a prompt, one per line."""
+    utterances = [_one_line(part) for part in prompt.split(_TURN_MARKER)]
+    return Text("\n".join(f"- {utterance}" for utterance in utterances if utterance), overflow="fold")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _is_shown(key: str) -> bool:
+    group, _, name = key.partition("/")
+    return group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group]
+
+
+def _difference(old: float | None, new: float | None) -> float | None:
+    return None if old is None or new is None else new - old
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    if value is None or math.isnan(value):
+        return _EMPTY
+    digits = 3 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
+    return format(value, f"{sign},.{digits}f")

@@ -10,6 +10,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import Evaluation, evaluate
 from rl4dialog.training.summary import print_summary
@@ -83,7 +84,7 @@ class SupervisedTrainer:
             [],
             self.lengths.prompt,
             self.lengths.reply,
-            self.model.get_input_embeddings().weight.shape[0],
+            embedding_rows(self.model),
         )
         assert isinstance(env.observation_space, spaces.Dict)
         return CausalLMActorCriticPolicy(

@@ -97,7 +97,12 @@ def test_gradient_accumulation_gives_the_same_gradients(critic: str) -> None:
     gradients = []
     for micro_batch_size in (None, 1, 2, 4):
         algorithm = make_ppo(
-            critic=critic, n_epochs=1, batch_size=10**6, ent_coef=0.1, max_grad_norm=1e9, micro_batch_size=micro_batch_size
+            critic=critic,
+            n_epochs=1,
+            batch_size=10**6,
+            ent_coef=0.1,
+            max_grad_norm=1e9,
+            micro_batch_size=micro_batch_size,
         )
         collect(algorithm)
         algorithm.train()
@@ -136,7 +141,9 @@ def test_shared_critic_without_value_loss_leaves_the_policy_gradient_alone() -> 
 def test_actor_and_critic_partition_the_trainable_parameters() -> None:
     for critic in ("separate", "shared"):
         policy = make_ppo(critic=critic).policy
-        actor, value = ({id(p) for p in parameters()} for parameters in (policy.actor_parameters, policy.critic_parameters))
+        actor, value = (
+            {id(p) for p in parameters()} for parameters in (policy.actor_parameters, policy.critic_parameters)
+        )
         assert not actor & value
         assert actor | value == {id(p) for p in policy.parameters() if p.requires_grad}
 
@@ -185,5 +192,3 @@ def test_saved_policy_loads_with_the_same_values_and_log_probs(tmp_path: Path, c
     (tmp_path / CRITIC_FILE).unlink()
     with pytest.raises(ModelError, match="no value head"):
         load_policy_weights(loaded.policy, tmp_path)
-
-

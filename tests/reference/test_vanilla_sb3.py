@@ -114,9 +114,7 @@ def test_full_batch_update_equals_vanilla_token_by_token(model: Any, critic: str
 
 def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
     ours, vanilla = pair(model, "separate", bootstrap=False)
-    differs = [
-        not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in ours.rollout_buffer.utterances
-    ]
+    differs = [not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in ours.rollout_buffer.utterances]
     assert not any(differs), "without bootstrap the last return is the last reward"
     assert not np.allclose(
         np.concatenate([u.returns for u in ours.rollout_buffer.utterances]),

@@ -17,7 +17,7 @@ from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
 
 
-class PPO(LMRolloutMixin, stable_baselines3.PPO):
+class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
 
     ``batch_size`` counts agent tokens, as ``n_steps`` does. Without ``micro_batch_size`` an update equals that of
@@ -69,9 +69,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):
                     ratio = log_ratio.exp()
 
                     policy_loss = clipped_surrogate(ratio, micro.advantages, clip_range).sum() / n_tokens
-                    critic_loss = (
-                        value_loss(values, micro.old_values, micro.returns, clip_range_vf).sum() / n_tokens
-                    )
+                    critic_loss = value_loss(values, micro.old_values, micro.returns, clip_range_vf).sum() / n_tokens
+                    assert entropy is not None
                     entropy_loss = -entropy.sum() / n_tokens
                     loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * critic_loss
                     loss.backward()

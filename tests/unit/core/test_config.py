@@ -26,7 +26,12 @@ CONFIG: dict[str, Any] = {
             "args": {"model_name": "gpt2", "apply_model_parallel": True, "generation_kwargs": {"top_k": 20}},
         },
     },
-    "train_evaluation": {"eval_batch_size": 32, "n_iters": 200, "save_every": 10, "metrics": [{"id": "meteor", "args": None}]},
+    "train_evaluation": {
+        "eval_batch_size": 32,
+        "n_iters": 200,
+        "save_every": 10,
+        "metrics": [{"id": "meteor", "args": None}],
+    },
 }
 
 

@@ -10,7 +10,16 @@ from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_ya
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-6", 1e-6), ("1E6", 1e6), (".5e-3", 0.0005), ("2", 2), ("2.5", 2.5), ("True", True), ("on", "on"), ("~", None)],
+    [
+        ("1e-6", 1e-6),
+        ("1E6", 1e6),
+        (".5e-3", 0.0005),
+        ("2", 2),
+        ("2.5", 2.5),
+        ("True", True),
+        ("on", "on"),
+        ("~", None),
+    ],
 )
 def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
     loaded = parse_yaml(f"key: {text}", "test")["key"]

@@ -81,7 +81,7 @@ def test_no_samples_is_an_error() -> None:
 
 
 def test_more_turns_without_a_partner_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="env.args.partner"):
+    with pytest.raises(ConfigError, match=r"env\.args\.partner"):
         make_env(make_tokenizer(), max_turns=2)
 
 

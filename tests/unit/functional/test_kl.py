@@ -30,5 +30,5 @@ def test_k3_is_never_negative() -> None:
 
 
 def test_unknown_estimator_is_named() -> None:
-    with pytest.raises(ValueError, match="'k4'.*k1, k2 or k3"):
+    with pytest.raises(ValueError, match=r"'k4'.*k1, k2 or k3"):
         kl_estimates(torch.zeros(1), torch.zeros(1), "k4")

@@ -1,0 +1,22 @@
+"""Every shipped config is valid, and names only components and arguments that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.core.config import load_config
+from rl4dialog.training.builders import check_components
+
+CONFIGS = sorted((Path(__file__).parents[1] / "task_configs").rglob("*.yml"))
+
+
+def test_there_are_configs() -> None:
+    assert CONFIGS
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_config_is_valid_and_says_how_it_is_run(path: Path) -> None:
+    check_components(load_config(path))
+    assert f"--config_path task_configs/{path.parent.name}/{path.name}" in path.read_text(encoding="utf-8")
