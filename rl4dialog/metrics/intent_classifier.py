@@ -36,6 +36,11 @@ class IntentClassifier:
     def __init__(self, model: Any, tokenizer: Any, device: str = "cpu", batch_size: int = 64) -> None:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self._device, self._batch_size = device, batch_size
+        # A tokenizer that knows no longest text says 1e30, and would not cut one that the model has no positions for.
+        n_positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+        if "roberta" in model.config.model_type:
+            n_positions -= model.config.pad_token_id + 1
+        self._max_length = min(tokenizer.model_max_length, n_positions)
 
     @classmethod
     def from_pretrained(cls, path_or_id: str, batch_size: int = 64) -> IntentClassifier:
@@ -73,9 +78,13 @@ class IntentClassifier:
         with torch.inference_mode():
             for start in range(0, len(order), self._batch_size):
                 rows = order[start : start + self._batch_size]
-                batch = self.tokenizer([texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True).to(
-                    self._device
-                )
+                batch = self.tokenizer(
+                    [texts[i] for i in rows],
+                    return_tensors="pt",
+                    padding=True,
+                    truncation=True,
+                    max_length=self._max_length,
+                ).to(self._device)
                 logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
                 for row, label in zip(rows, logits.argmax(dim=-1).tolist(), strict=True):
                     labels[row] = label + 1

@@ -20,6 +20,8 @@ _N_LEXNAMES = 45
 class MeteorMetric(BaseMetric):
     """Best METEOR over the references; words are split by nltk's tokenizer that needs no data.
 
+    nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
+
     Args:
         synonyms: Also match synonyms of WordNet, as METEOR is defined. Without it only words and stems are matched,
             and the key says so (``lexical/meteor_exact_stem``).
@@ -111,6 +113,9 @@ def _read_database(path: str) -> Any:
             if file == "lexnames" and not (Path(path) / file).exists():
                 return io.StringIO("".join(f"{i} file{i} 0\n" for i in range(_N_LEXNAMES)))
             return super().open(file)
+
+        def map_wn(self, version: str = "wordnet") -> None:
+            """Make no mapping to nltk's own WordNet, which only other languages need."""
 
     if not (Path(path) / "index.noun").is_file():
         raise FileNotFoundError(f"no index.noun in {path}")

@@ -1,0 +1,62 @@
+"""Input and batches of the intent classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl4dialog.core.errors import ModelError
+from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterance
+
+PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a", "hi hi hi"]
+REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
+
+
+def test_input_has_the_published_form() -> None:
+    assert intent_input(" hello there ", " hi \n") == "hello there <EOU>hi<EOU>"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "info", "expected"),
+    [
+        ("a<EOU>b c <EOU> ", None, "b c"),
+        ("a<EOU>b", {"history": ["x", " y "]}, "y"),
+        ("a<EOU>b", {"history": []}, "b"),
+        ("<EOU>", {}, ""),
+    ],
+)
+def test_last_utterance_is_of_history_or_prompt(prompt: str, info: Any, expected: str) -> None:
+    assert last_utterance(prompt, info) == expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier = IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
+    expected = []
+    for prompt, reply in zip(PROMPTS, REPLIES, strict=True):
+        encoded = bert_tokenizer(intent_input(last_utterance(prompt, None), reply), return_tensors="pt")
+        with torch.no_grad():
+            expected.append(int(classifier_model(encoded["input_ids"]).logits.argmax()) + 1)
+    assert len(set(expected)) > 1
+    assert classifier.predict(PROMPTS, REPLIES, None) == expected
+
+
+def test_saved_classifier_predicts_the_same(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    loaded = IntentClassifier.from_pretrained(str(tmp_path))
+    expected = IntentClassifier(classifier_model, bert_tokenizer).predict(PROMPTS, REPLIES, [{}] * 6)
+    assert loaded.predict(PROMPTS, REPLIES, [{}] * 6) == expected
+
+
+def test_long_text_is_cut_to_the_models_positions(classifier_model: Any, bert_tokenizer: Any) -> None:
+    labels = IntentClassifier(classifier_model, bert_tokenizer).predict(["hi " * 100], ["cat"], None)
+    assert labels[0] in (1, 2, 3, 4)
+
+
+def test_missing_classifier_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
+        IntentClassifier.from_pretrained(str(tmp_path / "nowhere"))

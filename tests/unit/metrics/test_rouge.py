@@ -1,0 +1,27 @@
+"""ROUGE against the library and by hand."""
+
+from __future__ import annotations
+
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from rl4dialog.metrics.rouge import ROUGE_TYPES, RougeMetric
+
+TEXTS = ["the cat sat on the mat", "dogs\nwalk home"]
+REFERENCES = [["a cat sits on a mat", "the cat sat"], ["the dog\nwalks home"]]
+
+
+def test_scores_are_those_of_the_library() -> None:
+    found = RougeMetric().compute(["", ""], TEXTS, REFERENCES)
+    scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+    for name in ROUGE_TYPES:
+        expected = [scorer.score(refs[0], text)[name].fmeasure for text, refs in zip(TEXTS, REFERENCES, strict=True)]
+        scores, corpus = found[f"lexical/rouge_{name}"]
+        assert scores == pytest.approx(expected)
+        assert corpus == pytest.approx(sum(expected) / 2)
+
+
+def test_best_reference_counts_if_all_are_used() -> None:
+    scores, _ = RougeMetric(use_single_ref=False).compute([""], TEXTS[:1], REFERENCES[:1])["lexical/rouge_rouge1"]
+    # The second reference: precision 3/6, recall 3/3.
+    assert scores == pytest.approx([2 / 3])

@@ -1,0 +1,166 @@
+"""Training the intent classifier."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rl4dialog.core.errors import DataError, ModelError, RunFolderError
+from rl4dialog.core.types import Sample
+from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input
+from rl4dialog.training import intent_classifier as module
+from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier, train_intent_classifier
+
+# The words that show the act; everything else is the same for all acts.
+OPENINGS = {1: "the", 2: "where is", 3: "please bring", 4: "i will bring"}
+THINGS = ["red book", "old lamp", "small box", "blue bag", "warm coat", "good soup", "long letter", "green chair"]
+FAST: dict[str, Any] = {"n_epochs": 6, "batch_size": 16, "vocab_size": 200}
+
+
+def make_samples(n: int, seed: int) -> list[Sample]:
+    rng = random.Random(seed)
+    samples = []
+    for i in range(n):
+        act = rng.randint(1, 4)
+        last, reply = f"i like the {rng.choice(THINGS)}", f"{OPENINGS[act]} {rng.choice(THINGS)}"
+        samples.append(Sample(i, f"{last} <EOU>", [reply], {"intent": [act], "history": ["hello", last]}))
+    return samples
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("classifier")
+    return folder, train_intent_classifier(make_samples(400, 0), make_samples(100, 1), folder, seed=0, **FAST)
+
+
+def test_visible_acts_are_learned(trained: tuple[Path, dict[str, Any]]) -> None:
+    _, result = trained
+    assert result["accuracy"] >= 0.9
+    assert (result["n_train"], result["n_val"]) == (400, 100)
+
+
+def test_confusion_has_gold_in_rows_and_agrees_with_the_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
+    _, result = trained
+    gold = [sample.meta_data["intent"][0] for sample in make_samples(100, 1)]  # type: ignore[index]
+    assert [sum(row) for row in result["confusion"]] == [gold.count(act) for act in (1, 2, 3, 4)]
+    assert sum(result["confusion"][i][i] for i in range(4)) == round(100 * result["accuracy"])
+
+
+def test_saved_classifier_loads_with_auto_classes_and_names_its_classes(trained: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = trained
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.config.id2label == {0: "inform", 1: "question", 2: "directive", 3: "commissive"}
+    with torch.no_grad():
+        logits = model(**tokenizer(intent_input("i like the old lamp", "where is old lamp"), return_tensors="pt")).logits
+    assert ACTS[int(logits.argmax())] == "question"
+
+
+def test_scoring_gives_the_measured_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
+    folder, result = trained
+    samples = make_samples(100, 1)
+    predicted = IntentClassifier.from_pretrained(str(folder), batch_size=7).predict(
+        [s.prompt_or_input_text for s in samples], [s.references[0] for s in samples], [s.meta_data or {} for s in samples]
+    )
+    right = sum(act == sample.meta_data["intent"][0] for act, sample in zip(predicted, samples, strict=True))  # type: ignore[index]
+    assert right / 100 == result["accuracy"]
+
+
+def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(
+    trained: tuple[Path, dict[str, Any]],
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(trained[0])
+    ids = tokenizer(intent_input("red " * 500, "where is old lamp"), truncation=True)["input_ids"]
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    assert len(ids) <= 128
+    assert tokens[0] == "[CLS]"
+    assert tokens[-6:] == ["<EOU>", "where", "is", "old", "lamp", "<EOU>"]
+
+
+def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Path) -> None:
+    samples, weights = make_samples(64, 0), []
+    for run in range(2):
+        torch.manual_seed(run)
+        train_intent_classifier(samples, samples, tmp_path / str(run), seed=3, n_epochs=1, batch_size=16)
+        weights.append((tmp_path / str(run) / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_given_model_is_fine_tuned_with_its_own_tokenizer(
+    trained: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, _ = trained
+    samples = make_samples(40, 2)
+    result = train_intent_classifier(
+        samples, samples, tmp_path, model_name=str(folder), n_epochs=1, learning_rate=None, seed=0
+    )
+    assert result["accuracy"] >= 0.9
+    assert (tmp_path / "tokenizer.json").is_file()
+
+
+def test_dropped_words_spare_special_tokens(trained: tuple[Path, dict[str, Any]]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(trained[0])
+    ids = tokenizer(["red book <EOU>where is red book<EOU>", "red <EOU>"])["input_ids"]
+    examples = [{"input_ids": row, "labels": 0} for row in ids]
+    batch = module._Collator(tokenizer, word_dropout=1.0)(examples)
+    first = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
+    assert first == ["[CLS]", "[UNK]", "[UNK]", "<EOU>", "[UNK]", "[UNK]", "[UNK]", "[UNK]", "<EOU>"]
+    assert batch["attention_mask"].tolist()[1] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+    kept = module._Collator(tokenizer, word_dropout=0.0)(examples)
+    assert kept["input_ids"][0].tolist() == ids[0]
+
+
+def test_builtin_classifier_is_made_once_per_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def pretend(samples: Any, val_samples: Any, folder: Path, **kwargs: Any) -> dict[str, Any]:
+        calls.append(kwargs)
+        (folder / "config.json").write_text("{}")
+        return {"accuracy": 0.5}
+
+    monkeypatch.setattr(module, "train_intent_classifier", pretend)
+    samples, val = make_samples(20, 0), make_samples(5, 1)
+    first = builtin_intent_classifier(samples, val, seed=1)
+    assert builtin_intent_classifier(samples, val, seed=1) == first
+    assert len(calls) == 1
+    relabelled = [*samples[:-1], Sample(99, samples[-1].prompt_or_input_text, samples[-1].references, {"intent": [1]})]
+    relabelled[-1].meta_data = {**(samples[-1].meta_data or {}), "intent": [samples[-1].meta_data["intent"][0] % 4 + 1]}  # type: ignore[index]
+    others = [builtin_intent_classifier(relabelled, val, seed=1), builtin_intent_classifier(samples, val, seed=2)]
+    assert len({first, *others}) == 3
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("meta_data", "references", "message"),
+    [
+        (None, ["x"], "meta_data"),
+        ({"intent": [5]}, ["x"], r"sample 7 \(train\) has the intent 5, which is not 1 to 4"),
+        ({"intent": [1]}, [], r"sample 7 \(train\) has no reference"),
+    ],
+)
+def test_unusable_sample_is_an_error(tmp_path: Path, meta_data: Any, references: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        train_intent_classifier([Sample(7, "a <EOU>", references, meta_data)], make_samples(1, 0), tmp_path)
+
+
+def test_fault_in_the_val_split_is_told_before_training(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'val' has none"):
+        train_intent_classifier(make_samples(10, 0), [], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_model_that_is_not_there_names_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"'no/such-model' cannot be loaded .* builtin/tiny-bert") as caught:
+        train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path, model_name="no/such-model")
+    assert "\n" not in str(caught.value)
+
+
+def test_output_that_cannot_be_written_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot be saved"):
+        train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path / "file" / "x")

@@ -1,0 +1,283 @@
+"""Supervised fine-tuning: against a loop by hand, and what surrounds it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import make_gpt2, make_tokenizer
+from torch.nn import functional
+from transformers import CohereConfig, CohereForCausalLM, TrainerCallback
+
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import Sample
+from rl4dialog.training import supervised as module
+from rl4dialog.training.supervised import check_training_args, mean_loss, train_supervised, warm_start
+from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_examples
+
+LENGTHS: dict[str, Any] = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
+# Replies count on from the prompt's last word: something to learn.
+SAMPLES = [Sample(i, f"w{i}", [" ".join(f"w{j}" for j in range(i + 1, i + 2 + i % 3))]) for i in range(8)]
+
+
+def make_model(tokenizer: Any, **overrides: Any) -> Any:
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return make_gpt2(tokenizer, **{**no_dropout, **overrides})
+
+
+def train(model: Any, tokenizer: Any, seed: int = 0, samples: list[Sample] = SAMPLES, **args: Any) -> dict[str, float]:
+    arguments = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 1e-3, **args}
+    return train_supervised(model, tokenizer, samples, training_args=arguments, seed=seed, **LENGTHS)
+
+
+def weights(model: Any) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def naive_mean_loss(model: Any, examples: list[Any]) -> torch.Tensor:
+    """Token by token, without padding."""
+    losses = []
+    for example in examples:
+        logits = model(torch.tensor([example["input_ids"]])).logits[0]
+        for position, label in enumerate(example["labels"]):
+            if label != IGNORED_LABEL:
+                losses.append(-functional.log_softmax(logits[position - 1], dim=-1)[label])
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize(("batch_size", "n_accumulated"), [(8, 1), (4, 2), (1, 8)])
+def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: int, n_accumulated: int) -> None:
+    ours, by_hand = make_model(tokenizer), make_model(tokenizer)
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    loss = naive_mean_loss(by_hand, build_examples(SAMPLES, tokenizer, **LENGTHS))
+    loss.backward()
+    optimizer.step()
+    metrics = train(
+        ours,
+        tokenizer,
+        optim="sgd",
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=n_accumulated,
+    )
+    assert metrics["n_steps"] == 1
+    assert metrics["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-6)
+
+
+def test_architectures_give_the_loss_of_a_naive_loop(model: Any, tokenizer: Any) -> None:
+    examples = build_examples(SAMPLES, tokenizer, **LENGTHS)
+    with torch.no_grad():
+        expected = float(naive_mean_loss(model, examples))
+    for batch_size in (1, 3, 8):
+        assert mean_loss(model, examples, PaddingCollator(1), batch_size) == pytest.approx(expected, rel=1e-5)
+
+
+def test_head_that_is_no_plain_projection_is_noticed_and_right(tokenizer: Any) -> None:
+    config = CohereConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        logit_scale=0.25,
+        initializer_range=0.5,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    model = CohereForCausalLM(config).eval()
+    examples = build_examples(SAMPLES, tokenizer, **LENGTHS)
+    assert not module._head_is_plain(model, PaddingCollator(1)(examples[:2]))
+    assert module._head_is_plain(make_model(tokenizer), PaddingCollator(1)(examples[:2]))
+    with torch.no_grad():
+        expected = float(naive_mean_loss(model, examples))
+    assert mean_loss(model, examples, PaddingCollator(1), 4) == pytest.approx(expected, rel=1e-5)
+    assert train(model, tokenizer, learning_rate=0.0)["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_model_learns_replies_and_where_they_end(tokenizer: Any) -> None:
+    model = make_model(tokenizer)
+    first = train(model, tokenizer, learning_rate=0.0)["train_loss"]
+    metrics = train_supervised(
+        model,
+        tokenizer,
+        SAMPLES,
+        training_args={"num_train_epochs": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 8},
+        seed=0,
+        eval_samples=SAMPLES,
+        **LENGTHS,
+    )
+    assert metrics["eval_loss"] < 0.1 < first
+    assert metrics["eval_perplexity"] == pytest.approx(math.exp(metrics["eval_loss"]))
+    ids = tokenizer("w4")["input_ids"]
+    with torch.no_grad():
+        while ids[-1] != tokenizer.eos_token_id and len(ids) < 10:
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert tokenizer.convert_ids_to_tokens(ids) == ["w4", "w5", "w6", "<eos>"]
+
+
+def test_pad_equal_to_eos_changes_nothing() -> None:
+    results = []
+    for pad_is_eos in (False, True):
+        tokenizer = make_tokenizer(pad_is_eos)
+        model = make_model(make_tokenizer())
+        results.append((train(model, tokenizer, num_train_epochs=3)["train_loss"], weights(model)))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_same_seed_gives_the_same_weights_and_another_one_others(tokenizer: Any) -> None:
+    trained = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(random.randrange(1000))
+        model = make_gpt2(tokenizer)  # with dropout
+        train(model, tokenizer, seed=seed, num_train_epochs=2, per_device_train_batch_size=2)
+        trained.append(weights(model))
+    assert torch.equal(trained[0], trained[1])
+    assert not torch.equal(trained[0], trained[2])
+
+
+def test_nothing_but_the_weights_is_changed(tokenizer: Any) -> None:
+    model = make_model(tokenizer)
+    config, generation_config = copy.deepcopy(model.config.to_dict()), model.generation_config.to_dict()
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    train(model, tokenizer, seed=123)
+    assert model.config.to_dict() == config
+    assert model.config.use_cache is True
+    assert model.generation_config.to_dict() == generation_config
+    assert not model.training
+    assert random.getstate() == states[0]
+    assert np.random.get_state()[1].tolist() == states[1]
+    assert torch.equal(torch.random.get_rng_state(), states[2])
+
+
+def test_one_bar_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    train(make_model(tokenizer), tokenizer, num_train_epochs=12, logging_steps=1)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    lines = [line for line in printed.err.replace("\r", "\n").splitlines() if line]
+    assert all(line.startswith("Supervised:") for line in lines)
+    assert "12/12" in lines[-1] and "step/s" in lines[-1] and "loss" in lines[-1]
+
+
+def test_metrics_count_examples_steps_and_tokens(tokenizer: Any) -> None:
+    metrics = train(make_model(tokenizer), tokenizer, num_train_epochs=2, per_device_train_batch_size=4)
+    n_tokens = sum(len(example["input_ids"]) for example in build_examples(SAMPLES, tokenizer, **LENGTHS))
+    assert metrics["n_examples"] == 8
+    assert metrics["n_steps"] == 4
+    assert metrics["tokens_per_s"] * metrics["train_runtime_s"] == pytest.approx(2 * n_tokens)
+
+
+def test_callbacks_are_called(tokenizer: Any) -> None:
+    class Counter(TrainerCallback):
+        n_steps = 0
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            self.n_steps += 1
+
+    counter = Counter()
+    arguments = {"num_train_epochs": 3, "per_device_train_batch_size": 8}
+    train_supervised(
+        make_model(tokenizer), tokenizer, SAMPLES, training_args=arguments, seed=0, callbacks=[counter], **LENGTHS
+    )
+    assert counter.n_steps == 3
+
+
+@pytest.mark.parametrize("strategy", ["no", "epoch"])
+def test_checkpoints_are_written_only_when_asked_for(tokenizer: Any, tmp_path: Path, strategy: str) -> None:
+    train_supervised(
+        make_model(tokenizer),
+        tokenizer,
+        SAMPLES,
+        training_args={"num_train_epochs": 1, "save_strategy": strategy},
+        seed=0,
+        output_dir=tmp_path / "checkpoints",
+        **LENGTHS,
+    )
+    assert (tmp_path / "checkpoints").exists() == (strategy == "epoch")
+    assert len(list(tmp_path.glob("checkpoints/*/model.safetensors"))) == (strategy == "epoch")
+
+
+def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def record(model: Any, tokenizer: Any, samples: list[Sample], **kwargs: Any) -> dict[str, float]:
+        drawn.append([sample.id for sample in samples])
+        return {}
+
+    monkeypatch.setattr(module, "train_supervised", record)
+    for seed in (0, 0, 1):
+        warm_start(None, tokenizer, SAMPLES, max_samples=4, seed=seed, **LENGTHS)  # type: ignore[arg-type]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) == 4
+
+
+def test_warm_start_lowers_the_loss(tokenizer: Any) -> None:
+    model = make_model(tokenizer)
+    first = warm_start(model, tokenizer, SAMPLES, learning_rate=0.0, n_epochs=1, **LENGTHS)["train_loss"]
+    last = warm_start(model, tokenizer, SAMPLES, n_epochs=20, batch_size=4, eval_samples=SAMPLES, **LENGTHS)["eval_loss"]
+    assert last < 0.8 * first
+
+
+def test_diverged_training_says_so(tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"diverged.*lower learning_rate"):
+        train(make_model(tokenizer), tokenizer, learning_rate=1e30, max_grad_norm=0.0, num_train_epochs=4)
+
+
+def test_no_samples_is_an_error(tokenizer: Any) -> None:
+    with pytest.raises(DataError, match="nothing to fine-tune on"):
+        train(make_model(tokenizer), tokenizer, samples=[])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"learning_rte": 1.0}, "no key 'learning_rte'; did you mean 'learning_rate'"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number, not 'fast'"),
+        ({"num_train_epochs": True}, "num_train_epochs must be a number, not True"),
+        ({"use_cpu": 1}, "use_cpu must be true or false, not 1"),
+        ({"warmup_ratio": 1.5}, "warmup_ratio must be at least 0 and less than 1"),
+        ({"lr_scheduler_type": "steep"}, r"alg\.training_args: steep is not a valid"),
+    ],
+)
+def test_wrong_training_argument_is_named(tokenizer: Any, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(make_model(tokenizer), tokenizer, **args)
+
+
+def test_arguments_of_older_transformers_still_work(caplog: pytest.LogCaptureFixture) -> None:
+    old = {"evaluation_strategy": "epoch", "warmup_ratio": 0.1, "no_cuda": True, "group_by_length": False}
+    assert check_training_args(old) == {
+        "eval_strategy": "epoch",
+        "warmup_steps": 0.1,
+        "use_cpu": True,
+        "train_sampling_strategy": "random",
+    }
+    with caplog.at_level(logging.WARNING):
+        assert check_training_args({"overwrite_output_dir": True}) == {}
+    assert "overwrite_output_dir has no meaning here" in caplog.text
+
+
+def test_rl4lms_arguments_run(tokenizer: Any) -> None:
+    args = {
+        "per_device_train_batch_size": 8,
+        "logging_steps": 10,
+        "num_train_epochs": 2,
+        "lr_scheduler_type": "constant",
+        "learning_rate": 1e-5,
+        "weight_decay": 0.01,
+        "save_total_limit": 1,
+        "evaluation_strategy": "epoch",
+    }
+    assert train(make_model(tokenizer), tokenizer, **args)["n_steps"] == 2

@@ -1,0 +1,125 @@
+"""Which tokens are learned, and how batches are padded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny import make_tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.types import Sample
+from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_examples
+
+MARKER = "<EOU>"
+
+
+def make_marker_tokenizer() -> Any:
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([AddedToken(MARKER, lstrip=True, normalized=False)])
+    return tokenizer
+
+
+def make_byte_tokenizer() -> Any:
+    """Every character is a token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({character: i for i, character in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+
+
+def build(samples: list[Sample], tokenizer: Any, **overrides: Any) -> list[Any]:
+    arguments = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 5, **overrides}
+    return build_examples(samples, tokenizer, **arguments)
+
+
+def words(tokenizer: Any, ids: list[int]) -> list[str]:
+    return tokenizer.convert_ids_to_tokens(ids)
+
+
+def test_reply_follows_the_prompts_own_ids_and_ends_with_eos() -> None:
+    tokenizer = make_tokenizer()
+    (example,) = build([Sample(0, "w1 w2", ["w3 w4"])], tokenizer)
+    prompt = encode_prompt(tokenizer, "w1 w2", 6)
+    assert example["input_ids"][:2] == prompt
+    assert words(tokenizer, example["input_ids"][2:]) == ["w3", "w4", "<eos>"]
+    assert example["labels"] == [IGNORED_LABEL] * 2 + example["input_ids"][2:]
+
+
+def test_reply_ends_with_the_turn_marker_and_no_eos_after_it() -> None:
+    tokenizer = make_marker_tokenizer()
+    (example,) = build([Sample(0, "w1 <EOU>", ["w3"])], tokenizer, end_of_turn=MARKER)
+    assert words(tokenizer, example["input_ids"]) == ["w1", MARKER, "w3", MARKER]
+    assert words(tokenizer, example["labels"][2:]) == ["w3", MARKER]
+
+
+def test_loss_on_all_learns_the_prompt_too() -> None:
+    (example,) = build([Sample(0, "w1 w2", ["w3"])], make_tokenizer(), loss_on="all")
+    assert example["labels"] == example["input_ids"]
+
+
+def test_every_reference_is_an_example() -> None:
+    examples = build([Sample(0, "w1", ["w2", "w3"]), Sample(1, "w4", ["w5"])], make_tokenizer())
+    assert len(examples) == 3
+
+
+def test_long_prompt_loses_its_beginning() -> None:
+    tokenizer = make_tokenizer()
+    (example,) = build([Sample(0, "w1 w2 w3 w4", ["w5"])], tokenizer, max_prompt_length=2)
+    assert words(tokenizer, example["input_ids"]) == ["w3", "w4", "w5", "<eos>"]
+    (example,) = build([Sample(0, "w1 w2 w3", ["w5"])], tokenizer, max_prompt_length=2, prompt_truncation_side="right")
+    assert words(tokenizer, example["input_ids"]) == ["w1", "w2", "w5", "<eos>"]
+
+
+@pytest.mark.parametrize(("n_words", "ends"), [(4, True), (5, False), (6, False)])
+def test_reply_that_does_not_fit_is_cut_and_has_no_end(n_words: int, ends: bool) -> None:
+    tokenizer = make_tokenizer()
+    reply = [f"w{i}" for i in range(n_words)]
+    (example,) = build([Sample(0, "w1", [" ".join(reply)])], tokenizer, max_reply_length=5)
+    assert words(tokenizer, example["input_ids"][1:]) == (reply[:5] + ["<eos>"] * ends)[:5]
+
+
+@pytest.mark.parametrize("max_reply_length", range(1, 9))
+def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_length: int) -> None:
+    tokenizer = make_byte_tokenizer()
+    (example,) = build([Sample(0, "a", ["xyz"])], tokenizer, end_of_turn=MARKER, max_reply_length=max_reply_length)
+    expected = "xyz<EOU>" if max_reply_length >= 8 else "xyz"[:max_reply_length]
+    assert tokenizer.decode(example["input_ids"][1:]) == expected
+
+
+def test_marker_that_the_tokenizer_cannot_write_is_an_error() -> None:
+    with pytest.raises(ModelError, match="cannot write '<EOU>'"):
+        build([Sample(0, "w1", ["w2"])], make_tokenizer(), end_of_turn=MARKER)
+
+
+def test_tokenizer_without_any_end_is_an_error() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.eos_token = None
+    with pytest.raises(ModelError, match="no end-of-sequence token"):
+        build([Sample(0, "w1", ["w2"])], tokenizer)
+
+
+def test_samples_without_references_are_an_error() -> None:
+    with pytest.raises(DataError, match="no sample of the datapool has a reference"):
+        build([Sample(0, "w1", [])], make_tokenizer())
+
+
+def test_unknown_loss_on_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="reply, all, not 'prompt'"):
+        build([Sample(0, "w1", ["w2"])], make_tokenizer(), loss_on="prompt")
+
+
+@pytest.mark.parametrize("pad_is_eos", [False, True])
+def test_batches_are_padded_right_with_a_mask_from_the_lengths(pad_is_eos: bool) -> None:
+    tokenizer = make_tokenizer(pad_is_eos)
+    examples = build([Sample(0, "w1 w2", ["w3 w4"]), Sample(1, "w1", ["w2"])], tokenizer)
+    batch = PaddingCollator(tokenizer.pad_token_id)(examples)
+    eos, pad, ignored = tokenizer.eos_token_id, tokenizer.pad_token_id, IGNORED_LABEL
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    assert batch["input_ids"][1].tolist() == [*examples[1]["input_ids"], pad, pad]
+    # The end of the reply is learned even where the same id pads.
+    assert batch["labels"][1].tolist() == [ignored, examples[1]["input_ids"][1], eos, ignored, ignored]
