@@ -33,6 +33,7 @@ def train(
     max_length: int = 5,
     kl_coef: float = 0.0,
     ends: tuple[int, ...] = (0,),
+    learning_rate: float = 2e-3,
     **env_kwargs: Any,
 ) -> tuple[list[float], list[float]]:
     """Mean reward and KL per iteration."""
@@ -52,7 +53,7 @@ def train(
         n_steps=max(max_length, 4),
         batch_size=8 * max(max_length, 4),
         n_epochs=4,
-        learning_rate=2e-3,
+        learning_rate=learning_rate,
         gamma=1.0,
         ent_coef=0.01,
         policy_kwargs={"model": make_gpt2(TOKENIZER, seed, initializer_range=0.05), "end_of_turn": end_of_turn},
@@ -86,7 +87,7 @@ def test_ppo_learns_to_copy_the_prompt(seed: int) -> None:
     def copies(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
         return float(action == current.prompt_ids[0])
 
-    rewards, _ = train(copies, seed, 60, prompts=["w0", "w1", "w2", "w3"], max_length=1)
+    rewards, _ = train(copies, seed, 60, prompts=["w0", "w1", "w2", "w3"], max_length=1, learning_rate=5e-4)
     assert rewards[0] < 0.3
     assert np.mean(rewards[-5:]) > 0.9
 
@@ -124,7 +125,7 @@ def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed: i
             return 0.0
         return float(W["w5"] in current.prompt_ids[1:])  # what was said first, paid only at the end
 
-    rewards, _ = train(bandit, seed, 40, max_length=1, prompts=["w0"], max_turns=2, partner=Echo())
+    rewards, _ = train(bandit, seed, 40, max_length=1, prompts=["w0"], learning_rate=5e-4, max_turns=2, partner=Echo())
     assert rewards[0] < 0.25
     assert np.mean(rewards[-5:]) > 0.9
 
