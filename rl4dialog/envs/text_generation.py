@@ -138,7 +138,7 @@ class TextGenEnv(gym.Env):
         truncated = over and not terminated
 
         reward, parts = self._reward(previous, int(action), current, over)
-        info = {
+        info: dict[str, Any] = {
             "sample_id": self.sample.id,
             "utterance_over": utterance_over,
             "utterance_truncated": utterance_over and not ended,

@@ -46,7 +46,7 @@ class SacreBleuMetric(BaseMetric):
         check_references(reference_texts)
         n_references = max(map(len, reference_texts))
         streams = [[refs[i] if i < len(refs) else None for refs in reference_texts] for i in range(n_references)]
-        corpus = self._corpus.corpus_score(generated_texts, streams).score / 100
+        corpus = self._corpus.corpus_score(generated_texts, streams).score / 100  # type: ignore[arg-type]
         sentences = [
             self._sentence.sentence_score(text, references).score / 100
             for text, references in zip(generated_texts, reference_texts, strict=True)

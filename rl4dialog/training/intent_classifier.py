@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import (
     AutoModelForSequenceClassification,
@@ -70,7 +70,7 @@ class ClassifierSettings:
         weight_decay: Of AdamW.
         word_dropout: Share of the input's tokens that is hidden from the model in training.
         label_smoothing: Probability that is spread over all acts; labels of dialogue acts are noisy.
-        vocab_size: Of a built-in model's WordPiece tokenizer.
+        vocab_size: Of a built-in model's tokenizer.
     """
 
     n_epochs: float = 4
@@ -190,14 +190,12 @@ def _writable(output_dir: str | Path) -> Path:
 
 
 def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrainedTokenizerBase, Any]:
-    names = {"id2label": dict(enumerate(ACTS)), "label2id": {act: i for i, act in enumerate(ACTS)}}
+    names: dict[str, Any] = {"id2label": dict(enumerate(ACTS)), "label2id": {act: i for i, act in enumerate(ACTS)}}
+    tokenizer: PreTrainedTokenizerBase
     if model_name == BUILTIN_MODEL:
-        tokenizer = _train_word_pieces(texts, vocab_size)
-        ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
-        no_ids = {"bos_token_id": None, "eos_token_id": None, "sep_token_id": tokenizer.sep_token_id}
-        config = ModernBertConfig(vocab_size=len(tokenizer), **ids, **no_ids, **names, **_ARCHITECTURE)
-        return tokenizer, ModernBertForSequenceClassification(config)
-    path = str(Path(model_name).expanduser())
+        tokenizer = _train_bpe(texts, vocab_size)
+        return tokenizer, ModernBertForSequenceClassification(_builtin_config(tokenizer, names))
+    path = str(Path(model_name).expanduser())  # type: ignore[arg-type]
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -215,24 +213,40 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     return tokenizer, model
 
 
-def _train_word_pieces(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    word_pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    word_pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
-    word_pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
+def _builtin_config(tokenizer: PreTrainedTokenizerBase, names: dict[str, Any]) -> ModernBertConfig:
+    return ModernBertConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+        bos_token_id=None,
+        eos_token_id=None,
+        **names,
+        **_ARCHITECTURE,
+    )
+
+
+def _train_bpe(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE over lower-cased text. The same texts always give the same one, which WordPiece does not."""
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer = normalizers.Lowercase()
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - 1,
         min_frequency=2,
         special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    word_pieces.train_from_iterator((text.replace(EOU_TOKEN, " ") for text in texts), trainer)
-    word_pieces.add_special_tokens([AddedToken(EOU_TOKEN, normalized=False, special=True)])
-    word_pieces.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A", special_tokens=[("[CLS]", word_pieces.token_to_id("[CLS]"))]
+    bpe.train_from_iterator((text.replace(EOU_TOKEN, " ") for text in texts), trainer)
+    bpe.add_special_tokens([AddedToken(EOU_TOKEN, lstrip=True, normalized=False, special=True)])
+    bpe.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", special_tokens=[("[CLS]", bpe.token_to_id("[CLS]"))]
     )
     # The reply is at the end of the text, so a long text loses its beginning.
     return PreTrainedTokenizerFast(
-        tokenizer_object=word_pieces,
+        tokenizer_object=bpe,
         unk_token="[UNK]",
         pad_token="[PAD]",
         cls_token="[CLS]",

@@ -326,8 +326,8 @@ def _head_is_plain(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> bool:
 def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
     """The folder that `Trainer` insists on; none is left behind where nothing was written to it."""
     if output_dir is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
+        with tempfile.TemporaryDirectory() as scratch:
+            yield Path(scratch)
         return
     folder = Path(output_dir)
     yield folder

@@ -178,7 +178,7 @@ def _start_wandb(root: Path, config: Mapping[str, Any], project: str, name: str,
         mode = "offline"
         _logger.info("no wandb API key: wandb runs offline in %s; send it later with: wandb sync", root / "wandb")
     # What no connection could mend is not tried a second time.
-    modes = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
+    modes: list[Any] = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
     for attempt in modes:
         try:
             return wandb.init(
@@ -187,7 +187,7 @@ def _start_wandb(root: Path, config: Mapping[str, Any], project: str, name: str,
                 entity=entity,
                 dir=str(root),
                 config=to_plain(config),
-                mode=attempt,
+                mode=attempt,  # type: ignore[arg-type]
                 settings=wandb.Settings(silent=True, console="off", init_timeout=30),
             )
         except Exception as error:  # wandb has a dozen kinds of these
@@ -213,6 +213,6 @@ def _has_wandb_key() -> bool:
 def _wandb_table(predictions: Sequence[Mapping[str, Any]]) -> Any:
     import wandb
 
-    columns = list(predictions[0]) if predictions else []
+    columns: list[Any] = list(predictions[0]) if predictions else []
     rows = [[to_plain(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
-    return wandb.Table(columns=columns, data=rows)
+    return wandb.Table(columns=columns, data=rows)  # type: ignore[arg-type]

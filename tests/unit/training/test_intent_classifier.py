@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.types import Sample
+from rl4dialog.metrics.intent_accuracy import gold_intents
 from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input
 from rl4dialog.training import intent_classifier as module
 from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier, train_intent_classifier
@@ -19,7 +21,7 @@ from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier
 # The words that show the act; everything else is the same for all acts.
 OPENINGS = {1: "the", 2: "where is", 3: "please bring", 4: "i will bring"}
 THINGS = ["red book", "old lamp", "small box", "blue bag", "warm coat", "good soup", "long letter", "green chair"]
-FAST: dict[str, Any] = {"n_epochs": 6, "batch_size": 16, "vocab_size": 200}
+FAST: dict[str, Any] = {"n_epochs": 6, "batch_size": 16, "vocab_size": 500}
 
 
 def make_samples(n: int, seed: int) -> list[Sample]:
@@ -46,7 +48,7 @@ def test_visible_acts_are_learned(trained: tuple[Path, dict[str, Any]]) -> None:
 
 def test_confusion_has_gold_in_rows_and_agrees_with_the_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
     _, result = trained
-    gold = [sample.meta_data["intent"][0] for sample in make_samples(100, 1)]  # type: ignore[index]
+    gold = gold_intents([sample.meta_data or {} for sample in make_samples(100, 1)])
     assert [sum(row) for row in result["confusion"]] == [gold.count(act) for act in (1, 2, 3, 4)]
     assert sum(result["confusion"][i][i] for i in range(4)) == round(100 * result["accuracy"])
 
@@ -57,17 +59,20 @@ def test_saved_classifier_loads_with_auto_classes_and_names_its_classes(trained:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.id2label == {0: "inform", 1: "question", 2: "directive", 3: "commissive"}
     with torch.no_grad():
-        logits = model(**tokenizer(intent_input("i like the old lamp", "where is old lamp"), return_tensors="pt")).logits
+        logits = model(
+            **tokenizer(intent_input("i like the old lamp", "where is old lamp"), return_tensors="pt")
+        ).logits
     assert ACTS[int(logits.argmax())] == "question"
 
 
 def test_scoring_gives_the_measured_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
     folder, result = trained
     samples = make_samples(100, 1)
+    infos = [sample.meta_data or {} for sample in samples]
     predicted = IntentClassifier.from_pretrained(str(folder), batch_size=7).predict(
-        [s.prompt_or_input_text for s in samples], [s.references[0] for s in samples], [s.meta_data or {} for s in samples]
+        [sample.prompt_or_input_text for sample in samples], [sample.references[0] for sample in samples], infos
     )
-    right = sum(act == sample.meta_data["intent"][0] for act, sample in zip(predicted, samples, strict=True))  # type: ignore[index]
+    right = sum(act == gold for act, gold in zip(predicted, gold_intents(infos), strict=True))
     assert right / 100 == result["accuracy"]
 
 
@@ -79,7 +84,8 @@ def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(
     tokens = tokenizer.convert_ids_to_tokens(ids)
     assert len(ids) <= 128
     assert tokens[0] == "[CLS]"
-    assert tokens[-6:] == ["<EOU>", "where", "is", "old", "lamp", "<EOU>"]
+    assert tokenizer.decode(ids).endswith("<EOU> where is old lamp<EOU>")
+    assert tokens.count("<EOU>") == 2
 
 
 def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Path) -> None:
@@ -91,9 +97,7 @@ def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Pa
     assert weights[0] == weights[1]
 
 
-def test_given_model_is_fine_tuned_with_its_own_tokenizer(
-    trained: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_given_model_is_fine_tuned_with_its_own_tokenizer(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder, _ = trained
     samples = make_samples(40, 2)
     result = train_intent_classifier(
@@ -105,12 +109,12 @@ def test_given_model_is_fine_tuned_with_its_own_tokenizer(
 
 def test_dropped_words_spare_special_tokens(trained: tuple[Path, dict[str, Any]]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(trained[0])
-    ids = tokenizer(["red book <EOU>where is red book<EOU>", "red <EOU>"])["input_ids"]
+    ids = tokenizer(["book <EOU>where is book<EOU>", "red <EOU>"])["input_ids"]
     examples = [{"input_ids": row, "labels": 0} for row in ids]
     batch = module._Collator(tokenizer, word_dropout=1.0)(examples)
     first = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    assert first == ["[CLS]", "[UNK]", "[UNK]", "<EOU>", "[UNK]", "[UNK]", "[UNK]", "[UNK]", "<EOU>"]
-    assert batch["attention_mask"].tolist()[1] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert first == ["[CLS]", "[UNK]", "<EOU>", "[UNK]", "[UNK]", "[UNK]", "<EOU>"]
+    assert batch["attention_mask"].tolist()[1] == [1, 1, 1, 0, 0, 0, 0]
     kept = module._Collator(tokenizer, word_dropout=0.0)(examples)
     assert kept["input_ids"][0].tolist() == ids[0]
 
@@ -128,8 +132,10 @@ def test_builtin_classifier_is_made_once_per_content(monkeypatch: pytest.MonkeyP
     first = builtin_intent_classifier(samples, val, seed=1)
     assert builtin_intent_classifier(samples, val, seed=1) == first
     assert len(calls) == 1
-    relabelled = [*samples[:-1], Sample(99, samples[-1].prompt_or_input_text, samples[-1].references, {"intent": [1]})]
-    relabelled[-1].meta_data = {**(samples[-1].meta_data or {}), "intent": [samples[-1].meta_data["intent"][0] % 4 + 1]}  # type: ignore[index]
+    last = samples[-1]
+    assert last.meta_data is not None
+    other_label = {**last.meta_data, "intent": [last.meta_data["intent"][0] % 4 + 1]}
+    relabelled = [*samples[:-1], Sample(last.id, last.prompt_or_input_text, last.references, other_label)]
     others = [builtin_intent_classifier(relabelled, val, seed=1), builtin_intent_classifier(samples, val, seed=2)]
     assert len({first, *others}) == 3
     assert len(calls) == 3
@@ -154,7 +160,8 @@ def test_fault_in_the_val_split_is_told_before_training(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_model_that_is_not_there_names_the_way_out(tmp_path: Path) -> None:
+def test_model_that_is_not_there_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # the hub's client read its variable before the test began
     with pytest.raises(ModelError, match=r"'no/such-model' cannot be loaded .* builtin/tiny-bert") as caught:
         train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path, model_name="no/such-model")
     assert "\n" not in str(caught.value)

@@ -61,7 +61,12 @@ def test_existing_run_is_refused_with_both_ways_out(folder: RunFolder, tmp_path:
 
 def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_path: Path) -> None:
     ours = ["config.json", "log.txt", "rollout_info.jsonl", "training_info.jsonl", "val_split_metrics.jsonl"]
-    ours += ["epoch_3_test_split_predictions.json", "report.html", "model/model.safetensors", "checkpoints/1/state.json"]
+    ours += [
+        "epoch_3_test_split_predictions.json",
+        "report.html",
+        "model/model.safetensors",
+        "checkpoints/1/state.json",
+    ]
     others = ["notes.md", "plots/mine.png"]
     for name in ours + others:
         folder.path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +222,10 @@ def test_replacing_folder_keeps_the_old_one_when_interrupted(folder: RunFolder, 
 
 
 def test_replacing_folder_names_a_full_disk_that_safetensors_reports(folder: RunFolder) -> None:
-    with pytest.raises(RunFolderError, match="model cannot be written: no space left"), folder.replacing_folder("model"):
+    with (
+        pytest.raises(RunFolderError, match="model cannot be written: no space left"),
+        folder.replacing_folder("model"),
+    ):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
@@ -251,4 +259,11 @@ def test_other_objects_become_text_or_their_value() -> None:
         ADAPTIVE = "adaptive"
 
     given = {"path": Path("a/b"), "kind": Kind.ADAPTIVE, "set": {2, 1}, 3: (1, "x"), "flag": False, "none": None}
-    assert to_plain(given) == {"path": "a/b", "kind": "adaptive", "set": [1, 2], "3": [1, "x"], "flag": False, "none": None}
+    assert to_plain(given) == {
+        "path": "a/b",
+        "kind": "adaptive",
+        "set": [1, 2],
+        "3": [1, "x"],
+        "flag": False,
+        "none": None,
+    }

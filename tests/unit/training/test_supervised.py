@@ -226,7 +226,9 @@ def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, monkeypatch: p
 def test_warm_start_lowers_the_loss(tokenizer: Any) -> None:
     model = make_model(tokenizer)
     first = warm_start(model, tokenizer, SAMPLES, learning_rate=0.0, n_epochs=1, **LENGTHS)["train_loss"]
-    last = warm_start(model, tokenizer, SAMPLES, n_epochs=20, batch_size=4, eval_samples=SAMPLES, **LENGTHS)["eval_loss"]
+    last = warm_start(model, tokenizer, SAMPLES, n_epochs=20, batch_size=4, eval_samples=SAMPLES, **LENGTHS)[
+        "eval_loss"
+    ]
     assert last < 0.8 * first
 
 
