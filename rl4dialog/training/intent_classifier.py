@@ -195,7 +195,7 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     if model_name == BUILTIN_MODEL:
         tokenizer = _train_bpe(texts, vocab_size)
         return tokenizer, ModernBertForSequenceClassification(_builtin_config(tokenizer, names))
-    path = str(Path(model_name).expanduser())  # type: ignore[arg-type]
+    path = str(Path(model_name).expanduser())
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
         model = AutoModelForSequenceClassification.from_pretrained(
