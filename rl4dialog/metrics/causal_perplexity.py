@@ -66,14 +66,9 @@ class CausalPerplexityMetric(BaseMetric):
         else:
             texts = [text for references in reference_texts for text in references]
         ids = self._tokenizer("\n\n".join(texts), return_tensors="pt", truncation=False, verbose=False)["input_ids"]
-        n_embeddings = model.get_input_embeddings().weight.shape[0]
         if ids.numel() < 2:
             raise ValueError("causal_perplexity needs at least two tokens of reference text")
-        if int(ids.max()) >= n_embeddings:
-            raise ModelError(
-                f"metric 'causal_perplexity': token id {int(ids.max())} is outside the model's vocabulary of "
-                f"{n_embeddings}; the tokenizer does not belong to the model"
-            )
+        _check_vocabulary(self._tokenizer, int(ids.max()), model.get_input_embeddings().weight.shape[0])
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or ids.shape[1]
         was_training = model.training
         model.eval()
@@ -102,6 +97,19 @@ class CausalPerplexityMetric(BaseMetric):
                 total -= float(chosen.sum())
                 n_predicted += len(chosen)
         return total / n_predicted
+
+
+def _check_vocabulary(tokenizer: Any, largest_used_id: int, n_embeddings: int) -> None:
+    """Refuse another model's tokenizer, also where these texts happen to use none of its ids too many."""
+    # Special tokens that were added for padding alone need no row in the model.
+    special = set(tokenizer.all_special_ids)
+    largest = max((id for id in tokenizer.get_vocab().values() if id not in special), default=0)
+    largest = max(largest, largest_used_id)
+    if largest >= n_embeddings:
+        raise ModelError(
+            f"metric 'causal_perplexity': token id {largest} is outside the model's vocabulary of {n_embeddings}; "
+            f"the tokenizer does not belong to the model"
+        )
 
 
 def _texts_of(meta_infos: list[dict[str, Any]] | None) -> list[str]:

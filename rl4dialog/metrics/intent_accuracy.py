@@ -22,7 +22,7 @@ class IntentAccuracyMetric(BaseMetric):
     """
 
     def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64) -> None:
-        self._classifier = classifier or load_classifier(model_name, batch_size)
+        self._classifier = classifier if classifier is not None else load_classifier(model_name, batch_size)
 
     def compute(
         self,
@@ -57,12 +57,13 @@ def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:
     Raises:
         DataError: If a sample has none.
     """
-    try:
-        if meta_infos is None:
-            raise KeyError("intent")
-        return [int(info["intent"][0]) for info in meta_infos]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise DataError(
-            "intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
-            "daily_dialog provide"
-        ) from error
+    intents = []
+    for row, info in enumerate(meta_infos if meta_infos is not None else [None]):
+        try:
+            intents.append(int(info["intent"][0]))  # type: ignore[index]
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise DataError(
+                f"intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
+                f"daily_dialog provide; text {row} has {info!r}"
+            ) from error
+    return intents

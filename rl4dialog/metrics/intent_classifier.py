@@ -27,7 +27,7 @@ class IntentClassifier:
     """A sequence classifier over dialogue acts.
 
     Args:
-        model: Class ``i`` is the act ``i + 1``.
+        model: Class ``i`` is the act ``i + 1``, unless the labels in its config are acts as numbers.
         tokenizer: The model's.
         device: Where it runs.
         batch_size: Texts per forward pass.
@@ -41,6 +41,7 @@ class IntentClassifier:
         if "roberta" in model.config.model_type:
             n_positions -= model.config.pad_token_id + 1
         self._max_length = min(tokenizer.model_max_length, n_positions)
+        self._acts = _acts_of_classes(model.config)
 
     @classmethod
     def from_pretrained(cls, path_or_id: str, batch_size: int = 64) -> IntentClassifier:
@@ -87,5 +88,13 @@ class IntentClassifier:
                 ).to(self._device)
                 logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
                 for row, label in zip(rows, logits.argmax(dim=-1).tolist(), strict=True):
-                    labels[row] = label + 1
+                    labels[row] = self._acts[label]
         return labels
+
+
+def _acts_of_classes(config: Any) -> list[int]:
+    """The act of each class, 1 to 4: by the config's labels if they are such numbers, else by position."""
+    by_position = [i + 1 for i in range(config.num_labels)]
+    labels = [str(config.id2label.get(i, "")) for i in range(config.num_labels)]
+    # Labels from 0 on are positions, not acts.
+    return [int(label) for label in labels] if sorted(labels) == [str(act) for act in by_position] else by_position
