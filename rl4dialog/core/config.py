@@ -132,8 +132,9 @@ class WarmStartConfig(_Block):
     batch_size: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
-    warmup_ratio: float = Field(default=0.05, ge=0, le=1)
+    warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
     lr_scheduler_type: str = "cosine"
+    loss_on: Literal["reply", "all"] = "reply"
     max_samples: int | None = Field(default=None, ge=1)
 
 

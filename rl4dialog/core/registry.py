@@ -134,11 +134,12 @@ class Registry:
         names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         # A plain function is called later with data of its own; only the arguments that the config gives are checked.
         is_function = inspect.isfunction(factory) and self._constructor is None
+        accepted = [name for name in names if name not in injected]
         for name in args:
             if not takes_any and name not in names:
                 raise ConfigError(
-                    f"{self.kind} {id!r} has no argument {name!r}{nearest_hint(name, names)} "
-                    f"(accepted: {', '.join(names) or 'none'})"
+                    f"{self.kind} {id!r} has no argument {name!r}{nearest_hint(name, accepted)} "
+                    f"(accepted: {', '.join(accepted) or 'none'})"
                 )
         if is_function:
             return args
@@ -152,7 +153,7 @@ class Registry:
             and n not in provided
         ]
         if missing:
-            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r} (accepted: {', '.join(names)})")
+            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r} (accepted: {', '.join(accepted)})")
         return {**args, **provided}
 
 

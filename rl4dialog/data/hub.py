@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.hub import cache_only_without_network
 
 # The hub keeps a script-free copy of old datasets under this revision; datasets >= 4 refuses to run scripts.
 _PARQUET_REVISION = "refs/convert/parquet"
@@ -36,7 +32,7 @@ def load_hub_dataset(dataset_id: str, offline_hint: str, split: str | None = Non
             f"hub dataset {dataset_id!r} needs the package 'datasets', which is not installed. {offline_hint}"
         ) from error
     try:
-        with _cache_only_without_network():
+        with cache_only_without_network():
             try:
                 return datasets.load_dataset(dataset_id, split=split)
             except RuntimeError as error:
@@ -50,30 +46,3 @@ def load_hub_dataset(dataset_id: str, offline_hint: str, split: str | None = Non
             f"hub dataset {dataset_id!r} (split: {split or 'all'}) cannot be loaded: {type(error).__name__}: {reason}. "
             f"{offline_hint}"
         ) from error
-
-
-@contextlib.contextmanager
-def _cache_only_without_network() -> Iterator[None]:
-    """Switch the hub client to its offline mode when the hub's name does not resolve.
-
-    The client itself retries for half a minute before it gives up or looks into its cache.
-    """
-    from datasets import config
-    from huggingface_hub import constants
-
-    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname or ""
-    before = config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    if not urllib.request.getproxies() and not _resolves(host):
-        config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
-
-
-def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, 443)
-    except OSError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,12 @@ def make_utterance_env(env_kwargs: dict[str, Any]) -> UtteranceView:
     return UtteranceView(TextGenEnv(**env_kwargs))
 
 
+def _make_in_worker(env_kwargs: dict[str, Any]) -> UtteranceView:
+    # Ctrl-C reaches the whole process group; the main process tells the workers to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make_utterance_env(env_kwargs)
+
+
 def make_vec_env(env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subproc") -> VecEnv:
     """Vectorize :class:`UtteranceView`.
 
@@ -34,7 +41,8 @@ def make_vec_env(env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subpro
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make_utterance_env, env_kwargs) for _ in range(n_envs)]
+    make = make_utterance_env if vec_env == "dummy" else _make_in_worker
+    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make, env_kwargs) for _ in range(n_envs)]
     if vec_env == "dummy":
         return DummyVecEnv(env_fns)
     try:
@@ -44,3 +52,12 @@ def make_vec_env(env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subpro
             "an environment worker died while it started; its own error stands above. "
             "env.vec_env: dummy runs the environments in this process, which shows the whole traceback."
         ) from error
+
+
+def close_vec_env(env: VecEnv) -> None:
+    """Close the environments, also when some of their workers are dead."""
+    try:
+        env.close()
+    except (EOFError, OSError):
+        for process in getattr(env, "processes", []):
+            process.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths, check_references
 
@@ -28,9 +29,10 @@ class BertScoreMetric(BaseMetric):
         from bert_score import BERTScorer
 
         try:
-            self._scorer = BERTScorer(
-                model_type=model_type, num_layers=num_layers, lang=language, batch_size=batch_size
-            )
+            with cache_only_without_network():
+                self._scorer = BERTScorer(
+                    model_type=model_type, num_layers=num_layers, lang=language, batch_size=batch_size
+                )
         except Exception as error:  # OSError, KeyError, ... by what is missing
             raise ModelError(
                 f"metric 'bert_score' cannot load {model_type or f'the model for language {language!r}'}; without a "

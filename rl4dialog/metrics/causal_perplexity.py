@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths
 
@@ -37,13 +38,12 @@ class CausalPerplexityMetric(BaseMetric):
         if tokenizer_id is not None and not tokenizer_id.startswith("builtin/"):
             from transformers import AutoTokenizer
 
-            try:
-                self._tokenizer = AutoTokenizer.from_pretrained(tokenizer_id)
-            except Exception as error:  # OSError, ValueError, ... by what is missing
-                raise ModelError(
-                    f"metric 'causal_perplexity': tokenizer {tokenizer_id!r} cannot be loaded; without tokenizer_id "
-                    f"the run's own is used"
-                ) from error
+            self._tokenizer = load_pretrained(
+                AutoTokenizer,
+                tokenizer_id,
+                "metric 'causal_perplexity': tokenizer",
+                "Without tokenizer_id the run's own is used.",
+            )
 
     def compute(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl4dialog.core.errors import ModelError
+from rl4dialog.core.hub import load_pretrained
 
 _MARKER = "<EOU>"
 
@@ -53,14 +53,10 @@ class IntentClassifier:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        try:
-            model = AutoModelForSequenceClassification.from_pretrained(path_or_id)
-            tokenizer = AutoTokenizer.from_pretrained(path_or_id)
-        except Exception as error:  # OSError, ValueError, ... by what is missing
-            raise ModelError(
-                f"intent classifier {path_or_id!r} cannot be loaded; give a folder that "
-                f"scripts/train_intent_classifier.py wrote, or builtin/intent-classifier"
-            ) from error
+        hint = "Give a folder that scripts/train_intent_classifier.py wrote, or builtin/intent-classifier."
+        model = load_pretrained(AutoModelForSequenceClassification, path_or_id, "intent classifier", hint)
+        # A long text loses its beginning: the reply, which is classified, is at its end.
+        tokenizer = load_pretrained(AutoTokenizer, path_or_id, "intent classifier", hint, truncation_side="left")
         return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size)
 
     def predict(

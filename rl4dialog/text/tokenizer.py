@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.hub import load_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -48,13 +49,13 @@ def build_tokenizer(
         folder = _trained_byte_level_bpe(list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder)
     else:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(Path(model_name).expanduser()))
-        except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... by file format
-            raise ModelError(
-                f"tokenizer {model_name!r} cannot be loaded ({_first_line(error)}). Give a folder that holds a "
-                f"tokenizer, a hub id while there is a network, or builtin/tiny-gpt2, which needs neither."
-            ) from error
+        tokenizer = load_pretrained(
+            AutoTokenizer,
+            model_name,
+            "tokenizer",
+            "Give a folder that holds a tokenizer, a hub id while there is a network, or builtin/tiny-gpt2, which "
+            "needs neither.",
+        )
     if len(tokenizer) == 0:
         raise ModelError(f"tokenizer {model_name!r} has an empty vocabulary: its files were not found or not read")
     if tokenizer.pad_token is None:
@@ -129,8 +130,3 @@ def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str
         tokenizer.save_pretrained(folder)
 
     return cached_folder("tokenizer", key, build)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -46,6 +46,22 @@ from rl4dialog.training.supervised import warm_start
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 
+# Arguments of an algorithm that other keys of the config decide, or the run itself.
+_ALGORITHM_TOOLKIT: dict[str, None] = dict.fromkeys(
+    [
+        "policy",
+        "env",
+        "policy_kwargs",
+        "seed",
+        "kl_controller",
+        "collector",
+        "normalize_rewards",
+        "rollout_buffer_class",
+        "rollout_buffer_kwargs",
+        "_init_setup_model",
+    ]
+)
+
 
 @dataclass
 class Data:
@@ -82,7 +98,10 @@ def check_components(config: RunConfig) -> None:
         return
     assert config.reward_fn is not None and config.alg.policy is not None
     RewardFunctionRegistry.check(config.reward_fn.id, config.reward_fn.args, toolkit)
-    AlgorithmRegistry.check(config.alg.id, config.alg.args, {"policy": None, "env": None})
+    for name in config.alg.args:
+        if name in _ALGORITHM_TOOLKIT:
+            raise ConfigError(f"alg.args.{name} is decided by the rest of the config; remove it")
+    AlgorithmRegistry.check(config.alg.id, config.alg.args, _ALGORITHM_TOOLKIT)
     PolicyRegistry.check(
         config.alg.policy.id,
         _policy_args(config),
@@ -124,12 +143,13 @@ def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Dat
 
 def run_lengths(config: RunConfig) -> Lengths:
     """Longest prompt and reply of a run."""
+    policy = config.alg.policy
+    generation = (policy.args.generation_kwargs if policy is not None else config.alg.generation_kwargs) or {}
+    wanted = generation.get("max_new_tokens")
     if config.env is None:
-        generation = config.alg.generation_kwargs or {}
-        return Lengths(config.tokenizer.max_length or 128, int(generation.get("max_new_tokens") or 32))
+        return Lengths(config.tokenizer.max_length or 128, int(wanted or 32))
     args = config.env.args
-    assert config.alg.policy is not None
-    wanted = (config.alg.policy.args.generation_kwargs or {}).get("max_new_tokens") or args.max_episode_length
+    wanted = wanted or args.max_episode_length
     return Lengths(args.max_prompt_length, min(wanted, args.max_episode_length), args.prompt_truncation_side)
 
 

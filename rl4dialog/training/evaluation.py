@@ -1,4 +1,4 @@
-"""Measuring a policy on a split: one reply per prompt, all metrics over them."""
+"""Measuring a policy on a split: one reply per prompt, all metrics over them; and telling what training changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from rl4dialog.core.config import RunConfig
 from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.training.builders import Data, Lengths
+from rl4dialog.training.summary import Example, print_summary
+from rl4dialog.training.tracking import Tracker
 
 
 @dataclass
@@ -21,6 +26,61 @@ class Evaluation:
 
     metrics: dict[str, float]
     predictions: list[dict[str, Any]]
+
+
+class Evaluator:
+    """Evaluates splits as a run's config says, records the results, and sums them up at the end.
+
+    Args:
+        config: Of the run.
+        data: Its samples.
+        lengths: Of prompts, in tokens.
+        metrics: All are computed over each split.
+        tracker: Receives the results.
+    """
+
+    def __init__(
+        self, config: RunConfig, data: Data, lengths: Lengths, metrics: Sequence[BaseMetric], tracker: Tracker
+    ) -> None:
+        self._settings, self._seed = config.train_evaluation, config.seed
+        self._data, self._lengths, self._metrics, self._tracker = data, lengths, metrics, tracker
+
+    def samples(self, split: str) -> list[Sample]:
+        """Those that a split is measured on."""
+        return self._data.samples(split, self._settings.max_eval_samples)
+
+    def run(self, policy: LMActorCriticPolicy, split: str, epoch: int) -> Evaluation:
+        """Evaluate a policy after ``epoch`` iterations."""
+        result = evaluate(
+            policy,
+            self.samples(split),
+            self._metrics,
+            split,
+            self._lengths.prompt,
+            self._settings.eval_batch_size,
+            self._settings.generation_kwargs,
+            self._lengths.truncation_side,
+            derive_seed(self._seed, "evaluation", split),
+        )
+        self._tracker.log_metrics(epoch, split, result.metrics)
+        self._tracker.log_predictions(epoch, split, result.predictions)
+        return result
+
+    def summarize(
+        self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
+    ) -> None:
+        """Print the test split's metrics before and after training beside those of the gold replies, and dialogues."""
+        samples = self.samples("test")
+        gold = [sample.references[0] if sample.references else "" for sample in samples]
+        ceiling = compute_metrics(self._metrics, samples, gold, "test", policy.language_model)
+        print_summary(
+            before.metrics,
+            after.metrics,
+            {key: corpus for key, (_, corpus) in ceiling.items()},
+            _examples(before, after, gold),
+            self._tracker.run_folder.root,
+            labels=labels,
+        )
 
 
 def evaluate(
@@ -115,3 +175,13 @@ def _generate(
         policy.end_of_turn.reply_text(row_ids[row_mask].tolist())
         for row_ids, row_mask in zip(utterances.ids, utterances.mask, strict=True)
     ]
+
+
+def _examples(before: Evaluation, after: Evaluation, gold: Sequence[str], n: int = 3) -> list[Example]:
+    """Evenly spaced dialogues whose reply has changed."""
+    changed = [
+        Example(old["prompt_text"], old["generated_text"], new["generated_text"], reference)
+        for old, new, reference in zip(before.predictions, after.predictions, gold, strict=True)
+        if old["generated_text"] != new["generated_text"]
+    ]
+    return changed[:: max(1, len(changed) // n)][:n]

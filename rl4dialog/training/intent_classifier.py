@@ -34,6 +34,7 @@ from transformers import (
 
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
@@ -195,18 +196,19 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     if model_name == BUILTIN_MODEL:
         tokenizer = _train_bpe(texts, vocab_size)
         return tokenizer, ModernBertForSequenceClassification(_builtin_config(tokenizer, names))
-    path = str(Path(model_name).expanduser())
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
-        model = AutoModelForSequenceClassification.from_pretrained(
-            path, num_labels=len(ACTS), ignore_mismatched_sizes=True, dtype=torch.float32, **names
-        )
-    except Exception as error:  # transformers raises OSError, ValueError, ... by what is missing
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"classifier model {model_name!r} cannot be loaded ({reason}); give a folder, a hub id while there is a "
-            f"network, or {BUILTIN_MODEL}, which needs neither"
-        ) from error
+    what = "classifier model"
+    hint = f"Give a folder, a hub id while there is a network, or {BUILTIN_MODEL}, which needs neither."
+    tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint, truncation_side="left")
+    model = load_pretrained(
+        AutoModelForSequenceClassification,
+        model_name,
+        what,
+        hint,
+        num_labels=len(ACTS),
+        ignore_mismatched_sizes=True,
+        dtype=torch.float32,
+        **names,
+    )
     if tokenizer.pad_token is None:
         raise ModelError(f"the tokenizer of the classifier model {model_name!r} has no pad token")
     model.config.pad_token_id = tokenizer.pad_token_id

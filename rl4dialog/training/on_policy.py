@@ -13,21 +13,19 @@ from stable_baselines3.common.utils import safe_mean
 from tqdm import tqdm
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.seeding import derive_seed
+from rl4dialog.envs.vectorize import close_vec_env
 from rl4dialog.training import builders
-from rl4dialog.training.evaluation import Evaluation, compute_metrics, evaluate
+from rl4dialog.training.evaluation import Evaluation, Evaluator
 from rl4dialog.training.plots import plot_reward_curve
-from rl4dialog.training.summary import Example, print_summary
 from rl4dialog.training.tracking import Tracker
 
 
 class TrackingCallback(BaseCallback):
     """Writes what the algorithm logs, an iteration at a time, and moves the progress bar."""
 
-    def __init__(self, tracker: Tracker, n_iters: int) -> None:
+    def __init__(self, tracker: Tracker, bar: tqdm) -> None:
         super().__init__()
-        self._tracker = tracker
-        self._bar = tqdm(total=n_iters, desc="Training", unit="iteration")
+        self._tracker, self._bar = tracker, bar
         self.iteration = 0
         self._started = time.perf_counter()
 
@@ -47,7 +45,6 @@ class TrackingCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._flush_training_infos()
-        self._bar.close()
 
     def _flush_training_infos(self) -> None:
         """What ``train()`` logged after the last rollout; stable-baselines3 would only dump it after the next."""
@@ -101,7 +98,8 @@ class OnPolicyTrainer:
             "datapool: " + ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
         )
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
-        self.metrics = builders.build_metrics(config, toolkit)
+        metrics = builders.build_metrics(config, toolkit)
+        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
         self.reward_parts = builders.build_reward_parts(config, toolkit)
         model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
         end_of_turn = builders.build_end_of_turn(config, self.tokenizer, self.data, model)
@@ -119,76 +117,27 @@ class OnPolicyTrainer:
         """
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
-            before = {split: self._evaluate(split, 0) for split in ("val", "test")}
-            n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
+            before = {split: self.evaluator.run(self.algorithm.policy, split, 0) for split in ("val", "test")}
             if n_iters:
-                self.algorithm.learn(
-                    n_iters * n_timesteps,
-                    callback=CallbackList(
-                        [
-                            TrackingCallback(self._tracker, n_iters),
-                            EvaluationCallback(
-                                lambda iteration: self._evaluate("val", iteration),
-                                self._config.train_evaluation.eval_every,
-                            ),
-                        ]
-                    ),
-                )
-            after = {split: self._evaluate(split, n_iters) for split in ("val", "test")}
+                self._learn(n_iters)
+            after = {split: self.evaluator.run(self.algorithm.policy, split, n_iters) for split in ("val", "test")}
         finally:
-            self.algorithm.env.close()
+            close_vec_env(self.algorithm.env)
         self._tracker.save_auto_model(self.algorithm.policy.language_model, self.tokenizer)
         run_path = self._tracker.run_folder.root
         if n_iters:
             plot_reward_curve(run_path, run_path / "reward_curve.png")
-        print_summary(
-            before["test"].metrics,
-            after["test"].metrics,
-            self._gold("test"),
-            _examples(before["test"], after["test"]),
-            run_path,
-        )
+        self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))
         return before["test"], after["test"]
 
-    def _evaluate(self, split: str, epoch: int) -> Evaluation:
-        settings = self._config.train_evaluation
-        result = evaluate(
-            self.algorithm.policy,
-            self.data.samples(split, settings.max_eval_samples),
-            self.metrics,
-            split,
-            self.lengths.prompt,
-            settings.eval_batch_size,
-            settings.generation_kwargs,
-            self.lengths.truncation_side,
-            derive_seed(self._config.seed, "evaluation", split),
-        )
-        self._tracker.log_metrics(epoch, split, result.metrics)
-        self._tracker.log_predictions(epoch, split, result.predictions)
-        return result
-
-    def _gold(self, split: str) -> dict[str, float]:
-        """Metrics of the reference replies themselves: the ceiling."""
-        samples = self.data.samples(split, self._config.train_evaluation.max_eval_samples)
-        gold = [sample.references[0] for sample in samples]
-        scores = compute_metrics(self.metrics, samples, gold, split, self.algorithm.policy.language_model)
-        return {key: corpus for key, (_, corpus) in scores.items()}
-
-
-def _examples(before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
-    """Evenly spaced dialogues whose reply has changed."""
-    pairs = [
-        (old, new)
-        for old, new in zip(before.predictions, after.predictions, strict=True)
-        if old["generated_text"] != new["generated_text"]
-    ]
-    step = max(1, len(pairs) // n)
-    return [
-        Example(
-            prompt=old["prompt_text"],
-            before=old["generated_text"],
-            after=new["generated_text"],
-            gold=old["ref_text"].removeprefix("<START-1>").split("<END-1>")[0],
-        )
-        for old, new in pairs[::step][:n]
-    ]
+    def _learn(self, n_iters: int) -> None:
+        n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
+        # Closed also by an error, whose message then begins a line of its own.
+        with tqdm(total=n_iters, desc="Training", unit="iteration") as bar:
+            evaluation = EvaluationCallback(
+                lambda iteration: self.evaluator.run(self.algorithm.policy, "val", iteration),
+                self._config.train_evaluation.eval_every,
+            )
+            self.algorithm.learn(
+                n_iters * n_timesteps, CallbackList([TrackingCallback(self._tracker, bar), evaluation])
+            )

@@ -12,8 +12,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training import builders
-from rl4dialog.training.evaluation import Evaluation, evaluate
-from rl4dialog.training.summary import print_summary
+from rl4dialog.training.evaluation import Evaluation, Evaluator
 from rl4dialog.training.supervised import train_supervised
 from rl4dialog.training.tracking import Tracker
 
@@ -33,12 +32,13 @@ class SupervisedTrainer:
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
         self.lengths = builders.run_lengths(config)
-        self.metrics = builders.build_metrics(config, builders.build_toolkit(config, self.tokenizer, self.data))
+        metrics = builders.build_metrics(config, builders.build_toolkit(config, self.tokenizer, self.data))
+        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
         self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
         """Evaluate, train, evaluate, save and print a summary; returns the test split before and after."""
-        before = {split: self._evaluate(split, 0) for split in ("val", "test")}
+        before = {split: self.evaluator.run(self._generator(), split, 0) for split in ("val", "test")}
         info = train_supervised(
             self.model,
             self.tokenizer,
@@ -50,30 +50,13 @@ class SupervisedTrainer:
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
             loss_on=self._config.alg.loss_on,
-            eval_samples=self.data.samples("val", self._config.train_evaluation.max_eval_samples),
+            eval_samples=self.evaluator.samples("val"),
         )
         self._tracker.log_training_infos(info)
-        after = {split: self._evaluate(split, 1) for split in ("val", "test")}
+        after = {split: self.evaluator.run(self._generator(), split, 1) for split in ("val", "test")}
         self._tracker.save_auto_model(self.model, self.tokenizer)
-        print_summary(before["test"].metrics, after["test"].metrics, None, [], self._tracker.run_folder.root)
+        self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         return before["test"], after["test"]
-
-    def _evaluate(self, split: str, epoch: int) -> Evaluation:
-        settings = self._config.train_evaluation
-        result = evaluate(
-            self._generator(),
-            self.data.samples(split, settings.max_eval_samples),
-            self.metrics,
-            split,
-            self.lengths.prompt,
-            settings.eval_batch_size,
-            None,
-            self.lengths.truncation_side,
-            derive_seed(self._config.seed, "evaluation", split),
-        )
-        self._tracker.log_metrics(epoch, split, result.metrics)
-        self._tracker.log_predictions(epoch, split, result.predictions)
-        return result
 
     def _generator(self) -> CausalLMActorCriticPolicy:
         """A policy around the model as it is now, for its way of generating."""

@@ -8,6 +8,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
@@ -44,6 +45,9 @@ class LMRolloutMixin:
         self.collector = collector or RolloutCollector()
         kwargs["rollout_buffer_class"] = SequenceRolloutBuffer
         kwargs["rollout_buffer_kwargs"] = {"normalize_rewards": normalize_rewards}
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= kwargs.get(name, 1.0) <= 1:
+                raise ConfigError(f"{name} must lie between 0 and 1, not {kwargs[name]!r}")
         super().__init__(*args, **kwargs)
 
     def collect_rollouts(

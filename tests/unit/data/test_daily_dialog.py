@@ -10,8 +10,8 @@ from typing import Any
 import datasets
 import pytest
 
+from rl4dialog.core import hub as core_hub
 from rl4dialog.core.errors import DataError
-from rl4dialog.data import hub
 from rl4dialog.data.daily_dialog import DailyDialog, load_dialogues
 
 TEXT = (
@@ -211,7 +211,7 @@ def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch
         asked.append((id, split))
         return ROWS
 
-    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
     monkeypatch.setattr(datasets, "load_dataset", load)
     pool = DailyDialog.prepare("val", context_size=1)
     assert asked == [("li2017dailydialog/daily_dialog", "validation")]
@@ -221,7 +221,7 @@ def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch
 
 
 def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda id, split: [{"text": "x"}])
     with pytest.raises(DataError, match="'some/id' has no column 'dialog'; needed: dialog, act, emotion"):
         DailyDialog.prepare("val", dataset_id="some/id")

@@ -9,13 +9,14 @@ import pytest
 from datasets import config
 from huggingface_hub import constants
 
+from rl4dialog.core import hub as core_hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data import hub
 
 
 @pytest.fixture(autouse=True)
 def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
 
 
 def test_split_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +61,8 @@ def test_other_runtime_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> N
 def test_unreachable_hub_means_cache_only_and_only_for_this_call(
     monkeypatch: pytest.MonkeyPatch, reachable: bool
 ) -> None:
-    monkeypatch.setattr(hub, "_resolves", lambda host: reachable)
-    monkeypatch.setattr(hub.urllib.request, "getproxies", dict)
+    monkeypatch.setattr(core_hub, "_resolves", lambda host: reachable)
+    monkeypatch.setattr(core_hub.urllib.request, "getproxies", dict)
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: (config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))

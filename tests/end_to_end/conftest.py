@@ -1,0 +1,21 @@
+"""What a test registers or imports is gone after it, so that the next may use the same names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rl4dialog import catalog
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered() -> Iterator[None]:
+    registries = [value for value in vars(catalog).values() if isinstance(value, catalog.Registry)]
+    before = [dict(registry._entries) for registry in registries]
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry._entries = entries
+    for name in ("mine", "my_parts"):
+        sys.modules.pop(name, None)

@@ -1,0 +1,342 @@
+"""Everything that a user can get wrong ends in one paragraph that says what and where, and without a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config, run_folder, train, write_config
+
+from rl4dialog import cli
+from rl4dialog.core.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], status: int) -> str:
+    """The message; checks that it is one paragraph and that the command failed."""
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert status == 2
+    assert len(errors) == 1
+    return errors[0]
+
+
+# -- the config -------------------------------------------------------------------------------------------------------
+
+
+def test_missing_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(capsys, cli.train_main(["--config_path", str(tmp_path / "none.yml")]))
+    assert "none.yml" in message
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("seed: [1, 2\nalg: {", ("line 2", "column")),
+        ("seed: 1\nseed: 2\n", ("'seed' stands twice", "line 2")),
+        ("\n", ("holds nothing",)),
+        ("- a\n", ("mapping",)),
+    ],
+)
+def test_broken_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: tuple[str, ...]) -> None:
+    message = error_of(capsys, train(tmp_path, text))
+    for word in ("config.yml", *words):
+        assert word in message
+
+
+WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"alg__args__n_step": 5}, ("'ppo'", "'n_step'", "'n_steps'")),
+    ({"algo": {}}, ("'algo'", "'alg'")),
+    ({"train_evaluation__n_iters": "many"}, ("train_evaluation.n_iters", "'many'")),
+    ({"train_evaluation__n_iters": -1}, ("train_evaluation.n_iters", "-1")),
+    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "subproc")),
+    ({"env__n_envs": 0}, ("env.n_envs", "0")),
+    ({"reward_fn__id": "roug"}, ("'roug'", "'rouge'")),
+    ({"datapool__id": "dayly_dialog"}, ("'dayly_dialog'", "'daily_dialog'")),
+    ({"alg__id": "pppo"}, ("'pppo'", "'ppo'")),
+    ({"alg__policy__id": "causal_policy"}, ("'causal_policy'", "causal_lm_actor_critic_policy")),
+    ({"train_evaluation__metrics": [{"id": "meteorr"}]}, ("'meteorr'", "'meteor'")),
+    ({"reward_fn__args": {"rogue_type": "rouge1"}}, ("rogue_type", "'rouge_type'")),
+    ({"reward_fn__args": {"rouge_type": "rouge7"}}, ("rouge_type", "'rouge7'")),
+    ({"datapool__args": {"context": 2}}, ("'context'", "context_size")),
+    ({"datapool__args": {"context_size": 0}}, ("context_size", "0")),
+    ({"alg__policy__args__critik": "shared"}, ("critik", "'critic'")),
+    ({"alg__policy__args__critic": "both"}, ("critic", "'both'", "separate")),
+    ({"alg__policy__args__generation_kwargs": {"topk": 3}}, ("topk", "'top_k'")),
+    ({"alg__policy__args__generation_kwargs": {"top_p": 3.0}}, ("top_p", "3.0")),
+    ({"alg__policy__args__generation_kwargs": {"do_sample": True, "num_beams": 4}}, ("num_beams",)),
+    ({"alg__kl_div__type": "fixed"}, ("target_kl", "fixed")),
+    ({"alg__kl_div__coeff": -1.0}, ("alg.kl_div.coeff", "-1.0")),
+    ({"alg__args__n_steps": 0}, ("n_steps", "0")),
+    ({"alg__args__n_steps": 1, "env__n_envs": 1}, ("n_steps",)),
+    ({"alg__args__batch_size": 0}, ("batch_size", "0")),
+    ({"alg__args__batch_size": 2.5}, ("batch_size", "2.5")),
+    ({"alg__args__batch_size": 4096}, ("batch_size", "4096", "32")),
+    ({"alg__args__n_epochs": 0}, ("n_epochs", "0")),
+    ({"alg__args__micro_batch_size": 0}, ("micro_batch_size", "0")),
+    ({"alg__args__learning_rate": "fast"}, ("learning_rate", "'fast'")),
+    ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
+    ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
+    ({"imports": ["./not_there.py"]}, ("not_there.py",)),
+    ({"tokenizer__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),
+    ({"alg__policy__args__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),
+    ({"alg__policy__args__model_name": "builtin/huge"}, ("'builtin/huge'", "builtin/tiny-gpt2")),
+]
+
+
+@pytest.mark.parametrize("overrides, words", WRONG, ids=["-".join(o).replace("__", ".") for o, _ in WRONG])
+def test_wrong_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    message = error_of(capsys, train(tmp_path, make_config(tmp_path, **overrides)))
+    for word in words:
+        assert word in message
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        train(tmp_path, make_config(tmp_path, reward_fn__id="roug"), "--debug")
+
+
+def test_wrong_override(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(capsys, train(tmp_path, make_config(tmp_path), "--set", "alg.args.n_epoch=3"))
+    assert "n_epoch" in message and "n_epochs" in message
+    message = error_of(capsys, train(tmp_path, make_config(tmp_path), "--set", "seed"))
+    assert "--set" in message and "alg.args.n_epochs=3" in message
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [("import does_not_exist", ("does_not_exist",)), ("1 / 0", ("ZeroDivisionError",)), ("x =", ("line 1",))],
+)
+def test_import_that_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    message = error_of(capsys, train(tmp_path, make_config(tmp_path, imports=["./mine.py"])))
+    for word in ("mine.py", *words):
+        assert word in message
+
+
+# -- the data ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(capsys, train(tmp_path, make_config(tmp_path, datapool__args={"path": str(tmp_path / "none")})))
+    assert "none" in message
+
+
+def test_empty_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(tmp_path, datapool__args__context_size=9)
+    assert "'train'" in error_of(capsys, train(tmp_path, config))
+
+
+def test_malformed_line_is_named_by_file_and_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(tmp_path)
+    acts = tmp_path / "dialogues" / "dialogues_act_train.txt"
+    acts.write_text(acts.read_text().replace("2 1 3 4\n2 1", "2 1 3 4\n2 x", 1), encoding="utf-8")
+    message = error_of(capsys, train(tmp_path, config))
+    assert "dialogues_act_train.txt:2" in message and "'x'" in message
+
+
+def test_prompt_and_reply_longer_than_the_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, make_config(tmp_path, train_evaluation__n_iters=0)) == 0
+    model = str(run_folder(tmp_path) / "model")
+    (tmp_path / "elsewhere").mkdir()
+    config = make_config(
+        tmp_path,
+        tokenizer={"model_name": model},
+        alg__policy__args__model_name=model,
+        env__args__max_prompt_length=500,
+    )
+    capsys.readouterr()
+    message = error_of(capsys, train(tmp_path / "elsewhere", config))
+    assert "max_prompt_length" in message and "510" in message and "34 positions" in message
+
+
+# -- rewards ----------------------------------------------------------------------------------------------------------
+
+REWARDS = {
+    "raises": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return 1 / 0\n", "ZeroDivisionError"),
+    "nan": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return float('nan')\n", "nan"),
+    "none": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    pass\n", "None"),
+    "text": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return 'good'\n", "'good'"),
+    "batch raises": (
+        "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    return 1 / 0\n",
+        "Zero",
+    ),
+    "batch nan": (
+        "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n"
+        "    return [float('nan') for _ in gen_texts]\n",
+        "nan",
+    ),
+    "batch none": ("def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    pass\n", "None"),
+    "batch short": ("def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    return [1.0]\n", "1"),
+}
+
+
+def failing_reward(tmp_path: Path, name: str, **overrides: Any) -> dict[str, Any]:
+    code = "from rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n" + REWARDS[name][0]
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    return make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"}, **overrides)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+def test_reward_that_fails_names_itself_the_cause_and_the_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str
+) -> None:
+    if vec_env == "subproc" and "batch" in name:
+        pytest.skip("batched rewards are scored in the main process whatever the env workers are")
+    message = error_of(capsys, train(tmp_path, failing_reward(tmp_path, name, env__vec_env=vec_env)))
+    # Of a whole batch that is missing no sample is to blame.
+    for word in ("'bad'", REWARDS[name][1], *(["sample"] if name not in ("batch none", "batch short") else [])):
+        assert word in message
+    # What was measured before is kept.
+    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+
+
+def test_failed_rewards_can_be_left_out_and_counted(tmp_path: Path) -> None:
+    config = failing_reward(tmp_path, "nan")
+    code = (tmp_path / "mine.py").read_text(encoding="utf-8")
+    sometimes = code.replace("float('nan')", "float('nan') if meta_info['intent'] == [1] else 1.0")
+    (tmp_path / "mine.py").write_text(sometimes, encoding="utf-8")
+    config["reward_fn"]["on_error"] = "mask"
+    config["datapool"]["args"]["context_size"] = 1
+    assert train(tmp_path, config) == 0
+    info = (run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8")
+    assert '"rollout/masked_rewards": 0' not in info and '"rollout/task_reward": 1.0' in info
+
+
+def test_rewards_that_always_fail_end_the_run_though_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = failing_reward(tmp_path, "raises")
+    config["reward_fn"]["on_error"] = "mask"
+    assert "on_error" in error_of(capsys, train(tmp_path, config))
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+def test_existing_run_is_refused_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(tmp_path, train_evaluation__n_iters=0)
+    assert train(tmp_path, config) == 0
+    before = {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
+    capsys.readouterr()
+    message = error_of(capsys, train(tmp_path, config))
+    assert str(run_folder(tmp_path)) in message and "--overwrite" in message
+    assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
+
+
+def test_run_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs").write_text("a file", encoding="utf-8")
+    assert str(tmp_path / "runs") in error_of(capsys, train(tmp_path, make_config(tmp_path)))
+
+
+def test_disk_that_is_full_at_the_end_of_an_iteration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rl4dialog.training.run_folder import RunFolder
+
+    real = RunFolder.append_jsonl
+
+    def full(self: RunFolder, name: str, record: Any) -> None:
+        self.root = Path("/dev/full") if name == "rollout_info.jsonl" else self.root
+        real(self, name if self.root != Path("/dev/full") else "", record)
+
+    monkeypatch.setattr(RunFolder, "append_jsonl", full)
+    assert "no space left" in error_of(capsys, train(tmp_path, make_config(tmp_path)))
+    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+
+
+def start(tmp_path: Path, config: dict[str, Any]) -> subprocess.Popen[str]:
+    """A run of its own, in a process group of its own."""
+    command = [sys.executable, str(ROOT / "scripts" / "train_text_generation.py")]
+    command += ["--config_path", str(write_config(tmp_path, config)), "--experiment_name", "e"]
+    command += ["--base_path_to_store_results", str(tmp_path / "runs"), "--project_name", "p"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> Any:
+    """Poll until the condition holds; a process that ended before is a failure."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value
+
+
+def iterations(tmp_path: Path) -> int:
+    path = run_folder(tmp_path) / "rollout_info.jsonl"
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Process ids of the env workers."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            command = path.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[2]) == process.pid and b"forkserver" in command and int(path.parent.name) != process.pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+def long_run(tmp_path: Path) -> dict[str, Any]:
+    return make_config(tmp_path, env__vec_env="subproc", train_evaluation__n_iters=10_000)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
+def test_worker_that_dies_ends_the_run_at_once(tmp_path: Path) -> None:
+    process = start(tmp_path, long_run(tmp_path))
+    try:
+        wait_for(lambda: iterations(tmp_path), process)
+        os.kill(max(workers_of(process)), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert "error: an environment worker died" in errors and "exit code -9" in errors
+    assert "Traceback" not in errors
+
+
+def test_ctrl_c_leaves_what_was_written_and_says_where(tmp_path: Path) -> None:
+    process = start(tmp_path, long_run(tmp_path))
+    try:
+        wait_for(lambda: iterations(tmp_path), process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert f"interrupted; what was written is in {run_folder(tmp_path)}" in errors
+    assert "Traceback" not in errors
+    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
+def test_workers_end_when_the_run_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, long_run(tmp_path))
+    try:
+        wait_for(lambda: iterations(tmp_path), process)
+        assert workers_of(process)
+    finally:
+        process.kill()
+        process.communicate()
+    deadline = time.monotonic() + 30
+    while workers_of(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,152 @@
+"""A whole run from a YAML file leaves what the plan says, and its model loads elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from runs import make_config, run_folder, train
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warm_start = {"n_epochs": 1, "batch_size": 8}
+    assert train(tmp_path, make_config(tmp_path, warm_start=warm_start)) == 0
+    folder = run_folder(tmp_path)
+    output = capsys.readouterr()
+
+    assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1, 2]
+    first = lines(folder / "rollout_info.jsonl")[0]
+    assert first["rollout/tokens"] >= 32
+    assert abs(first["rollout/kl"]) < 1e-4
+    assert {"rollout/task_reward", "rollout/reward/rouge", "rollout/kl_coeff", "time/generate_s"} <= first.keys()
+    assert "train/value_loss" in lines(folder / "training_info.jsonl")[0]
+    assert [line["epoch"] for line in lines(folder / "val_split_metrics.jsonl")] == [0, 1, 2]
+    assert [line["epoch"] for line in lines(folder / "test_split_metrics.jsonl")] == [0, 2]
+    predictions = json.loads((folder / "epoch_2_test_split_predictions.json").read_text(encoding="utf-8"))
+    assert len(predictions) == 6
+    assert {"sample_id", "prompt_text", "generated_text", "ref_text", "lexical/rouge_rouge1"} <= predictions[0].keys()
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["alg"]["id"] == "ppo"
+    assert (folder / "reward_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "log.txt").stat().st_size > 0
+
+    assert "before RL" in output.out and "gold replies" in output.out
+    assert output.out.rstrip().endswith(f"Run folder: {folder}")
+    assert "Evaluating test" in output.err and "Training" in output.err and "Warm start" in output.err
+
+
+def test_trained_model_is_the_model_name_of_the_next_run(tmp_path: Path) -> None:
+    assert train(tmp_path, make_config(tmp_path)) == 0
+    model_folder = tmp_path / "trained"
+    (run_folder(tmp_path) / "model").rename(model_folder)
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    assert model.get_input_embeddings().weight.shape[0] == len(AutoTokenizer.from_pretrained(model_folder))
+    after = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[-1]["metrics"]
+
+    config = make_config(
+        tmp_path, tokenizer={"model_name": str(model_folder)}, alg__policy__args__model_name=str(model_folder)
+    )
+    assert train(tmp_path, config, "--overwrite") == 0
+    before = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[0]["metrics"]
+    assert before == pytest.approx(after)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, critic: str) -> None:
+    infos = []
+    for kind in ("dummy", "subproc"):
+        config = make_config(tmp_path, env__vec_env=kind, alg__policy__args__critic=critic)
+        assert train(tmp_path, config, "--overwrite") == 0
+        infos.append(lines(run_folder(tmp_path) / "rollout_info.jsonl"))
+    for one, other in zip(*infos, strict=True):
+        assert {k: v for k, v in one.items() if not k.startswith("time/")} == {
+            k: v for k, v in other.items() if not k.startswith("time/")
+        }
+
+
+def test_parts_of_ones_own_are_named_in_the_config(tmp_path: Path) -> None:
+    (tmp_path / "my_parts.py").write_text(
+        "from rl4dialog import BatchedRewardFunction, DataPoolRegistry, RewardFunction, RewardFunctionRegistry\n"
+        "from rl4dialog import Sample, TextGenPool\n"
+        "@RewardFunctionRegistry.register('brief')\n"
+        "def brief(prompt_text, gen_text, ref_texts, meta_info):\n"
+        "    return float(len(gen_text.split()) <= 5)\n"
+        "@RewardFunctionRegistry.register('per_token')\n"
+        "class PerToken(RewardFunction):\n"
+        "    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):\n"
+        "        assert meta_info['gold'] and current_observation.target_or_reference_texts\n"
+        "        return 0.5 if done else 0.0\n"
+        "@RewardFunctionRegistry.register('batched')\n"
+        "class Batched(BatchedRewardFunction):\n"
+        "    def __init__(self, value):\n"
+        "        self.value = value\n"
+        "    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n"
+        "        return [self.value] * len(gen_texts)\n"
+        "@DataPoolRegistry.register('greetings')\n"
+        "class Greetings(TextGenPool):\n"
+        "    @classmethod\n"
+        "    def prepare(cls, split, n):\n"
+        "        return cls([Sample(i, f'hello {i}', ['hi there'], {'gold': True}) for i in range(n)])\n",
+        encoding="utf-8",
+    )
+    rewards = [{"id": "brief"}, {"id": "per_token", "weight": 2.0}, {"id": "batched", "args": {"value": 3.0}}]
+    config = make_config(
+        tmp_path,
+        imports=["./my_parts.py"],
+        datapool={"id": "greetings", "args": {"n": 8}},
+        reward_fn={"id": "composite", "args": {"rewards": rewards}},
+    )
+    assert train(tmp_path, config) == 0
+    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
+    assert info["rollout/reward/per_token"] == pytest.approx(0.5)
+    assert info["rollout/reward/batched"] == pytest.approx(3.0)
+    assert info["rollout/task_reward"] == pytest.approx(info["rollout/reward/brief"] + 4.0)
+
+
+def test_conversation_of_several_turns_with_a_scripted_partner(tmp_path: Path) -> None:
+    config = make_config(tmp_path, env__args__max_turns=3, env__args__partner_replies=["and then ?", "i see ."])
+    assert train(tmp_path, config) == 0
+    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
+    assert info["rollout/tokens"] > info["rollout/n_episodes"] * 3 - 1
+
+
+def test_supervised_run_has_the_same_folder(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    config["alg"] = {
+        "id": "supervised",
+        "model_type": "causal",
+        "model_name": "builtin/tiny-gpt2",
+        "training_args": {"num_train_epochs": 1, "per_device_train_batch_size": 8},
+    }
+    del config["reward_fn"]
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    assert [line["epoch"] for line in lines(folder / "test_split_metrics.jsonl")] == [0, 1]
+    AutoModelForCausalLM.from_pretrained(folder / "model")
+
+
+def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb_config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert train(tmp_path, make_config(tmp_path), "--log_to_wandb") == 0
+    assert list((run_folder(tmp_path) / "wandb").glob("offline-run-*"))
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, make_config(tmp_path), "--dry_run", "--set", "train_evaluation.n_iters=7") == 0
+    assert "7" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_config_in_json_is_a_config_too(tmp_path: Path) -> None:
+    assert train(tmp_path, json.dumps(make_config(tmp_path, train_evaluation__n_iters=0))) == 0
+    assert yaml.safe_load((run_folder(tmp_path) / "config.json").read_text())["train_evaluation"]["n_iters"] == 0

@@ -1,0 +1,93 @@
+"""Whole runs, small enough for a test: a config over a few DailyDialog files, started through the command line."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl4dialog import cli
+
+NOUNS = ["tea", "rain", "music", "bread", "trains", "snow", "books", "cats"]
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 300},
+    "datapool": {"id": "daily_dialog", "args": {"context_size": 2}},
+    "reward_fn": {"id": "rouge", "args": {"rouge_type": "rouge1"}},
+    "env": {
+        "n_envs": 2,
+        "vec_env": "dummy",
+        "args": {"max_prompt_length": 24, "max_episode_length": 10},
+    },
+    "alg": {
+        "id": "ppo",
+        "args": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "learning_rate": 1e-4},
+        "kl_div": {"coeff": 0.1, "target_kl": 0.2},
+        "policy": {
+            "id": "causal_lm_actor_critic_policy",
+            "args": {"model_name": "builtin/tiny-gpt2", "generation_kwargs": {"do_sample": True}},
+        },
+    },
+    "train_evaluation": {
+        "n_iters": 2,
+        "eval_every": 1,
+        "eval_batch_size": 8,
+        "max_eval_samples": 6,
+        "metrics": [{"id": "rouge"}, {"id": "length"}],
+    },
+}
+
+
+def write_dialogues(folder: Path, n_dialogues: int = 12) -> Path:
+    """DailyDialog's original files, with our own few words in them."""
+    rng = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "validation", "test"):
+        texts, acts, emotions = [], [], []
+        for _ in range(n_dialogues):
+            noun = rng.choice(NOUNS)
+            turns = [f"do you like {noun} ?", f"yes , i like {noun} .", f"tell me more about {noun} .", "all right ."]
+            texts.append(" __eou__ ".join(turns) + " __eou__")
+            acts.append("2 1 3 4")
+            emotions.append("0 4 0 0")
+        for name, lines in (("", texts), ("act_", acts), ("emotion_", emotions)):
+            (folder / f"dialogues_{name}{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def make_config(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
+    """The small config; overrides are dotted keys with ``__`` for the dot."""
+    config = copy.deepcopy(CONFIG)
+    config["datapool"]["args"]["path"] = str(write_dialogues(tmp_path / "dialogues"))
+    for dotted, value in overrides.items():
+        *path, last = dotted.split("__")
+        block = config
+        for key in path:
+            block = block.setdefault(key, {})
+        block[last] = value
+    return config
+
+
+def write_config(tmp_path: Path, config: dict[str, Any] | str) -> Path:
+    path = tmp_path / "config.yml"
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def train(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> int:
+    """Run the command line; the run folder is ``tmp_path / "runs" / "p" / "e"``."""
+    return cli.train_main(
+        [
+            *("--config_path", str(write_config(tmp_path, config))),
+            *("--base_path_to_store_results", str(tmp_path / "runs")),
+            *("--project_name", "p", "--experiment_name", "e", *flags),
+        ]
+    )
+
+
+def run_folder(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "p" / "e"
