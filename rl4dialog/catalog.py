@@ -13,6 +13,7 @@ DataPoolRegistry = Registry(
         "small_talk": "rl4dialog.data.small_talk:SmallTalk",
     },
     constructor="prepare",
+    provided=("split", "render_chat"),
 )
 
 RewardFunctionRegistry = Registry(
@@ -26,6 +27,7 @@ RewardFunctionRegistry = Registry(
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
         "sacre_bleu": "rl4dialog.rewards.lexical:SacreBleuReward",
     },
+    provided=("tokenizer", "classifier", "build_part"),
 )
 
 MetricRegistry = Registry(
@@ -42,11 +44,13 @@ MetricRegistry = Registry(
         "rouge": "rl4dialog.metrics.rouge:RougeMetric",
         "sacre_bleu": "rl4dialog.metrics.sacre_bleu:SacreBleuMetric",
     },
+    provided=("tokenizer", "classifier"),
 )
 
 PolicyRegistry = Registry(
     "policy",
     {"causal_lm_actor_critic_policy": "rl4dialog.policies.causal:CausalLMActorCriticPolicy"},
+    provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn"),
 )
 
 AlgorithmRegistry = Registry(
@@ -54,4 +58,8 @@ AlgorithmRegistry = Registry(
     {
         "ppo": "rl4dialog.algorithms.on_policy.ppo:PPO",
     },
+    provided=(
+        *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
+        *("rollout_buffer_class", "rollout_buffer_kwargs", "_init_setup_model"),
+    ),
 )

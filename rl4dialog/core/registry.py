@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
@@ -21,10 +21,13 @@ class Registry:
         kind: Singular name for messages, for example ``"reward function"``.
         entries: Ids known from the start, as ``"module:Name"``.
         constructor: Name of the class method that builds an instance; by default the class itself is called.
+        provided: Arguments that a run passes itself to every component which has them; users need not know them.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, str], constructor: str | None = None) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, entries: Mapping[str, str], constructor: str | None = None, provided: Collection[str] = ()
+    ) -> None:
+        self.kind, self.provided = kind, frozenset(provided)
         self._entries: dict[str, Any] = dict(entries)
         self._constructor = constructor
 
@@ -75,19 +78,18 @@ class Registry:
             self._entries[id] = entry
         return entry
 
-    def check(self, id: str, args: Mapping[str, Any] | None = None, injected: Mapping[str, Any] | None = None) -> None:
+    def check(self, id: str, args: Mapping[str, Any] | None = None) -> None:
         """Check an id and the arguments given for it, without building anything.
 
         Args:
             id: The component.
             args: Arguments from the config.
-            injected: Further arguments that the caller would pass where the component has a parameter of that name.
 
         Raises:
             ConfigError: If the id or an argument is unknown, or a required argument is missing.
         """
         component = self.resolve(id)
-        self._bind(id, self._factory(component), dict(args or {}), injected or {})
+        self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided))
 
     def get(self, id: str, args: Mapping[str, Any] | None = None, **injected: Any) -> Any:
         """Build a component.
@@ -117,7 +119,8 @@ class Registry:
         doc = inspect.getdoc(component) or ""
         parameters = [
             str(parameter.replace(annotation=inspect.Parameter.empty))
-            for parameter in _parameters(self._factory(component)).values()
+            for name, parameter in _parameters(self._factory(component)).items()
+            if name not in self.provided
         ]
         return doc.split("\n", 1)[0], ", ".join(parameters)
 
@@ -134,7 +137,7 @@ class Registry:
         names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         # A plain function is called later with data of its own; only the arguments that the config gives are checked.
         is_function = inspect.isfunction(factory) and self._constructor is None
-        accepted = [name for name in names if name not in injected]
+        accepted = [name for name in names if name not in self.provided]
         for name in args:
             if not takes_any and name not in names:
                 raise ConfigError(

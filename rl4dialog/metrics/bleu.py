@@ -15,7 +15,4 @@ class BleuMetric(SacreBleuMetric):
     key = "lexical/bleu"
 
     def __init__(self) -> None:
-        from sacrebleu.metrics import BLEU
-
         super().__init__(tokenize="none", smooth_method="none", force=True)
-        self._sentence = BLEU(tokenize="none", smooth_method="exp", effective_order=True)

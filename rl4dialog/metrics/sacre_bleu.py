@@ -12,8 +12,7 @@ from rl4dialog.metrics.checks import check_lengths, check_references
 class SacreBleuMetric(BaseMetric):
     """Corpus BLEU from 0 to 1; sentence scores use sacrebleu's smoothing and effective order.
 
-    Args:
-        args: Of ``sacrebleu.metrics.BLEU``, such as ``tokenize: intl`` or ``lowercase: true``.
+    Arguments are those of ``sacrebleu.metrics.BLEU``; ``effective_order`` is that of the corpus score.
 
     Raises:
         ConfigError: If sacrebleu does not accept an argument.
@@ -21,14 +20,30 @@ class SacreBleuMetric(BaseMetric):
 
     key = "lexical/sacrebleu"
 
-    def __init__(self, **args: Any) -> None:
+    def __init__(
+        self,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        force: bool = False,
+        smooth_method: str = "exp",
+        smooth_value: float | None = None,
+        max_ngram_order: int = 4,
+        effective_order: bool = False,
+    ) -> None:
         from sacrebleu.metrics import BLEU
 
+        args: dict[str, Any] = {
+            "tokenize": tokenize,
+            "lowercase": lowercase,
+            "force": force,
+            "smooth_value": smooth_value,
+            "max_ngram_order": max_ngram_order,
+        }
         try:
-            self._corpus = BLEU(**args)
-            self._sentence = BLEU(
-                **{**args, "smooth_method": args.get("smooth_method", "exp"), "effective_order": True}
-            )
+            self._corpus = BLEU(**args, smooth_method=smooth_method, effective_order=effective_order)
+            # Without smoothing most sentences would score 0.
+            sentence_smoothing = "exp" if smooth_method == "none" else smooth_method
+            self._sentence = BLEU(**args, smooth_method=sentence_smoothing, effective_order=True)
             self._corpus.corpus_score(["a"], [["a"]])
         except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by argument
             raise ConfigError(f"metric 'sacre_bleu' does not accept {args}: {error}") from error

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import pydantic
 import torch
+from pydantic import Field
 from torch import Tensor
 from transformers import (
     DynamicCache,
@@ -33,7 +35,7 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 _IGNORED = {"post_processing_fn", "use_cache", "early_stopping", "num_return_sequences", "pad_token_id"}
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True))
 class GenerationSettings:
     """How replies are sampled. Names are transformers'.
 
@@ -43,21 +45,21 @@ class GenerationSettings:
     """
 
     do_sample: bool = True
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    typical_p: float = 1.0
-    min_length: int = 0
-    max_new_tokens: int | None = None
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    top_k: int = Field(default=0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    typical_p: float = Field(default=1.0, gt=0, le=1)
+    min_length: int = Field(default=0, ge=0)
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    no_repeat_ngram_size: int = Field(default=0, ge=0)
 
     @classmethod
     def from_kwargs(cls, kwargs: Mapping[str, Any] | None, where: str = "generation_kwargs") -> GenerationSettings:
         """Read and check a ``generation_kwargs`` block.
 
         Raises:
-            ConfigError: If a key is unknown, or a value is out of range.
+            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
         """
         given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
         if "min_new_tokens" in given:
@@ -72,21 +74,12 @@ class GenerationSettings:
                 )
             elif value is None:
                 del given[key]
-        settings = cls(**given)
-        checks = {
-            "temperature": settings.temperature > 0,
-            "top_k": settings.top_k >= 0,
-            "top_p": 0 < settings.top_p <= 1,
-            "typical_p": 0 < settings.typical_p <= 1,
-            "min_length": settings.min_length >= 0,
-            "max_new_tokens": settings.max_new_tokens is None or settings.max_new_tokens >= 1,
-            "repetition_penalty": settings.repetition_penalty > 0,
-            "no_repeat_ngram_size": settings.no_repeat_ngram_size >= 0,
-        }
-        for name, in_range in checks.items():
-            if not in_range:
-                raise ConfigError(f"{where}.{name} is out of range: {getattr(settings, name)!r}")
-        return settings
+        try:
+            return cls(**given)
+        except pydantic.ValidationError as error:
+            problem = error.errors()[0]
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            raise ConfigError(f"{where}.{problem['loc'][0]}: {message}, got {problem['input']!r}") from error
 
     @property
     def truncates(self) -> bool:

@@ -15,6 +15,7 @@ class IntentAccuracyReward(BatchedRewardFunction):
     Replies before the end of an episode earn nothing. After a call ``last_parts`` holds both terms, unweighted.
 
     Args:
+        shape: Whether METEOR counts at all.
         intent_coeff: Weight of the intent, which is right (1) or wrong (0).
         auto_coeff: Weight of METEOR.
         classifier: Predicts acts; given by the toolkit for the built-in one.
@@ -24,6 +25,7 @@ class IntentAccuracyReward(BatchedRewardFunction):
 
     def __init__(
         self,
+        shape: bool = True,
         intent_coeff: float = 1.0,
         auto_coeff: float = 1.0,
         classifier: Any = None,
@@ -31,8 +33,8 @@ class IntentAccuracyReward(BatchedRewardFunction):
         synonyms: bool = True,
     ) -> None:
         self._intent_coeff, self._auto_coeff = intent_coeff, auto_coeff
-        self._classifier = classifier or load_classifier(model_name)
-        self._meteor = MeteorMetric(synonyms) if auto_coeff else None
+        self._classifier = classifier if classifier is not None else load_classifier(model_name)
+        self._meteor = MeteorMetric(synonyms) if shape and auto_coeff else None
         self.last_parts: dict[str, list[float]] = {}
 
     def __call__(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.metrics.bleu import BleuMetric
 from rl4dialog.metrics.meteor import MeteorMetric
@@ -40,7 +38,22 @@ class BleuReward(MetricReward):
 
 
 class SacreBleuReward(MetricReward):
-    """Sentence BLEU of the reply by sacrebleu; arguments are those of the metric."""
+    """Sentence BLEU of the reply by sacrebleu."""
 
-    def __init__(self, **args: Any) -> None:
-        super().__init__(SacreBleuMetric(**args), SacreBleuMetric.key)
+    def __init__(
+        self,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        smooth_method: str = "exp",
+        smooth_value: float | None = None,
+        max_ngram_order: int = 4,
+        shaping_fn: str | None = None,
+    ) -> None:
+        metric = SacreBleuMetric(
+            tokenize,
+            lowercase,
+            smooth_method=smooth_method,
+            smooth_value=smooth_value,
+            max_ngram_order=max_ngram_order,
+        )
+        super().__init__(metric, metric.key, shaping_fn)

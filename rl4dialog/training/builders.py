@@ -46,22 +46,6 @@ from rl4dialog.training.supervised import warm_start
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 
-# Arguments of an algorithm that other keys of the config decide, or the run itself.
-_ALGORITHM_TOOLKIT: dict[str, None] = dict.fromkeys(
-    [
-        "policy",
-        "env",
-        "policy_kwargs",
-        "seed",
-        "kl_controller",
-        "collector",
-        "normalize_rewards",
-        "rollout_buffer_class",
-        "rollout_buffer_kwargs",
-        "_init_setup_model",
-    ]
-)
-
 
 @dataclass
 class Data:
@@ -90,23 +74,22 @@ def check_components(config: RunConfig) -> None:
     Raises:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
     """
-    toolkit = {"tokenizer": None, "classifier": None, "device": None, "accelerator": None, "build_part": None}
-    DataPoolRegistry.check(config.datapool.id, {**config.datapool.args, "split": "train"}, {"render_chat": None})
+    DataPoolRegistry.check(config.datapool.id, config.datapool.args)
     for metric in config.train_evaluation.metrics:
-        MetricRegistry.check(metric.id, metric.args, toolkit)
+        MetricRegistry.check(metric.id, metric.args)
     if config.alg.id == "supervised":
         return
     assert config.reward_fn is not None and config.alg.policy is not None
-    RewardFunctionRegistry.check(config.reward_fn.id, config.reward_fn.args, toolkit)
-    for name in config.alg.args:
-        if name in _ALGORITHM_TOOLKIT:
-            raise ConfigError(f"alg.args.{name} is decided by the rest of the config; remove it")
-    AlgorithmRegistry.check(config.alg.id, config.alg.args, _ALGORITHM_TOOLKIT)
-    PolicyRegistry.check(
-        config.alg.policy.id,
-        _policy_args(config),
-        dict.fromkeys(("observation_space", "action_space", "lr_schedule", "model", "end_of_turn")),
-    )
+    RewardFunctionRegistry.check(config.reward_fn.id, config.reward_fn.args)
+    chosen = [
+        ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
+        ("alg.policy.args", PolicyRegistry, config.alg.policy.id, _policy_args(config)),
+    ]
+    for where, registry, id, args in chosen:
+        for name in args:
+            if name in registry.provided:
+                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
+        registry.check(id, args)
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:

@@ -8,8 +8,8 @@ from typing import Any
 import datasets
 import pytest
 
+from rl4dialog.core import hub
 from rl4dialog.core.errors import DataError
-from rl4dialog.data import hub
 from rl4dialog.data.persona_chat import PersonaChat, find_file, parse_exchanges
 
 SELF = """1 your persona: i have two dogs.

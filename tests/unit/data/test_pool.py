@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 
 import pytest
@@ -104,9 +105,10 @@ def test_counts_must_be_positive_whole_numbers(value: object) -> None:
 
 @pytest.mark.parametrize("pool_id", ["daily_dialog", "persona_chat", "small_talk", "dummy_pool"])
 def test_every_pool_of_the_catalog_takes_a_split(pool_id: str) -> None:
-    assert "split" in DataPoolRegistry.describe(pool_id)[1]
+    assert "split" in inspect.signature(DataPoolRegistry.resolve(pool_id).prepare).parameters
+    assert "split" not in DataPoolRegistry.describe(pool_id)[1]
 
 
 @pytest.mark.parametrize("pool_id", ["daily_dialog", "persona_chat", "small_talk"])
 def test_dialogue_pools_accept_the_injected_chat_renderer(pool_id: str) -> None:
-    DataPoolRegistry.check(pool_id, {"format": "chat_template"}, {"split": "train", "render_chat": str})
+    DataPoolRegistry.check(pool_id, {"format": "chat_template"})

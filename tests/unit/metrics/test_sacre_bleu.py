@@ -24,9 +24,7 @@ def test_scores_are_those_of_the_library(args: dict[str, Any]) -> None:
     assert scores == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    "args", [{"tokenize": "bogus"}, {"bogus": 1}, {"smooth_method": "bogus"}, {"max_ngram_order": "x"}], ids=str
-)
+@pytest.mark.parametrize("args", [{"tokenize": "bogus"}, {"smooth_method": "bogus"}, {"max_ngram_order": "x"}], ids=str)
 def test_wrong_argument_is_refused_at_once(args: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"'sacre_bleu' does not accept.*" + next(iter(args))):
         SacreBleuMetric(**args)

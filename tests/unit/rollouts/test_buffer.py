@@ -1,0 +1,121 @@
+"""The buffer of whole replies: conversations, the KL penalty, minibatches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rl4dialog.functional.advantages import generalized_advantages
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+
+
+def make_buffer(gamma: float = 0.9, gae_lambda: float = 0.8, **kwargs: Any) -> SequenceRolloutBuffer:
+    space = spaces.Discrete(10)
+    return SequenceRolloutBuffer(8, space, space, "cpu", gamma=gamma, gae_lambda=gae_lambda, **kwargs)
+
+
+def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) -> StoredUtterance:
+    arrays = {name: rng.normal(size=n).astype(np.float32) for name in ("log_probs", "ref_log_probs", "values")}
+    fields: dict[str, Any] = {
+        "prompt_ids": rng.integers(1, 9, size=rng.integers(1, 5)),
+        "response_ids": rng.integers(1, 9, size=n),
+        "task_rewards": rng.normal(size=n).astype(np.float32),
+        "episode": episode,
+        **arrays,
+        **overrides,
+    }
+    return StoredUtterance(**fields)
+
+
+def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next() -> None:
+    """Turns of two conversations, interleaved as parallel environments deliver them, against one long episode each."""
+    rng = np.random.default_rng(0)
+    conversations = [[utterance(rng, n, 0) for n in (3, 1, 4)], [utterance(rng, n, 1) for n in (2, 5)]]
+    buffer = make_buffer()
+    for turn in range(3):
+        for conversation in conversations:
+            if turn < len(conversation):
+                buffer.add(conversation[turn])
+    buffer.compute_rewards(0.3)
+    buffer.compute_returns_and_advantage()
+    for conversation in conversations:
+        rewards = np.concatenate([u.task_rewards - 0.3 * (u.log_probs - u.ref_log_probs) for u in conversation])
+        values = np.concatenate([u.values for u in conversation])
+        mask = np.ones((1, len(values)), dtype=bool)
+        advantages, returns = generalized_advantages(rewards[None], values[None], mask, np.zeros(1), 0.9, 0.8)
+        np.testing.assert_allclose(np.concatenate([u.advantages for u in conversation]), advantages[0], rtol=1e-5)
+        np.testing.assert_allclose(np.concatenate([u.returns for u in conversation]), returns[0], rtol=1e-5)
+
+
+def test_reward_of_the_last_turn_reaches_the_first_and_not_another_conversation() -> None:
+    rng = np.random.default_rng(1)
+    zeros = {name: np.zeros(2, dtype=np.float32) for name in ("log_probs", "ref_log_probs", "values")}
+    turns = [utterance(rng, 2, episode, **zeros, task_rewards=np.zeros(2, dtype=np.float32)) for episode in (0, 0, 1)]
+    turns[1].task_rewards = np.array([0.0, 1.0], dtype=np.float32)
+    buffer = make_buffer(gamma=1.0, gae_lambda=1.0)
+    for turn in turns:
+        buffer.add(turn)
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    assert [turn.advantages.tolist() for turn in turns] == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+
+
+def test_value_after_a_cut_episode_is_bootstrapped() -> None:
+    rng = np.random.default_rng(2)
+    cut = utterance(rng, 1, 0, last_value=2.0, values=np.zeros(1, dtype=np.float32))
+    buffer = make_buffer(gamma=0.5, gae_lambda=1.0)
+    buffer.add(cut)
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    assert cut.advantages[0] == pytest.approx(cut.task_rewards[0] + 0.5 * 2.0)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 7, 16, 1000])
+def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(batch_size: int | None) -> None:
+    rng = np.random.default_rng(3)
+    buffer = make_buffer()
+    for i in range(20):
+        buffer.add(utterance(rng, int(rng.integers(1, 6)), i))
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    batches = list(buffer.get(batch_size))
+    seen = np.sort(np.concatenate([batch.old_log_prob.numpy() for batch in batches]))
+    np.testing.assert_array_equal(seen, np.sort(np.concatenate([u.log_probs for u in buffer.utterances])))
+    if batch_size in (7, 16):
+        assert max(len(batch.old_values) for batch in batches) <= batch_size + 6
+
+
+def test_micro_batches_cut_rows_and_tokens_alike() -> None:
+    rng = np.random.default_rng(4)
+    buffer = make_buffer()
+    for i in range(7):
+        buffer.add(utterance(rng, int(rng.integers(1, 6)), i))
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    whole = next(buffer.get(None))
+    parts = list(whole.split(3))
+    assert [len(part.actions) for part in parts] == [3, 3, 1]
+    for part in parts:
+        assert int((part.actions >= 0).sum()) == len(part.advantages)
+    np.testing.assert_array_equal(np.concatenate([part.returns for part in parts]), whole.returns)
+
+
+def test_normalized_rewards_have_mean_zero_and_deviation_one() -> None:
+    rng = np.random.default_rng(5)
+    buffer = make_buffer(normalize_rewards=True)
+    for i in range(6):
+        buffer.add(utterance(rng, 3, i))
+    buffer.compute_rewards(0.1)
+    every = np.concatenate([u.rewards for u in buffer.utterances])
+    assert every.mean() == pytest.approx(0.0, abs=1e-5)
+    assert every.std() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_nothing_collected_is_not_an_error() -> None:
+    buffer = make_buffer()
+    buffer.compute_rewards(0.1)
+    buffer.compute_returns_and_advantage()
+    assert buffer.n_tokens == 0

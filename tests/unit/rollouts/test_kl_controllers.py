@@ -1,0 +1,71 @@
+"""The controllers against values worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.rollouts.kl_controllers import (
+    AdaptiveKLController,
+    FixedKLController,
+    KLController,
+    ZieglerKLController,
+    build_kl_controller,
+)
+
+
+def after(controller: KLController, *kls: float, n_tokens: int = 1000) -> float:
+    for kl in kls:
+        controller.step(kl, n_tokens)
+    return controller.coeff
+
+
+def test_fixed_never_moves() -> None:
+    assert after(FixedKLController(0.2), 0.0, 5.0, -1.0) == 0.2
+
+
+def test_adaptive_moves_by_at_most_two_percent_per_iteration() -> None:
+    # error (0.55 - 0.5) / 0.5 = 0.1, times 0.1
+    assert after(AdaptiveKLController(0.2, 0.5), 0.55) == pytest.approx(0.2 * 1.01)
+    assert after(AdaptiveKLController(0.2, 0.5), 50.0) == pytest.approx(0.2 * 1.02)
+    assert after(AdaptiveKLController(0.2, 0.5), 0.0) == pytest.approx(0.2 * 0.98)
+    assert after(AdaptiveKLController(0.2, 0.5), 0.55, 0.45) == pytest.approx(0.2 * 1.01 * 0.99)
+
+
+def test_ziegler_moves_in_proportion_to_tokens() -> None:
+    # error 0.1, 1,000 of 10,000 tokens
+    assert after(ZieglerKLController(0.2, 0.5, 10_000), 0.55) == pytest.approx(0.2 * 1.01)
+    assert after(ZieglerKLController(0.2, 0.5, 10_000), 50.0, n_tokens=10_000) == pytest.approx(0.2 * 1.2)
+    assert after(ZieglerKLController(0.2, 0.5, 20_000), 0.0) == pytest.approx(0.2 * (1 - 0.2 / 20))
+
+
+@pytest.mark.parametrize("controller", [AdaptiveKLController(0.3, 0.1), ZieglerKLController(0.3, 0.1)])
+def test_the_target_is_a_fixed_point(controller: KLController) -> None:
+    assert after(controller, 0.1, 0.1, 0.1) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "adaptive", "ziegler"])
+def test_state_survives_a_save(kind: str) -> None:
+    target = None if kind == "fixed" else 0.1
+    one, other = (build_kl_controller(0.3, target, kind) for _ in range(2))
+    after(one, 0.4, 0.2)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert other.coeff == one.coeff
+    assert after(one, 0.05) == after(other, 0.05)
+
+
+def test_a_target_makes_it_adaptive_as_in_rl4lms() -> None:
+    assert isinstance(build_kl_controller(0.1, 0.5), AdaptiveKLController)
+    assert isinstance(build_kl_controller(0.1), FixedKLController)
+    assert isinstance(build_kl_controller(0.1, 0.5, "ziegler", 5), ZieglerKLController)
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [((0.1, 0.5, "fixed"), "target_kl"), ((0.1, None, "adaptive"), "target_kl"), ((0.1, 0.5, "none"), "'none'")],
+)
+def test_type_and_target_that_do_not_go_together(arguments: tuple[float, float | None, str], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        build_kl_controller(*arguments)
