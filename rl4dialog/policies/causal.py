@@ -16,6 +16,7 @@ from rl4dialog.functional.log_probs import token_entropy, token_log_probs
 from rl4dialog.functional.masks import position_ids_from_mask, trim_left_padding
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.generation import GenerationSettings, Utterances, generate_replies
+from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 
 
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):
@@ -33,7 +34,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         nn.init.zeros_(self._value_head.weight)
         nn.init.zeros_(self._value_head.bias)
         self._takes_positions = "position_ids" in inspect.signature(trunk.forward).parameters
-        self._head_is_plain = _head_is_plain(model)
+        self._head_is_plain = head_is_plain(model)
 
     @property
     def language_model(self) -> PreTrainedModel:
@@ -111,7 +112,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
     def _response_logits(self, model: PreTrainedModel, hidden: Tensor, batch: SequenceBatch) -> Tensor:
         """Logits at the N response positions only. Shape (N, V)."""
-        return self._lm_logits(model, hidden[batch.response_mask])
+        return lm_logits(model, hidden[batch.response_mask], self._head_is_plain)
 
     # -- tokens ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         critic_hidden = hidden
         if self._critic_trunk is not None:
             critic_hidden = self._hidden(self._critic_trunk, ids, mask)[rows, last]
-        logits = self._lm_logits(self._policy_model, hidden).float() / self.settings.temperature
+        logits = lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
         return logits, self._value_head(critic_hidden).squeeze(-1).float()
 
     def _hidden(self, trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
@@ -132,52 +133,6 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         output = trunk(input_ids=ids, attention_mask=mask.long(), use_cache=False, **positions)
         hidden: Tensor = output.last_hidden_state
         return hidden
-
-    def _lm_logits(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Logits of chosen positions. Shape (N, H) -> (N, V)."""
-        if self._head_is_plain:
-            logits: Tensor = model.get_output_embeddings()(hidden)
-            return logits
-        return _logits_through_model(model, hidden)
-
-
-class _GivenHidden(nn.Module):
-    """Stands in for a trunk and returns hidden states that were computed before."""
-
-    def __init__(self, hidden: Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.hidden)
-
-
-def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """The model's own way from hidden states to logits (soft-capping, scaling, ...). Shape (N, H) -> (N, V)."""
-    name = model.base_model_prefix
-    trunk = getattr(model, name)
-    setattr(model, name, _GivenHidden(hidden.unsqueeze(0)))
-    try:
-        ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-        logits: Tensor = model(input_ids=ids, use_cache=False).logits[0]
-    finally:
-        setattr(model, name, trunk)
-    return logits
-
-
-@torch.no_grad()
-def _head_is_plain(model: PreTrainedModel) -> bool:
-    """Whether logits are just the output embedding of the last hidden state (tried out, not guessed by name)."""
-    was_training = model.training
-    model.eval()
-    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
-    logits = model(input_ids=ids, use_cache=False).logits
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    plain = torch.allclose(logits, model.get_output_embeddings()(hidden), rtol=1e-3, atol=1e-4)
-    model.train(was_training)
-    return plain
 
 
 def _scatter(flat: Tensor, mask: Tensor) -> Tensor:

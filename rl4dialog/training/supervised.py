@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a causal language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
 
 What is learned is decided in `supervised_examples`. Only labelled positions go through the language model's head, which
-with a large vocabulary is most of the work; where a model's head is more than a projection, its own loss is used.
+with a large vocabulary is most of the work.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from transformers import (
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import Sample
+from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
@@ -182,11 +183,11 @@ def mean_loss(
     model.eval()
     # By length, so that little is padded; the mean does not depend on the order.
     ordered = sorted(examples, key=lambda example: len(example["input_ids"]))
-    head_is_plain = _head_is_plain(model, collator(ordered[:1]))
+    is_plain = head_is_plain(model)
     total, n_tokens = 0.0, 0
     for first in range(0, len(ordered), batch_size):
         batch = {name: value.to(model.device) for name, value in collator(ordered[first : first + batch_size]).items()}
-        total += float(_summed_loss(model, batch, head_is_plain))
+        total += float(_summed_loss(model, batch, is_plain))
         n_tokens += int((batch["labels"][:, 1:] != IGNORED_LABEL).sum())
     model.train(was_training)
     return total / max(n_tokens, 1)
@@ -270,7 +271,7 @@ def _build_trainer(
         )
     except (ValueError, TypeError, ImportError) as error:
         raise ConfigError(f"alg.training_args: {error}") from error
-    trainer.head_is_plain = _head_is_plain(model, collator(examples[:1]))
+    trainer.head_is_plain = head_is_plain(model)
     return trainer
 
 
@@ -288,38 +289,21 @@ class _LabelledOnlyTrainer(Trainer):
     ) -> Any:
         # A wrapped model (several devices) has to be called as a whole, and label smoothing wants the logits.
         is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
-        if is_whole or return_outputs or num_items_in_batch is None or not self.head_is_plain:
+        if is_whole or return_outputs or num_items_in_batch is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         with self.accelerator.autocast():
-            return _summed_loss(model, inputs, head_is_plain=True) / num_items_in_batch
+            return _summed_loss(model, inputs, self.head_is_plain) / num_items_in_batch
 
 
-def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], head_is_plain: bool) -> Tensor:
+def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
     """Negative log-likelihood of all labelled tokens of a batch together, in nats."""
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
+    hidden = model.base_model(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False
+    ).last_hidden_state
     labels = batch["labels"][:, 1:]
     learned = labels != IGNORED_LABEL
-    if head_is_plain:
-        hidden = model.base_model(**inputs).last_hidden_state[:, :-1]
-        logits = model.get_output_embeddings()(hidden[learned])
-    else:
-        logits = model(**inputs).logits[:, :-1][learned]
+    logits = lm_logits(model, hidden[:, :-1][learned], is_plain)
     return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
-
-
-@torch.no_grad()
-def _head_is_plain(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> bool:
-    """Whether the logits are just the output embedding of the last hidden state: tried out on a batch, not guessed."""
-    was_training = model.training
-    model.eval()
-    batch = {name: value.to(model.device) for name, value in batch.items()}
-    try:
-        short_cut, whole = (float(_summed_loss(model, batch, head_is_plain=plain)) for plain in (True, False))
-        return math.isclose(short_cut, whole, rel_tol=1e-3)
-    except (AttributeError, TypeError):
-        return False
-    finally:
-        model.train(was_training)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from transformers import CohereConfig, CohereForCausalLM, TrainerCallback
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training import supervised as module
 from rl4dialog.training.supervised import check_training_args, mean_loss, train_supervised, warm_start
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_examples
@@ -98,8 +99,8 @@ def test_head_that_is_no_plain_projection_is_noticed_and_right(tokenizer: Any) -
     )
     model = CohereForCausalLM(config).eval()
     examples = build_examples(SAMPLES, tokenizer, **LENGTHS)
-    assert not module._head_is_plain(model, PaddingCollator(1)(examples[:2]))
-    assert module._head_is_plain(make_model(tokenizer), PaddingCollator(1)(examples[:2]))
+    assert not head_is_plain(model)
+    assert head_is_plain(make_model(tokenizer))
     with torch.no_grad():
         expected = float(naive_mean_loss(model, examples))
     assert mean_loss(model, examples, PaddingCollator(1), 4) == pytest.approx(expected, rel=1e-5)
