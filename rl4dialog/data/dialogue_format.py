@@ -78,6 +78,21 @@ class DialogueFormat:
         parts = [persona, *context] if persona else context
         return EOU_TOKEN.join(parts) + " " + EOU_TOKEN
 
+    def between_turns(self, reply: str) -> str:
+        """What stands between an utterance of the agent's and its next one, around the partner's ``reply``.
+
+        Raises:
+            DataError: If the chat template does not show what an assistant said.
+        """
+        if self.render_chat is None or self.name != "chat_template":
+            return f" {EOU_TOKEN}{reply} {EOU_TOKEN}"
+        said = "What-the-agent-said"
+        messages = chat_messages(["Hello", said, reply])
+        _, found, rest = self.render_chat(messages).partition(said)
+        if not found:
+            raise DataError("the tokenizer's chat template does not show the assistant's earlier messages")
+        return rest
+
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
     """Utterances as chat messages.

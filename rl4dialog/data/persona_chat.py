@@ -105,6 +105,7 @@ class PersonaChat(TextGenPool):
         samples = _make_samples(exchanges, dialogue_format, persona_side, source)
         pool = cls(limit_samples(samples, max_size, "persona_chat", split, source))
         pool.end_of_turn = dialogue_format.end_of_turn
+        pool.between_turns = dialogue_format.between_turns
         return pool
 
 

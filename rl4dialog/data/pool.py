@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
@@ -27,9 +27,12 @@ class TextGenPool:
     Attributes:
         end_of_turn: Text that ends a reply beside the tokenizer's own end-of-sequence tokens; ``None`` when there
             is no such text. References do not contain it.
+        between_turns: Makes, from a partner's reply, the text between two utterances of the agent's; ``None`` for
+            the reply between end-of-turn markers, or on a line of its own.
     """
 
     end_of_turn: str | None = None
+    between_turns: Callable[[str], str] | None = None
 
     def __init__(self, samples: list[Sample]) -> None:
         self._samples = samples

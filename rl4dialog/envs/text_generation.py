@@ -7,7 +7,7 @@ length limit; then the partner speaks, if there is one, and the agent's next rep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -38,6 +38,8 @@ class TextGenEnv(gym.Env):
         prompt_truncation_side: Which end of a sample's prompt is dropped when it is longer than P.
         max_turns: Most agent utterances in a conversation.
         partner: Answers between agent utterances; required for more than one turn.
+        between_turns: Makes the text between two agent utterances from the partner's reply; by default the reply
+            between the format's markers, or on a line of its own.
     """
 
     state: Observation
@@ -55,6 +57,7 @@ class TextGenEnv(gym.Env):
         prompt_truncation_side: str = "left",
         max_turns: int = 1,
         partner: Partner | None = None,
+        between_turns: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -69,6 +72,7 @@ class TextGenEnv(gym.Env):
         self.max_turns = max_turns
         self._prompt_truncation_side = prompt_truncation_side
         self._partner = partner
+        self._between_turns = between_turns
         self._samples = [sample if isinstance(sample, Sample) else sample[0] for sample in samples]
         weights = np.array([1.0 if isinstance(sample, Sample) else float(sample[1]) for sample in samples])
         self._weights = None if np.all(weights == weights[0]) else weights / weights.sum()
@@ -148,7 +152,11 @@ class TextGenEnv(gym.Env):
             info["final_observation"] = current
         if partner_reply is not None:
             self._texts.append(partner_reply)
-            self._begin_utterance(self._longer_history(current, ended, partner_reply), self._history_text(self._texts))
+            between = self._text_between_turns(partner_reply)
+            self._begin_utterance(
+                self._longer_history(current, ended, between),
+                current.prompt_or_input_text + current.context_text + between,
+            )
         return self._observe(), reward, terminated, truncated, info
 
     # -- conversation ---------------------------------------------------------------------------------------------
@@ -168,20 +176,20 @@ class TextGenEnv(gym.Env):
     def _observe(self) -> dict[str, np.ndarray]:
         return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
 
-    def _history_text(self, texts: list[str]) -> str:
-        marker = self.end_of_turn.marker
-        return marker.join(texts) + f" {marker}" if marker else "\n".join(texts) + "\n"
+    def _text_between_turns(self, partner_reply: str) -> str:
+        if self._between_turns is not None:
+            return self._between_turns(partner_reply)
+        closing = f" {self.end_of_turn.marker}" if self.end_of_turn.marker else "\n"
+        return closing + partner_reply + closing
 
-    def _longer_history(self, utterance: Observation, ended: bool, partner_reply: str) -> list[int]:
-        """Prompt + utterance + partner's reply as ids: what was generated is carried, never tokenized again."""
+    def _longer_history(self, utterance: Observation, ended: bool, between: str) -> list[int]:
+        """Prompt + utterance + what follows it, as ids: what was generated is carried, never tokenized again."""
         marker = self.end_of_turn.marker
-        closing = f" {marker}" if marker else "\n"
         # An utterance that was cut, or that ended in a bare end-of-sequence token, still has to be closed.
-        marked = ended and marker is not None and utterance.context_ids[-1] not in self.end_of_turn.eos_token_ids
+        if ended and marker is not None and utterance.context_ids[-1] not in self.end_of_turn.eos_token_ids:
+            between = between.split(marker, 1)[1]
         own = [id for id in utterance.context_ids if id not in self.end_of_turn.eos_token_ids]
-        reply_text = ("" if marked else closing) + partner_reply + closing
-        reply_ids = self.tokenizer(reply_text, add_special_tokens=False)["input_ids"]
-        ids = utterance.prompt_ids + own + reply_ids
+        ids = utterance.prompt_ids + own + self.tokenizer(between, add_special_tokens=False)["input_ids"]
         excess = len(ids) - self.max_prompt_length
         if excess <= 0:
             return ids

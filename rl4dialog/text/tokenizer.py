@@ -81,7 +81,9 @@ def encode_prompt(
         ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
     """
     # Not the tokenizer's own truncation: that is state of the tokenizer, shared by everyone who holds it.
-    ids: list[int] = tokenizer(text, truncation=False, verbose=False)["input_ids"]
+    # A chat template has written the special tokens already.
+    is_marked = bool(tokenizer.bos_token) and text.startswith(str(tokenizer.bos_token))
+    ids: list[int] = tokenizer(text, add_special_tokens=not is_marked, truncation=False, verbose=False)["input_ids"]
     if len(ids) > max_length:
         n_prefix = 1 if ids[0] == tokenizer.bos_token_id and max_length > 1 else 0
         kept = max_length - n_prefix

@@ -283,6 +283,7 @@ def _env_kwargs(
         "vocab_size": embedding_rows(model),
         "prompt_truncation_side": lengths.truncation_side,
         "max_turns": env.args.max_turns,
+        "between_turns": getattr(data.pools["train"], "between_turns", None),
         "partner": ScriptedPartner(env.args.partner_replies) if env.args.partner_replies is not None else None,
     }
 

@@ -22,7 +22,8 @@ _TURN_MARKER = "<EOU>"
 _EMPTY = "-"
 
 # Of a group of metrics that has dozens of keys, those that say most.
-_SHOWN_OF_GROUP = {"diversity_metrics": ("mean_pred_length", "vocab_size-1", "distinct-1", "distinct-2", "entropy-2")}
+_SHOWN_OF_GROUP = {"diversity_metrics": ("distinct-1", "distinct-2", "entropy-2")}
+_HIDDEN = {"lexical/rouge_rougeLsum"}
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _one_line(text: str) -> str:
 
 def _is_shown(key: str) -> bool:
     group, _, name = key.partition("/")
-    return group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group]
+    return key not in _HIDDEN and (group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group])
 
 
 def _difference(old: float | None, new: float | None) -> float | None:

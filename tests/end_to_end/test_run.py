@@ -117,6 +117,29 @@ def test_conversation_of_several_turns_with_a_scripted_partner(tmp_path: Path) -
     assert info["rollout/tokens"] > info["rollout/n_episodes"] * 3 - 1
 
 
+def test_chat_template_of_the_tokenizer_writes_prompts_and_turns(tmp_path: Path) -> None:
+    assert train(tmp_path, make_config(tmp_path, train_evaluation__n_iters=0)) == 0
+    folder = str(run_folder(tmp_path) / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'][0] + ':' + m['content'] + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}a:{% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    (tmp_path / "second").mkdir()
+    config = make_config(
+        tmp_path,
+        tokenizer={"model_name": folder},
+        alg__policy__args__model_name=folder,
+        datapool__args__format="chat_template",
+        env__args__max_turns=2,
+        env__args__partner_replies=["and then ?"],
+    )
+    assert train(tmp_path / "second", config) == 0
+    predictions = json.loads((run_folder(tmp_path / "second") / "epoch_0_val_split_predictions.json").read_text())
+    assert predictions[0]["prompt_text"].endswith("<|endoftext|>a:")
+
+
 def test_supervised_run_has_the_same_folder(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     config["alg"] = {

@@ -51,6 +51,7 @@ class SmallTalk(TextGenPool):
         source = f"{n_dialogues} generated dialogues of 4 to 12 turns, context_size {context_size}"
         pool = cls(limit_samples(samples, max_size, "small_talk", split, source))
         pool.end_of_turn = dialogue_format.end_of_turn
+        pool.between_turns = dialogue_format.between_turns
         return pool
 
 

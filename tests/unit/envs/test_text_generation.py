@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium.utils.env_checker
@@ -10,6 +11,7 @@ from tiny import make_env, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -127,6 +129,36 @@ def test_oldest_turns_are_dropped_whole_when_the_history_is_too_long() -> None:
     observation = env.step(marker)[0]
     ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
     assert ids == [5, marker, 9, marker, 10, 11, marker], "the turn 'w0 w1' is gone as a whole"
+
+
+CHATML = (
+    "{% for m in messages %}{{ '<eos> ' + m['role'] + ' ' + m['content'] + ' <eos> ' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<eos> assistant ' }}{% endif %}"
+)
+
+
+def test_chat_template_frames_the_partners_reply_as_the_users() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["user", "assistant"])
+    user, assistant = tokenizer.convert_tokens_to_ids(["user", "assistant"])
+    tokenizer.chat_template = CHATML
+    render = functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+    chat = DialogueFormat("chat_template", 1, render)
+    env = make_env(
+        tokenizer,
+        partner=ScriptedPartner(["w7"]),
+        max_turns=2,
+        max_prompt_length=20,
+        vocab_size=len(tokenizer),
+        between_turns=chat.between_turns,
+    )
+    env.reset(options={"sample": Sample("s", chat.prompt(["w0"]), ["w2"])})
+    env.step(9)
+    observation, *_, info = env.step(0)
+    ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
+    assert ids == [0, user, 3, 0, 0, assistant, 9, 0, 0, user, 10, 0, 0, assistant]
+    assert ids == tokenizer(env.state.prompt_or_input_text)["input_ids"], "rewards read the same conversation"
+    assert info["utterance_over"]
 
 
 def test_a_view_step_equals_the_env_steps() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tiny import make_tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ModelError
@@ -64,3 +65,11 @@ def test_long_prompt_is_cut_on_the_chosen_side(side: str, expected: list[int]) -
 
 def test_empty_prompt_starts_from_eos() -> None:
     assert encode_prompt(make_tokenizer(), "", 4) == [0]
+
+
+def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.bos_token = "<eos>"
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
+    assert encode_prompt(tokenizer, "w0 w1", 8) == [0, 3, 4]
+    assert encode_prompt(tokenizer, "<eos> w0 w1", 8) == [0, 3, 4]

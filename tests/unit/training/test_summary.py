@@ -9,8 +9,8 @@ from rich.console import Console
 
 from rl4dialog.training.summary import Example, print_summary
 
-BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/vocab_size-1": 1234.0}
-AFTER = {"intent/accuracy": 0.625, "lexical/meteor": 0.2, "diversity_metrics/vocab_size-1": 900.0}
+BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
+AFTER = {"intent/accuracy": 0.625, "lexical/meteor": 0.2, "diversity_metrics/entropy-2": 900.0}
 GOLD = {"intent/accuracy": 0.9, "lexical/meteor": float("nan")}
 EXAMPLE = Example("how are you? <EOU>fine. and you? <EOU>", "[bold]bad[/bold] [/]", "very well", "not so well")
 
@@ -45,7 +45,7 @@ def test_metrics_stand_before_after_change_and_gold() -> None:
     assert header == "metric before RL after RL change gold replies"
     assert row(text, "intent/accuracy") == ["intent/accuracy", "0.500", "0.625", "+0.125", "0.900"]
     assert row(text, "meteor") == ["lexical/meteor", "0.250", "0.200", "-0.050", "-"]
-    assert row(text, "vocab_size") == ["diversity_metrics/vocab_size-1", "1,234", "900.0", "-334.0", "-"]
+    assert row(text, "entropy-2") == ["diversity_metrics/entropy-2", "1,234", "900.0", "-334.0", "-"]
 
 
 def test_gold_is_left_out_where_it_is_not_known() -> None:
@@ -89,7 +89,7 @@ def test_no_line_is_longer_than_the_console(width: int, terminal: bool) -> None:
 
 
 def test_keys_are_whole_at_80_columns() -> None:
-    scores = {"diversity_metrics/mean_pred_length": 9.25, "lexical/meteor_exact_stem": 0.1}
+    scores = {"diversity_metrics/distinct-1": 9.25, "lexical/meteor_exact_stem": 0.1}
     for terminal in (True, False):
         text = render(before=scores, after=scores, gold=scores, terminal=terminal)
         assert all(key in text for key in scores)

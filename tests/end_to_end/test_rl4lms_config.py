@@ -1,0 +1,139 @@
+"""A config and classes written for RL4LMs run; only model names and the path of the data are other ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import run_folder, train, write_dialogues
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+GENERATION: dict[str, Any] = {"do_sample": True, "top_k": 20, "min_length": 2, "max_new_tokens": 20}
+
+
+def dialog_config(data: Path, bert: Path) -> dict[str, Any]:
+    """The keys and values of RL4LMs' dialog task for GPT-2 and PPO, with fewer iterations and environments."""
+    coefficients = [(0.5, 0.5), (0.25, 0.75), (0.75, 0.25)]
+    return {
+        "tokenizer": {
+            "model_name": "builtin/tiny-gpt2",
+            "padding_side": "left",
+            "truncation_side": "left",
+            "pad_token_as_eos_token": True,
+        },
+        "reward_fn": {
+            "expand": True,
+            "values": [
+                {"id": "intent_accuracy", "args": {"intent_coeff": intent, "auto_coeff": auto}}
+                for intent, auto in coefficients
+            ],
+        },
+        "datapool": {"id": "daily_dialog", "args": {"context_size": 2, "path": str(data)}},
+        "env": {
+            "n_envs": 2,
+            "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True},
+        },
+        "alg": {
+            "id": "ppo",
+            "args": {"n_steps": 64, "batch_size": 64, "verbose": 1, "learning_rate": 0.000001, "n_epochs": 5},
+            "kl_div": {"coeff": 0.2, "target_kl": 0.5},
+            "policy": {
+                "id": "causal_lm_actor_critic_policy",
+                "args": {
+                    "model_name": "builtin/tiny-gpt2",
+                    "apply_model_parallel": True,
+                    "generation_kwargs": GENERATION,
+                },
+            },
+        },
+        "train_evaluation": {
+            "eval_batch_size": 32,
+            "n_iters": 2,
+            "eval_every": 5,
+            "save_every": 10,
+            "metrics": [
+                {"id": "intent_accuracy"},
+                {
+                    "id": "causal_perplexity",
+                    "args": {"tokenizer_id": "builtin/tiny-gpt2", "stride": 128, "model_type": "causal"},
+                },
+                {"id": "diversity", "args": {}},
+                {"id": "meteor", "args": {"synonyms": False}},
+                {"id": "rouge"},
+                {"id": "bleu", "args": {}},
+                {"id": "bert_score", "args": {"language": "en", "model_type": str(bert), "num_layers": 1}},
+                {"id": "sacre_bleu", "args": {"tokenize": "intl"}},
+            ],
+            "generation_kwargs": GENERATION,
+        },
+    }
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """A tiny encoder with random weights, for BERTScore."""
+    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"])}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(tmp_path / "bert")
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(vocab), **size)).save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def test_dialog_config_runs(tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = dialog_config(write_dialogues(tmp_path / "data"), bert)
+    # METEOR without synonyms: WordNet is a download, which this test does without.
+    config["reward_fn"]["values"] = [
+        {**value, "args": {**value["args"], "synonyms": False}} for value in config["reward_fn"]["values"]
+    ]
+    assert train(tmp_path, config, "--variant", "2") == 0
+    folder = run_folder(tmp_path)
+    resolved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert resolved["reward_fn"]["args"]["intent_coeff"] == 0.75
+    metrics = json.loads((folder / "test_split_metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["metrics"]
+    assert {
+        "intent/accuracy",
+        "fluency_metrics/perplexity",
+        "lexical/rouge_rouge1",
+        "lexical/bleu",
+        "lexical/sacrebleu",
+        "semantic/bert_score",
+        "diversity_metrics/entropy-2",
+    } <= metrics.keys()
+    notes = capsys.readouterr().err
+    assert "3 variants" in notes and "apply_model_parallel has no effect" in notes
+
+
+def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path, bert: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from rl4dialog import BatchedRewardFunction, RewardFunction, RewardFunctionRegistry\n"
+        "class StepReward(RewardFunction):\n"
+        "    def __init__(self, bonus=1.0):\n"
+        "        super().__init__()\n"
+        "        self.bonus = bonus\n"
+        "    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):\n"
+        "        if not done:\n"
+        "            return 0\n"
+        "        references = [current_observation.target_or_reference_texts]\n"
+        "        prompt = current_observation.prompt_or_input_text\n"
+        "        return self.bonus * (len(current_observation.context_text) > 0) + 0 * len(references) * len(prompt)\n"
+        "class BatchReward(BatchedRewardFunction):\n"
+        "    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n"
+        "        return [float(done) for done in dones]\n"
+        "RewardFunctionRegistry.add('step_reward', StepReward)\n"
+        "RewardFunctionRegistry.add('batch_reward', BatchReward)\n",
+        encoding="utf-8",
+    )
+    config = dialog_config(write_dialogues(tmp_path / "data"), bert)
+    config["imports"] = ["./mine.py"]
+    config["train_evaluation"]["metrics"] = [{"id": "rouge"}]
+    for reward in ({"id": "step_reward", "args": {"bonus": 2.0}}, {"id": "batch_reward"}):
+        config["reward_fn"] = reward
+        assert train(tmp_path, config, "--overwrite") == 0
+        info = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        assert info["rollout/task_reward"] == pytest.approx(reward.get("args", {}).get("bonus", 1.0), abs=0.2)
