@@ -49,7 +49,10 @@ MetricRegistry = Registry(
 
 PolicyRegistry = Registry(
     "policy",
-    {"causal_lm_actor_critic_policy": "rl4dialog.policies.causal:CausalLMActorCriticPolicy"},
+    {
+        "causal_lm_actor_critic_policy": "rl4dialog.policies.causal:CausalLMActorCriticPolicy",
+        "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
+    },
     provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn"),
 )
 

@@ -9,6 +9,7 @@ median of each is printed with the ratio.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from typing import Any
@@ -18,13 +19,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.vec_env import DummyVecEnv
+from transformers import AutoModelForCausalLM
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.models import load_causal_lm
+from rl4dialog.policies.models import load_language_model
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -55,24 +57,25 @@ def make_workload() -> tuple[dict[str, Any], Any]:
         "max_episode_length": REPLY_LENGTH,
         "vocab_size": len(tokenizer),
     }
-    return env_kwargs, load_causal_lm("builtin/tiny-gpt2", tokenizer, PROMPT_LENGTH + REPLY_LENGTH)
+    return env_kwargs, load_language_model(
+        "builtin/tiny-gpt2", tokenizer, PROMPT_LENGTH, REPLY_LENGTH, AutoModelForCausalLM
+    )
 
 
 def make_contestants(critic: str) -> dict[str, Any]:
     """Algorithms whose ``learn(N_ENVS * REPLY_LENGTH)`` is one iteration."""
     env_kwargs, model = make_workload()
-    policy_kwargs = {"model": model, "end_of_turn": env_kwargs["end_of_turn"], "critic": critic}
-    common: dict[str, Any] = {**UPDATE, "n_steps": REPLY_LENGTH, "policy_kwargs": policy_kwargs}
+    policy: Any = CausalLMActorCriticPolicy
+
+    def arguments() -> dict[str, Any]:
+        kwargs = {"model": copy.deepcopy(model), "end_of_turn": env_kwargs["end_of_turn"], "critic": critic}
+        return {**UPDATE, "n_steps": REPLY_LENGTH, "policy_kwargs": kwargs}
+
+    utterances = make_vec_env(env_kwargs, N_ENVS, "dummy")
+    tokens = DummyVecEnv([lambda: TextGenEnv(**env_kwargs)] * N_ENVS)
     return {
-        "rl4dialog": PPO(
-            CausalLMActorCriticPolicy,
-            make_vec_env(env_kwargs, N_ENVS, "dummy"),
-            kl_controller=FixedKLController(0.1),
-            **common,
-        ),
-        "stable-baselines3, token by token": stable_baselines3.PPO(
-            CausalLMActorCriticPolicy, DummyVecEnv([lambda: TextGenEnv(**env_kwargs)] * N_ENVS), **common
-        ),
+        "rl4dialog": PPO(policy, utterances, kl_controller=FixedKLController(0.1), **arguments()),
+        "stable-baselines3, token by token": stable_baselines3.PPO(policy, tokens, **arguments()),
     }
 
 

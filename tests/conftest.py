@@ -25,6 +25,6 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return make_tokenizer()
 
 
-@pytest.fixture(params=["gpt2", "llama"])
+@pytest.fixture(params=list(MODELS))
 def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -> Any:
     return MODELS[request.param](tokenizer)

@@ -6,11 +6,23 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 WORDS = [f"w{i}" for i in range(12)] + [str(i) for i in range(10)]
@@ -57,7 +69,52 @@ def make_llama(tokenizer: Any, seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-MODELS = {"gpt2": make_gpt2, "llama": make_llama}
+def make_t5(tokenizer: Any, seed: int = 0) -> T5ForConditionalGeneration:
+    """An encoder-decoder with relative positions; its embedding has more rows than the tokenizer has tokens."""
+    torch.manual_seed(seed)
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=len(tokenizer) + 3, eos_token_id=0, pad_token_id=1, initializer_factor=1.0, **size)
+    config.decoder_start_token_id = 1
+    return T5ForConditionalGeneration(config).eval()
+
+
+def make_bart(tokenizer: Any, seed: int = 0) -> BartForConditionalGeneration:
+    """An encoder-decoder with absolute positions, which start from the first column."""
+    torch.manual_seed(seed)
+    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=64,
+        init_std=0.2,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+        **layers,
+    )
+    config.decoder_start_token_id = 0
+    return BartForConditionalGeneration(config).eval()
+
+
+MODELS = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
+
+
+def policy_class_of(model: Any) -> type[LMActorCriticPolicy]:
+    """The policy for a model's architecture."""
+    return Seq2SeqLMActorCriticPolicy if model.config.is_encoder_decoder else CausalLMActorCriticPolicy
+
+
+def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of the token after a reply's beginning, and the hidden state they come from: one row, no padding."""
+    if model.config.is_encoder_decoder:
+        start = model.config.decoder_start_token_id
+        inputs = {"input_ids": torch.tensor([prompt]), "decoder_input_ids": torch.tensor([[start, *reply]])}
+        output = model(**inputs, output_hidden_states=True)
+        return output.logits[0, -1], output.decoder_hidden_states[-1][0, -1]
+    output = model(input_ids=torch.tensor([prompt + reply]), output_hidden_states=True)
+    return output.logits[0, -1], output.hidden_states[-1][0, -1]
 
 
 def n_words_reward(prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any) -> float:
@@ -77,16 +134,16 @@ def make_env(tokenizer: Any, n_samples: int = 6, **overrides: Any) -> TextGenEnv
         "reward_parts": [RewardPart("words", 1.0, n_words_reward)],
         "max_prompt_length": 6,
         "max_episode_length": 5,
-        "vocab_size": len(tokenizer),
+        "vocab_size": len(tokenizer) + 3,
         **overrides,
     }
     return TextGenEnv(**arguments)
 
 
-def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kwargs: Any) -> CausalLMActorCriticPolicy:
+def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kwargs: Any) -> LMActorCriticPolicy:
     """A policy whose value head is not zero, so that values differ from state to state."""
     learning_rate = kwargs.pop("learning_rate", 1e-3)
-    policy = CausalLMActorCriticPolicy(
+    policy = policy_class_of(model)(
         env.observation_space,
         env.action_space,
         lambda _: learning_rate,
@@ -94,5 +151,6 @@ def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kw
         end_of_turn=end_of_turn or env.end_of_turn,
         **kwargs,
     )
-    torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+    if policy._value_head is not None:
+        torch.nn.init.normal_(policy._value_head.weight, std=0.2)
     return policy

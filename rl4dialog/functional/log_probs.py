@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -24,3 +25,17 @@ def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Entropy of softmax(logits / temperature) in nats, float32. Shape (..., V) -> (...)."""
     log_probs = (logits.float() / temperature).log_softmax(dim=-1)
     return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Leave only some tokens with any probability.
+
+    Args:
+        logits: Shape (..., V).
+        allowed: True at tokens that keep theirs. Shape (..., V).
+
+    Returns:
+        Logits, float32, whose softmax is 0 at all other tokens. They are finite, so that an entropy is no NaN.
+    """
+    # Half of the lowest number: subtracting a maximum must not reach minus infinity.
+    return logits.float().masked_fill(~allowed, torch.finfo(torch.float32).min / 2)

@@ -44,3 +44,20 @@ def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     n_real_columns = int(mask.sum(dim=1).max())
     start = ids.shape[1] - max(n_real_columns, 1)
     return ids[:, start:], mask[:, start:]
+
+
+def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Move the padding of each row behind its real tokens, and drop columns that hold none.
+
+    For models that number positions from the first column on, padding included.
+
+    Args:
+        ids: Padded anywhere. Shape (B, P).
+        mask: True at real tokens. Shape (B, P).
+
+    Returns:
+        The same rows padded on the right. Shapes (B, P'), (B, P').
+    """
+    longest = max(int(mask.sum(dim=1).max()), 1)
+    order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)[:, :longest]
+    return ids.gather(1, order), mask.gather(1, order)

@@ -6,9 +6,10 @@ A policy holds the *policy* (the language model being trained), the *critic* (va
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,11 +20,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.policies.generation import GenerationSettings, Utterances
+from rl4dialog.functional.log_probs import token_entropy, token_log_probs
+from rl4dialog.policies.decoding import Decoder
+from rl4dialog.policies.generation import GenerationSettings, TokenMask, Utterances, generate_replies
+from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-PADDING_ACTION = -1
+CRITICS = ("separate", "shared", "none")
 
 
 @dataclass
@@ -52,8 +55,8 @@ class LMActorCriticPolicy(BasePolicy):
         lr_schedule: Learning rate as a function of the remaining progress.
         model: The language model.
         end_of_turn: Where replies end.
-        critic: ``separate`` for a value model of its own (a copy of the language model's trunk with a linear head), or
-            ``shared`` for a linear head on the policy's trunk.
+        critic: ``separate`` for a value model of its own (a copy of the language model's trunk with a linear head),
+            ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms that need no values.
         generation_kwargs: How rollouts are sampled; see :class:`GenerationSettings`.
         optimizer_class: Optimizer of policy and critic together.
         optimizer_kwargs: Its arguments. Adam's ``eps`` is 1e-5 unless given here, as in stable-baselines3.
@@ -76,8 +79,8 @@ class LMActorCriticPolicy(BasePolicy):
         use_sde: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        if critic not in ("separate", "shared"):
-            raise ConfigError(f"critic must be 'separate' or 'shared', not {critic!r}")
+        if critic not in CRITICS:
+            raise ConfigError(f"critic must be 'separate', 'shared' or 'none', not {critic!r}")
         if use_sde:
             raise ConfigError("use_sde is for continuous actions; tokens are discrete")
         self.critic_kind = critic
@@ -102,22 +105,54 @@ class LMActorCriticPolicy(BasePolicy):
 
     # -- models ---------------------------------------------------------------------------------------------------
 
-    @abstractmethod
+    auto_class: Any
+    """Which of transformers' Auto classes loads this policy's language model."""
+
     def _build_models(self, model: PreTrainedModel) -> None:
-        """Create the policy, critic and reference from a language model."""
+        self._policy_model = model
+        self._reference_model = copy.deepcopy(model).requires_grad_(False)
+        self._critic_trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
+        if self._critic_trunk is not None:
+            self._critic_trunk.requires_grad_(True)
+        self._value_head = None
+        if self.critic_kind != "none":
+            self._value_head = nn.Linear(model.config.get_text_config().hidden_size, 1)
+            # Values start at 0, so the first advantages are plain returns and not the noise of an untrained head.
+            nn.init.zeros_(self._value_head.weight)
+            nn.init.zeros_(self._value_head.bias)
+        self._head_is_plain = head_is_plain(model)
+
+    @abstractmethod
+    def _trunk(self, model: PreTrainedModel) -> nn.Module:
+        """All of a language model but its head."""
+
+    @abstractmethod
+    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+        """Last hidden state *before* each of the N response tokens, which is what predicts it. Shape (N, H)."""
+
+    @abstractmethod
+    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
+        """Last hidden state of each observation, which predicts its next token. Shape (B, H)."""
+
+    @abstractmethod
+    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
+        """Begin to write replies to the prompts of observations."""
 
     @property
-    @abstractmethod
     def language_model(self) -> PreTrainedModel:
         """The model being trained."""
+        return self._policy_model
 
-    @abstractmethod
     def actor_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that decide what is said. With ``critic_parameters`` they are all that is trained."""
+        return (p for p in self._policy_model.parameters() if p.requires_grad)
 
-    @abstractmethod
     def critic_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that only the value depends on."""
+        if self._value_head is not None:
+            yield from self._value_head.parameters()
+        if self._critic_trunk is not None:
+            yield from self._critic_trunk.parameters()
 
     def get_language_model(self) -> PreTrainedModel:
         """The model being trained, under the name that RL4LMs gives it."""
@@ -130,27 +165,84 @@ class LMActorCriticPolicy(BasePolicy):
 
     # -- whole replies --------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Utterances:
-        """Sample one reply per prompt."""
+        """Sample one reply per prompt.
 
-    @abstractmethod
+        Args:
+            obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
+            generation_kwargs: Replace those of the rollouts, all of them.
+
+        Returns:
+            Replies of at most T tokens.
+        """
+        settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
+        limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
+        settings = replace(settings, min_length=min(settings.min_length, limit))
+        with torch.no_grad():
+            return generate_replies(
+                self._decoder(self._policy_model, obs),
+                settings,
+                self.end_of_turn,
+                limit,
+                self.pad_token_id,
+                self._token_mask(obs),
+            )
+
     def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
+        hidden = self._response_hidden(self._trunk(self._policy_model), batch)
+        logits = self._sequence_logits(hidden, batch)
+        mask = batch.response_mask
+        return (
+            _scatter(token_log_probs(logits, batch.response_ids[mask]), mask),
+            _scatter(self._values(batch, hidden), mask),
+            _scatter(token_entropy(logits), mask),
+        )
 
-    @abstractmethod
     def predict_sequence_values(self, batch: SequenceBatch) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
+        return _scatter(self._values(batch), batch.response_mask)
 
-    @abstractmethod
+    @torch.no_grad()
     def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
         """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
+        hidden = self._response_hidden(self._trunk(self._reference_model), batch)
+        logits = lm_logits(self._reference_model, hidden, self._head_is_plain)
+        log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
+        return _scatter(log_probs, batch.response_mask)
 
-    # -- stable-baselines3's token-level API ------------------------------------------------------------------------
+    def _sequence_logits(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+        """Logits of the policy's distribution of the N response tokens, from their hidden states. Shape (N, V)."""
+        del batch
+        return lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
 
-    @abstractmethod
+    def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
+        """What a maskable policy lets the sampler use."""
+        del obs
+        return None
+
+    def _values(self, batch: SequenceBatch, policy_hidden: Tensor | None = None) -> Tensor:
+        """Values of the N response tokens. Shape (N,)."""
+        if self._value_head is None:
+            return torch.zeros(int(batch.response_mask.sum()), device=batch.response_mask.device)
+        hidden = policy_hidden
+        if self._critic_trunk is not None:
+            hidden = self._response_hidden(self._critic_trunk, batch)
+        elif hidden is None:
+            hidden = self._response_hidden(self._trunk(self._policy_model), batch)
+        return self._value_head(hidden).squeeze(-1).float()
+
+    # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
+
     def _logits_and_values(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits of the next token divided by the temperature (B, V), and the state's value (B,)."""
+        """Logits of the policy's distribution of the next token (B, V), and the state's value (B,)."""
+        hidden = critic_hidden = self._next_hidden(self._trunk(self._policy_model), obs)
+        logits = lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
+        if self._value_head is None:
+            return logits, torch.zeros(len(hidden), device=hidden.device)
+        if self._critic_trunk is not None:
+            critic_hidden = self._next_hidden(self._critic_trunk, obs)
+        return logits, self._value_head(critic_hidden).squeeze(-1).float()
 
     def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
@@ -163,31 +255,32 @@ class LMActorCriticPolicy(BasePolicy):
         """Values, log-probabilities and entropies of given actions.
 
         Args:
-            obs: Observations.
-            actions: One token per observation, shape (B,); or a whole reply per observation, shape (B, T), padded
-                with -1.
+            obs: Observations; or, with ``response_ids`` and ``response_mask``, whole replies.
+            actions: The N tokens: one per observation, or those of the replies row by row without padding. Shape (N,).
 
         Returns:
-            Values, log-probabilities and entropies of the N tokens (row by row, padding left out), each (N,).
+            Values, log-probabilities and entropies, each (N,).
         """
-        if actions.dim() == 2:
-            mask = actions != PADDING_ACTION
-            batch = SequenceBatch(
-                obs["prompt_ids"], obs["prompt_mask"].bool(), actions.masked_fill(~mask, self.pad_token_id), mask
-            )
+        if "response_ids" in obs:
+            batch = sequence_batch(obs)
             log_probs, values, entropy = self.evaluate_sequences(batch)
+            mask = batch.response_mask
             return values[mask], log_probs[mask], entropy[mask]
         logits, values = self._logits_and_values(obs)
-        entropy = self._distribution(logits).entropy()
-        assert entropy is not None
-        return values, token_log_probs(logits, actions.long()), entropy
+        return values, token_log_probs(logits, actions.long()), token_entropy(logits)
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
-        """Distribution of the next token."""
+        """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""
+        if "response_ids" in obs:
+            batch = sequence_batch(obs)
+            hidden = self._response_hidden(self._trunk(self._policy_model), batch)
+            return self._distribution(self._sequence_logits(hidden, batch))
         return self._distribution(self._logits_and_values(obs)[0])
 
     def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
-        """Value of each state. Shape (B, 1)."""
+        """Value of each state; of whole replies before each of their N tokens. Shape (N, 1)."""
+        if "response_ids" in obs:
+            return self._values(sequence_batch(obs)).unsqueeze(1)
         return self._logits_and_values(obs)[1].unsqueeze(1)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
@@ -196,3 +289,13 @@ class LMActorCriticPolicy(BasePolicy):
     @staticmethod
     def _distribution(logits: Tensor) -> CategoricalDistribution:
         return CategoricalDistribution(logits.shape[-1]).proba_distribution(action_logits=logits)
+
+
+def sequence_batch(obs: dict[str, Tensor]) -> SequenceBatch:
+    """Whole replies from an observation that holds them."""
+    return SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), obs["response_ids"], obs["response_mask"].bool())
+
+
+def _scatter(flat: Tensor, mask: Tensor) -> Tensor:
+    """Put N numbers back where mask is True; 0 elsewhere. Shapes (N,), (B, T) -> (B, T)."""
+    return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)

@@ -1,4 +1,4 @@
-"""Sampling replies with a KV cache, one batched forward pass per token.
+"""Sampling replies, one batched forward pass per token.
 
 Not transformers' ``generate``: here a reply also ends at a text marker, the log-probability of each token under the
 policy's own distribution comes out with it, and finished replies leave the batch. The filters are transformers' own.
@@ -6,20 +6,17 @@ policy's own distribution comes out with it, and finished replies leave the batc
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 import pydantic
 import torch
 from pydantic import Field
 from torch import Tensor
 from transformers import (
-    DynamicCache,
     LogitsProcessorList,
     NoRepeatNGramLogitsProcessor,
-    PreTrainedModel,
     RepetitionPenaltyLogitsProcessor,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -27,8 +24,8 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.masks import position_ids_from_mask, trim_left_padding
+from rl4dialog.functional.log_probs import mask_logits, token_log_probs
+from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 # Keys that RL4LMs and transformers users write, and that change nothing here.
@@ -111,69 +108,69 @@ class Utterances:
         mask: True at real tokens, the one that ends the reply included. Shape (B, T').
         log_probs: Log-probability of each token under the policy's distribution (before top-k and the like),
             in nats; 0 where mask is False. Shape (B, T').
+        unmasked_log_probs: The same before a maskable policy's mask; otherwise equal to ``log_probs``. Shape (B, T').
         truncated_mass: Probability that the sampler's filters cut off at each step. Shape (B, T').
     """
 
     ids: Tensor
     mask: Tensor
     log_probs: Tensor
+    unmasked_log_probs: Tensor
     truncated_mass: Tensor
+
+
+class TokenMask(Protocol):
+    """Which tokens a maskable policy may use, step by step."""
+
+    def allowed(self, last_ids: Tensor | None) -> Tensor:
+        """True at tokens that may come next. Shape (n, V)."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only."""
 
 
 @torch.no_grad()
 def generate_replies(
-    model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
+    decoder: Decoder,
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
+    token_mask: TokenMask | None = None,
 ) -> Utterances:
-    """Sample one reply per prompt from a causal language model.
+    """Sample one reply per prompt.
 
     Args:
-        model: In eval mode.
-        prompt_ids: Padded on the left. Shape (B, P).
-        prompt_mask: True at real tokens. Shape (B, P).
+        decoder: Holds the prompts, and a model in eval mode.
         settings: How to sample.
         end_of_turn: Where replies end.
         max_new_tokens: T, the length limit.
         pad_token_id: Fills ``ids`` behind a reply's end.
+        token_mask: Part of the policy's distribution, unlike the sampler's filters.
 
     Returns:
         Replies of at most ``max_new_tokens`` tokens.
     """
-    prompt_ids, mask = trim_left_padding(prompt_ids, prompt_mask.bool())
-    n_replies, device = len(prompt_ids), prompt_ids.device
-    ids = torch.full((n_replies, max_new_tokens), pad_token_id, dtype=torch.long, device=device)
-    reply_mask = torch.zeros((n_replies, max_new_tokens), dtype=torch.bool, device=device)
-    log_probs = torch.zeros((n_replies, max_new_tokens), device=device)
-    truncated_mass = torch.zeros((n_replies, max_new_tokens), device=device)
+    n_replies, device = len(decoder.context), decoder.context.device
+    shape = (n_replies, max_new_tokens)
+    ids = torch.full(shape, pad_token_id, dtype=torch.long, device=device)
+    reply_mask = torch.zeros(shape, dtype=torch.bool, device=device)
+    log_probs, unmasked_log_probs, truncated_mass = (torch.zeros(shape, device=device) for _ in range(3))
 
     processors = settings.processors()
     held_back = torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
-    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
-    cache = DynamicCache(config=model.config)
     rows = torch.arange(n_replies, device=device)  # which replies are still being written
     replies: list[list[int]] = [[] for _ in range(n_replies)]
-    context, step_ids = prompt_ids, prompt_ids
-    positions = position_ids_from_mask(mask)
+    next_ids: Tensor | None = None
 
     for t in range(max_new_tokens):
-        inputs = {"position_ids": positions} if takes_positions else {}
-        output = model(
-            input_ids=step_ids,
-            attention_mask=mask.long(),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **inputs,
-        )
-        logits = output.logits[:, -1].float() / settings.temperature
+        unmasked = decoder.next_logits(next_ids) / settings.temperature
+        logits = unmasked
+        if token_mask is not None:
+            logits = mask_logits(unmasked, token_mask.allowed(next_ids))
         allowed: Tensor = logits
         if len(processors):
-            allowed = processors(context, logits.clone())  # type: ignore[arg-type]
+            allowed = processors(decoder.context, logits.clone())  # type: ignore[arg-type]
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:
@@ -184,6 +181,7 @@ def generate_replies(
         ids[rows, t] = next_ids
         reply_mask[rows, t] = True
         log_probs[rows, t] = token_log_probs(logits, next_ids)
+        unmasked_log_probs[rows, t] = log_probs[rows, t] if token_mask is None else token_log_probs(unmasked, next_ids)
         if allowed is not logits:
             cut = torch.isinf(allowed)
             truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
@@ -197,13 +195,16 @@ def generate_replies(
             break
         if len(unfinished) < len(rows):
             keep = torch.tensor(unfinished, device=device)
-            cache.batch_select_indices(keep)
-            rows, next_ids, mask, positions = rows[keep], next_ids[keep], mask[keep], positions[keep]
-            context = context[keep]
-        step_ids = next_ids.unsqueeze(1)
-        context = torch.cat([context, step_ids], dim=1)
-        mask = torch.cat([mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
-        positions = positions[:, -1:] + 1
+            rows, next_ids = rows[keep], next_ids[keep]
+            decoder.keep(keep)
+            if token_mask is not None:
+                token_mask.keep(keep)
 
     length = int(reply_mask.sum(dim=1).max())
-    return Utterances(ids[:, :length], reply_mask[:, :length], log_probs[:, :length], truncated_mass[:, :length])
+    return Utterances(
+        ids[:, :length],
+        reply_mask[:, :length],
+        log_probs[:, :length],
+        unmasked_log_probs[:, :length],
+        truncated_mass[:, :length],
+    )

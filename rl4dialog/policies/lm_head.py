@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 
 def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
     """Logits of N last hidden states. Shape (N, H) -> (N, V).
 
     Args:
-        model: A causal language model.
+        model: A causal or an encoder-decoder language model.
         hidden: Shape (N, H).
         is_plain: What :func:`head_is_plain` says of the model.
     """
@@ -27,18 +27,14 @@ def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
     """Whether logits are just the output embedding of the last hidden state (tried out, not guessed by name)."""
-    was_training = model.training
-    model.eval()
-    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
-    logits = model(input_ids=ids, use_cache=False).logits
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    plain = torch.allclose(logits, model.get_output_embeddings()(hidden), rtol=1e-3, atol=1e-4)
-    model.train(was_training)
-    return plain
+    hidden = torch.randn((2, model.config.get_text_config().hidden_size), generator=torch.Generator().manual_seed(0))
+    hidden = hidden.to(model.device, model.dtype)
+    logits = _logits_through_model(model, hidden)
+    return torch.allclose(logits, model.get_output_embeddings()(hidden), rtol=1e-3, atol=1e-4)
 
 
 class _GivenHidden(nn.Module):
-    """Stands in for a trunk and returns hidden states that were computed before."""
+    """Stands in for a part of a model, and returns hidden states that were computed before."""
 
     def __init__(self, hidden: Tensor) -> None:
         super().__init__()
@@ -50,12 +46,19 @@ class _GivenHidden(nn.Module):
 
 def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """The model's own way from hidden states to logits (soft-capping, scaling, ...). Shape (N, H) -> (N, V)."""
-    name = model.base_model_prefix
-    trunk = getattr(model, name)
-    setattr(model, name, _GivenHidden(hidden.unsqueeze(0)))
+    ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
+    if model.config.is_encoder_decoder:
+        last = model.get_decoder()
+        encoded = BaseModelOutput(last_hidden_state=hidden[None, :1])  # type: ignore[arg-type]
+        inputs: dict[str, Any] = {"encoder_outputs": encoded, "decoder_input_ids": ids}
+    else:
+        last, inputs = model.base_model, {"input_ids": ids}
+    path = next(name for name, module in model.named_modules() if module is last)
+    parent_path, _, name = path.rpartition(".")
+    parent = model.get_submodule(parent_path)
+    setattr(parent, name, _GivenHidden(hidden.unsqueeze(0)))
     try:
-        ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-        logits: Tensor = model(input_ids=ids, use_cache=False).logits[0]
+        logits: Tensor = model(**inputs, use_cache=False).logits[0]
     finally:
-        setattr(model, name, trunk)
+        setattr(parent, name, last)
     return logits

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from rl4dialog.core.errors import ModelError, nearest_hint
 from rl4dialog.core.hub import load_pretrained
@@ -13,10 +22,18 @@ from rl4dialog.core.hub import load_pretrained
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
     "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
+    "builtin/tiny-t5": {
+        "num_layers": 2,
+        "num_decoder_layers": 2,
+        "d_model": 128,
+        "d_kv": 32,
+        "d_ff": 512,
+        "num_heads": 4,
+    },
 }
-"""GPT-2 architectures with random weights, meant for a warm start."""
+"""Architectures with random weights, meant for a warm start."""
 
-_BUILTIN_SETTINGS: dict[str, Any] = {
+_GPT2_SETTINGS: dict[str, Any] = {
     # The same tanh approximation as GPT-2's "gelu_new", in one fused kernel: most of the difference on a CPU.
     "activation_function": "gelu_pytorch_tanh",
     # A few epochs of a warm start do not overfit a model this small, and dropout is off in reinforcement learning.
@@ -26,46 +43,59 @@ _BUILTIN_SETTINGS: dict[str, Any] = {
 }
 
 
-def load_causal_lm(
-    model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions: int, seed: int = 0
+def load_language_model(
+    model_name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt_length: int,
+    reply_length: int,
+    auto_class: Any,
+    seed: int = 0,
 ) -> PreTrainedModel:
-    """Load a decoder-only language model, or build a tiny one.
+    """Load a language model, or build a tiny one.
 
     Args:
         model_name: A folder, a hub id, or a key of :data:`BUILTIN_MODELS`.
         tokenizer: Decides a built-in model's vocabulary and special tokens.
-        n_positions: Prompt and reply together, in tokens; the model must have as many positions.
+        prompt_length: In tokens; the model must have as many positions, for prompt and reply together if it is
+            decoder-only.
+        reply_length: Likewise.
+        auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, by what the policy needs.
         seed: Of a built-in model's initial weights.
 
     Raises:
-        ModelError: If the model cannot be loaded, has too few positions, or too small a vocabulary.
+        ModelError: If the model cannot be loaded, is of the other kind, has too few positions, or too small a
+            vocabulary.
     """
     if model_name.startswith("builtin/"):
-        return _build_tiny_gpt2(model_name, tokenizer, n_positions, seed)
-    model = load_pretrained(
-        AutoModelForCausalLM,
-        model_name,
-        "language model",
-        f"Give a folder that holds a causal language model, a hub id while there is a network, or one of "
-        f"{', '.join(BUILTIN_MODELS)}.",
-        dtype=torch.float32,
+        model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
+        _check_kind(model.config, model_name, auto_class)
+        return model
+    hint = (
+        f"Give a folder that holds a language model, a hub id while there is a network, or one of "
+        f"{', '.join(BUILTIN_MODELS)}."
     )
-    check_fits(model, tokenizer, n_positions, model_name)
+    _check_kind(load_pretrained(AutoConfig, model_name, "language model", hint), model_name, auto_class)
+    model = load_pretrained(auto_class, model_name, "language model", hint, dtype=torch.float32)
+    check_fits(model, tokenizer, prompt_length, reply_length, model_name)
     return model  # type: ignore[no-any-return]
 
 
-def check_fits(model: PreTrainedModel, tokenizer: Any, n_positions: int, model_name: str) -> None:
+def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:
     """Check that a model has room for prompt and reply, and an embedding for every token.
 
     Raises:
         ModelError: If it does not.
     """
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if limit is not None and n_positions > limit:
-        raise ModelError(
-            f"env.args.max_prompt_length + max_episode_length is {n_positions} tokens, but {model_name!r} has only "
-            f"{limit} positions; shorten one of them"
-        )
+    needs = {"max_prompt_length + max_episode_length": prompt_length + reply_length}
+    if model.config.is_encoder_decoder:
+        needs = {"max_prompt_length": prompt_length, "max_episode_length": reply_length}
+    for name, n_positions in needs.items():
+        if limit is not None and n_positions > limit:
+            raise ModelError(
+                f"env.args.{name} is {n_positions} tokens, but {model_name!r} has only {limit} positions; "
+                f"shorten one of them"
+            )
     n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:
         raise ModelError(
@@ -81,23 +111,47 @@ def embedding_rows(model: PreTrainedModel) -> int:
     return weight.shape[0]
 
 
-def _build_tiny_gpt2(
-    model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions: int, seed: int
-) -> PreTrainedModel:
+def decoder_start_id(model: PreTrainedModel) -> int:
+    """The token that an encoder-decoder model's replies start from.
+
+    Raises:
+        ModelError: If its config names none.
+    """
+    for config in (model.config, model.generation_config):
+        start_id = getattr(config, "decoder_start_token_id", None)
+        if start_id is not None:
+            return int(start_id)
+    raise ModelError(f"the config of {model.config.model_type!r} has no decoder_start_token_id")
+
+
+def _check_kind(config: Any, model_name: str, auto_class: Any) -> None:
+    wants_encoder = auto_class is AutoModelForSeq2SeqLM
+    if bool(config.is_encoder_decoder) != wants_encoder:
+        kinds = ("an encoder-decoder", "a decoder-only") if wants_encoder else ("a decoder-only", "an encoder-decoder")
+        raise ModelError(
+            f"{model_name!r} is {kinds[1]} model, but the policy needs {kinds[0]} one; choose another model_name, or "
+            f"the {'causal' if wants_encoder else 'seq2seq'} policy"
+        )
+
+
+def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions: int, seed: int) -> PreTrainedModel:
     if model_name not in BUILTIN_MODELS:
         raise ModelError(
             f"unknown built-in model {model_name!r}{nearest_hint(model_name, BUILTIN_MODELS)} "
             f"(known: {', '.join(BUILTIN_MODELS)})"
         )
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=n_positions,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **_BUILTIN_SETTINGS,
+    common: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
         **BUILTIN_MODELS[model_name],
-    )
+    }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return GPT2LMHeadModel(config)
+        if model_name == "builtin/tiny-t5":
+            config = T5Config(dropout_rate=0.0, **common)
+            config.decoder_start_token_id = tokenizer.pad_token_id
+            return T5ForConditionalGeneration(config)
+        return GPT2LMHeadModel(
+            GPT2Config(n_positions=n_positions, bos_token_id=tokenizer.bos_token_id, **_GPT2_SETTINGS, **common)
+        )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -27,7 +26,7 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     Raises:
         ModelError: If the critic's file is missing, or belongs to another kind of critic.
     """
-    saved = AutoModelForCausalLM.from_pretrained(folder)
+    saved = policy.auto_class.from_pretrained(folder)
     policy.language_model.load_state_dict(saved.state_dict())
     path = Path(folder) / CRITIC_FILE
     if not path.is_file():

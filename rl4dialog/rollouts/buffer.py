@@ -15,8 +15,6 @@ from torch import Tensor
 from rl4dialog.functional.advantages import generalized_advantages
 from rl4dialog.functional.kl import kl_penalized_rewards
 
-PADDING_ACTION = -1
-
 
 @dataclass
 class StoredUtterance:
@@ -26,6 +24,7 @@ class StoredUtterance:
         prompt_ids: What stood before it, not padded. Shape (p,).
         response_ids: Its tokens, the ending one included.
         log_probs: Under the policy at rollout time, in nats.
+        unmasked_log_probs: The same without a maskable policy's mask; these pay for the KL.
         ref_log_probs: Under the reference.
         values: Of the state before each token.
         task_rewards: Without the KL penalty.
@@ -36,6 +35,7 @@ class StoredUtterance:
     prompt_ids: np.ndarray
     response_ids: np.ndarray
     log_probs: np.ndarray
+    unmasked_log_probs: np.ndarray
     ref_log_probs: np.ndarray
     values: np.ndarray
     task_rewards: np.ndarray
@@ -50,12 +50,14 @@ class SequenceSamples(NamedTuple):
     """A minibatch of B replies with N agent tokens in all; field names are stable-baselines3's.
 
     Attributes:
-        observations: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        actions: Response tokens padded with -1 on the right. Shape (B, T).
-        old_values: Shape (N,), like all that follow: row by row, padding left out.
+        observations: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P), ``response_ids`` (B, T) padded
+            on the right, ``response_mask`` (B, T).
+        actions: The agent tokens, row by row without padding. Shape (N,), like all that follow.
+        old_values: At rollout time.
         old_log_prob: Log-probabilities at rollout time.
         advantages: Not whitened.
         returns: Targets of the value.
+        ref_log_prob: Log-probabilities under the reference.
     """
 
     observations: dict[str, Tensor]
@@ -64,24 +66,25 @@ class SequenceSamples(NamedTuple):
     old_log_prob: Tensor
     advantages: Tensor
     returns: Tensor
+    ref_log_prob: Tensor
 
     def split(self, micro_batch_size: int | None) -> Iterator[SequenceSamples]:
         """Cut into parts of at most ``micro_batch_size`` replies; ``None`` yields the whole."""
-        if micro_batch_size is None or micro_batch_size >= len(self.actions):
+        lengths = self.observations["response_mask"].sum(dim=1).tolist()
+        if micro_batch_size is None or micro_batch_size >= len(lengths):
             yield self
             return
-        n_tokens = (self.actions != PADDING_ACTION).sum(dim=1).tolist()
         first_token = 0
-        for start in range(0, len(self.actions), micro_batch_size):
+        for start in range(0, len(lengths), micro_batch_size):
             rows = slice(start, start + micro_batch_size)
-            tokens = slice(first_token, first_token + sum(n_tokens[rows]))
+            tokens = slice(first_token, first_token + sum(lengths[rows]))
             first_token = tokens.stop
-            longest = max(n_tokens[rows])
-            yield SequenceSamples(
-                {name: array[rows] for name, array in self.observations.items()},
-                self.actions[rows, :longest],
-                *(flat[tokens] for flat in self[2:]),
-            )
+            longest = max(lengths[rows])
+            observations = {
+                name: array[rows, :longest] if name.startswith("response") else array[rows]
+                for name, array in self.observations.items()
+            }
+            yield SequenceSamples(observations, *(flat[tokens] for flat in self[1:]))
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -128,7 +131,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         """Charge the KL penalty on every token."""
         for utterance in self.utterances:
             utterance.rewards = kl_penalized_rewards(
-                utterance.task_rewards, utterance.log_probs, utterance.ref_log_probs, kl_coef
+                utterance.task_rewards, utterance.unmasked_log_probs, utterance.ref_log_probs, kl_coef
             )
         if self.normalize_rewards and self.utterances:
             every = np.concatenate([utterance.rewards for utterance in self.utterances])
@@ -180,21 +183,31 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     def collate(self, utterances: list[StoredUtterance]) -> SequenceSamples:
         """Pad utterances to their longest prompt and response."""
-        n_prompt = max(len(u.prompt_ids) for u in utterances)
-        n_response = max(len(u.response_ids) for u in utterances)
-        prompt_ids = np.zeros((len(utterances), n_prompt), dtype=np.int64)
-        prompt_mask = np.zeros((len(utterances), n_prompt), dtype=bool)
-        actions = np.full((len(utterances), n_response), PADDING_ACTION, dtype=np.int64)
-        for row, utterance in enumerate(utterances):
-            prompt_ids[row, n_prompt - len(utterance.prompt_ids) :] = utterance.prompt_ids
-            prompt_mask[row, n_prompt - len(utterance.prompt_ids) :] = True
-            actions[row, : len(utterance.response_ids)] = utterance.response_ids
+        prompt_ids, prompt_mask = _padded([u.prompt_ids for u in utterances], left=True)
+        response_ids, response_mask = _padded([u.response_ids for u in utterances], left=False)
+        observations = {
+            "prompt_ids": prompt_ids,
+            "prompt_mask": prompt_mask,
+            "response_ids": response_ids,
+            "response_mask": response_mask,
+        }
         flats = (
             np.concatenate([getattr(u, name) for u in utterances]).astype(np.float32)
-            for name in ("values", "log_probs", "advantages", "returns")
+            for name in ("values", "log_probs", "advantages", "returns", "ref_log_probs")
         )
         return SequenceSamples(
-            {"prompt_ids": self.to_torch(prompt_ids), "prompt_mask": self.to_torch(prompt_mask)},
-            self.to_torch(actions),
+            {name: self.to_torch(array) for name, array in observations.items()},
+            self.to_torch(response_ids[response_mask]),
             *(self.to_torch(flat) for flat in flats),
         )
+
+
+def _padded(rows: list[np.ndarray], left: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of rows padded to the longest, int64, and True where they are real. Shapes (B, L), (B, L)."""
+    longest = max(map(len, rows))
+    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    mask = np.zeros((len(rows), longest), dtype=bool)
+    for i, row in enumerate(rows):
+        place = slice(longest - len(row), longest) if left else slice(len(row))
+        ids[i, place], mask[i, place] = row, True
+    return ids, mask

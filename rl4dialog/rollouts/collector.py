@@ -17,9 +17,10 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import EnvWorkerError, RewardError
+from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.generation import Utterances
-from rl4dialog.rollouts.buffer import PADDING_ACTION, SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
 
 
 class BatchScorer(Protocol):
@@ -189,6 +190,7 @@ def _evaluate(
         values = policy.predict_sequence_values(batch).cpu().numpy()
         ref_log_probs = policy.reference_log_probs(batch).cpu().numpy()
     ids, log_probs = utterances.ids.cpu().numpy(), utterances.log_probs.cpu().numpy()
+    unmasked = utterances.unmasked_log_probs.cpu().numpy()
     prompts, lengths = obs["prompt_ids"].cpu().numpy(), utterances.mask.sum(dim=1).tolist()
     prompt_lengths = obs["prompt_mask"].sum(dim=1).tolist()
     return [
@@ -196,6 +198,7 @@ def _evaluate(
             prompt_ids=prompts[i, prompts.shape[1] - prompt_lengths[i] :],
             response_ids=ids[i, :n],
             log_probs=log_probs[i, :n],
+            unmasked_log_probs=unmasked[i, :n],
             ref_log_probs=ref_log_probs[i, :n],
             values=values[i, :n],
             task_rewards=np.zeros(n, dtype=np.float32),
@@ -208,7 +211,7 @@ def _evaluate(
 def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[str, list[float]]) -> float:
     """Fill ``stats.means`` and return the mean KL per token."""
     stored = buffer.utterances
-    kl_per_utterance = [u.log_probs - u.ref_log_probs for u in stored]
+    kl_per_utterance = [u.unmasked_log_probs - u.ref_log_probs for u in stored]
     kl = float(np.concatenate(kl_per_utterance).mean())
     rewards = [episode["r"] for episode in stats.episodes]
     stats.means = {

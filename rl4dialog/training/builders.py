@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.catalog import (
@@ -33,7 +33,8 @@ from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics.intent_classifier import IntentClassifier
-from rl4dialog.policies.models import check_fits, embedding_rows, load_causal_lm
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -142,8 +143,9 @@ def build_language_model(
     """Load or make the language model, and warm-start it if the config says so (cached by content)."""
     model_name = config.alg.policy.args.model_name if config.alg.policy else config.alg.model_name
     assert model_name is not None
-    n_positions = lengths.prompt + lengths.reply
-    model = load_causal_lm(model_name, tokenizer, n_positions, derive_seed(config.seed, "model"))
+    auto_class = policy_class(config).auto_class
+    fit = (tokenizer, lengths.prompt, lengths.reply)
+    model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
     if config.warm_start is None:
         return model
     samples = data.samples("train")
@@ -172,9 +174,16 @@ def build_language_model(
         )
         model.save_pretrained(folder)
 
-    warmed = AutoModelForCausalLM.from_pretrained(cached_folder("warm_start", key, build), dtype=torch.float32)
-    check_fits(warmed, tokenizer, n_positions, model_name)
+    warmed = auto_class.from_pretrained(cached_folder("warm_start", key, build), dtype=torch.float32)
+    check_fits(warmed, *fit, model_name)
     return warmed  # type: ignore[no-any-return]
+
+
+def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
+    """The class of the run's policy; of a supervised run, the one that generates with its model."""
+    if config.alg.policy is not None:
+        return PolicyRegistry.resolve(config.alg.policy.id)  # type: ignore[no-any-return]
+    return PolicyRegistry.resolve(f"{config.alg.model_type}_lm_actor_critic_policy")  # type: ignore[no-any-return]
 
 
 def build_end_of_turn(
@@ -242,7 +251,7 @@ def build_algorithm(
     kl = config.alg.kl_div
     try:
         return algorithm_class(config.alg.id)(
-            PolicyRegistry.resolve(config.alg.policy.id),
+            policy_class(config),
             vec_env,
             policy_kwargs={**_policy_args(config), "model": model, "end_of_turn": end_of_turn},
             seed=config.seed,

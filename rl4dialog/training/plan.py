@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.models import load_causal_lm
+from rl4dialog.policies.models import load_language_model
 from rl4dialog.training import builders
 
 _BYTES_PER_FLOAT = 4
@@ -26,7 +25,8 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
     table.add_row("longest reply", f"{lengths.reply} tokens")
     model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
-    model = load_causal_lm(model_name, tokenizer, lengths.prompt + lengths.reply, derive_seed(config.seed, "model"))
+    auto_class = builders.policy_class(config).auto_class
+    model = load_language_model(model_name, tokenizer, lengths.prompt, lengths.reply, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
     if config.env is not None and config.alg.policy is not None:

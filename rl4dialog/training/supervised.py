@@ -1,4 +1,4 @@
-"""Supervised fine-tuning of a causal language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
+"""Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
 
 What is learned is decided in `supervised_examples`. Only labelled positions go through the language model's head, which
 with a large vocabulary is most of the work.
@@ -32,6 +32,7 @@ from transformers import (
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import Sample
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.seq2seq import EncoderDecoder
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
@@ -59,7 +60,7 @@ def train_supervised(
     description: str = "Supervised",
     prompt_truncation_side: str = "left",
 ) -> dict[str, float]:
-    """Fine-tune a causal language model, in place, on the references of samples.
+    """Fine-tune a language model, in place, on the references of samples.
 
     Batches hold examples of similar length unless ``train_sampling_strategy`` says otherwise. Python's, numpy's and
     torch's random states, the model's mode and its config are afterwards as before; the model stays on the device
@@ -95,6 +96,7 @@ def train_supervised(
         "max_prompt_length": max_prompt_length,
         "max_reply_length": max_reply_length,
         "loss_on": loss_on,
+        "in_encoder": model.config.is_encoder_decoder,
         "prompt_truncation_side": prompt_truncation_side,
     }
     examples = build_examples(samples, tokenizer, **shape)
@@ -188,7 +190,8 @@ def mean_loss(
     for first in range(0, len(ordered), batch_size):
         batch = {name: value.to(model.device) for name, value in collator(ordered[first : first + batch_size]).items()}
         total += float(_summed_loss(model, batch, is_plain))
-        n_tokens += int((batch["labels"][:, 1:] != IGNORED_LABEL).sum())
+        first_label = 0 if model.config.is_encoder_decoder else 1
+        n_tokens += int((batch["labels"][:, first_label:] != IGNORED_LABEL).sum())
     model.train(was_training)
     return total / max(n_tokens, 1)
 
@@ -297,12 +300,14 @@ class _LabelledOnlyTrainer(Trainer):
 
 def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
     """Negative log-likelihood of all labelled tokens of a batch together, in nats."""
-    hidden = model.base_model(
-        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False
-    ).last_hidden_state
-    labels = batch["labels"][:, 1:]
+    ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
     learned = labels != IGNORED_LABEL
-    logits = lm_logits(model, hidden[:, :-1][learned], is_plain)
+    if model.config.is_encoder_decoder:
+        hidden = EncoderDecoder(model)(ids, mask.bool(), labels[:, :-1].clamp(min=0), learned[:, :-1])
+    else:
+        hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
+        labels, learned = labels[:, 1:], learned[:, 1:]
+    logits = lm_logits(model, hidden[learned], is_plain)
     return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
 
 

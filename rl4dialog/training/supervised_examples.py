@@ -1,4 +1,4 @@
-"""From samples to padded batches for supervised fine-tuning of a causal language model.
+"""From samples to padded batches for supervised fine-tuning of a language model.
 
 Prompt and reply are tokenized apart and joined as ids. In a rollout the model also continues a prompt's own ids, so it
 is trained on exactly what it will see; one tokenization of the joined text would merge tokens over the seam. A reply is
@@ -26,8 +26,9 @@ class SupervisedExample(TypedDict):
     """One training sequence.
 
     Attributes:
-        input_ids: Prompt and reply, without padding.
-        labels: The same length; `IGNORED_LABEL` where a token is not to be learned.
+        input_ids: Prompt and reply, without padding; for an encoder-decoder the prompt.
+        labels: The same length, with `IGNORED_LABEL` where a token is not to be learned; for an encoder-decoder the
+            reply.
     """
 
     input_ids: list[int]
@@ -42,6 +43,7 @@ def build_examples(
     max_prompt_length: int,
     max_reply_length: int,
     loss_on: str = "reply",
+    in_encoder: bool = False,
     prompt_truncation_side: str = "left",
 ) -> list[SupervisedExample]:
     """Tokenize samples, one example per reference.
@@ -53,21 +55,27 @@ def build_examples(
         max_prompt_length: In tokens; longer prompts lose their beginning.
         max_reply_length: In tokens, with the end. A longer reply is cut, and has no end to learn.
         loss_on: ``reply``, or ``all`` for prompt and reply.
+        in_encoder: Prompts go into an encoder and replies into a decoder.
         prompt_truncation_side: Which end of a long prompt is dropped.
 
     Raises:
-        ConfigError: If ``loss_on`` is unknown.
+        ConfigError: If ``loss_on`` is unknown, or ``all`` where an encoder reads the prompt.
         DataError: If no sample has a reference.
         ModelError: If the tokenizer cannot write the end of a reply.
     """
     if loss_on not in LOSS_ON:
         raise ConfigError(f"loss_on must be one of {', '.join(LOSS_ON)}, not {loss_on!r}")
+    if in_encoder and loss_on == "all":
+        raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
     _check_end(tokenizer, end_of_turn)
     examples = []
     for sample in samples:
         prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, max_prompt_length, prompt_truncation_side)
         for reference in sample.references:
             reply = _encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
+            if in_encoder:
+                examples.append(SupervisedExample(input_ids=prompt, labels=reply))
+                continue
             labels = prompt + reply if loss_on == "all" else [IGNORED_LABEL] * len(prompt) + reply
             examples.append(SupervisedExample(input_ids=prompt + reply, labels=labels))
     if not examples:
@@ -82,19 +90,18 @@ class PaddingCollator:
         self.pad_token_id = pad_token_id
 
     def __call__(self, examples: Sequence[SupervisedExample]) -> dict[str, Tensor]:
-        """Make a batch: ``input_ids``, ``attention_mask`` and ``labels``, each int64 of shape (B, longest)."""
-        longest = max(len(example["input_ids"]) for example in examples)
-        input_ids, mask, labels = [], [], []
-        for example in examples:
-            n, n_pad = len(example["input_ids"]), longest - len(example["input_ids"])
-            input_ids.append(example["input_ids"] + [self.pad_token_id] * n_pad)
-            mask.append([1] * n + [0] * n_pad)
-            labels.append(example["labels"] + [IGNORED_LABEL] * n_pad)
+        """Make a batch: ``input_ids``, ``attention_mask`` and ``labels``, each int64 and padded on the right."""
+        ids, labels = [e["input_ids"] for e in examples], [e["labels"] for e in examples]
         return {
-            "input_ids": torch.tensor(input_ids),
-            "attention_mask": torch.tensor(mask),
-            "labels": torch.tensor(labels),
+            "input_ids": _padded(ids, self.pad_token_id),
+            "attention_mask": _padded([[1] * len(row) for row in ids], 0),
+            "labels": _padded(labels, IGNORED_LABEL),
         }
+
+
+def _padded(rows: list[list[int]], value: int) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
 
 def _encode_reply(tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int) -> list[int]:

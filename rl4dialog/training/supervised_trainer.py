@@ -6,10 +6,9 @@ import torch
 from gymnasium import spaces
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.text_generation import TextGenEnv
-from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import Evaluation, Evaluator
@@ -26,8 +25,6 @@ class SupervisedTrainer:
     """
 
     def __init__(self, config: RunConfig, tracker: Tracker) -> None:
-        if config.alg.model_type != "causal":
-            raise ConfigError(f"alg.model_type {config.alg.model_type!r} is not supported; use 'causal'")
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
@@ -58,7 +55,7 @@ class SupervisedTrainer:
         self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         return before["test"], after["test"]
 
-    def _generator(self) -> CausalLMActorCriticPolicy:
+    def _generator(self) -> LMActorCriticPolicy:
         """A policy around the model as it is now, for its way of generating."""
         end_of_turn = builders.build_end_of_turn(self._config, self.tokenizer, self.data, self.model)
         env = TextGenEnv(
@@ -70,12 +67,12 @@ class SupervisedTrainer:
             embedding_rows(self.model),
         )
         assert isinstance(env.observation_space, spaces.Dict)
-        return CausalLMActorCriticPolicy(
+        return builders.policy_class(self._config)(
             env.observation_space,
             env.action_space,
             lambda _: 0.0,
             model=self.model,
             end_of_turn=end_of_turn,
-            critic="shared",
+            critic="none",
             generation_kwargs=self._config.alg.generation_kwargs,
         )

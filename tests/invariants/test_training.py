@@ -119,8 +119,10 @@ def test_every_utterance_is_used_exactly_once_per_epoch(batch_size: int | None) 
     stored = sorted(u.response_ids.tolist() for u in algorithm.rollout_buffer.utterances)
     seen = []
     for samples in algorithm.rollout_buffer.get(batch_size):
-        assert len(samples.advantages) == int((samples.actions >= 0).sum())
-        seen += [[t for t in row if t >= 0] for row in samples.actions.tolist()]
+        ids, mask = samples.observations["response_ids"], samples.observations["response_mask"]
+        assert samples.actions.tolist() == ids[mask].tolist()
+        assert len(samples.advantages) == int(mask.sum())
+        seen += [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
     assert sorted(seen) == stored
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 from runs import make_config, run_folder, train
+from transformers import AutoModelForCausalLM
 
+from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.generation import GenerationSettings, generate_replies
-from rl4dialog.policies.models import load_causal_lm
+from rl4dialog.policies.models import load_language_model
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import build_tokenizer
 
@@ -29,14 +31,14 @@ GREEDY = GenerationSettings(do_sample=False)
 @pytest.fixture(scope="module")
 def stories() -> tuple[Any, Any]:
     tokenizer = build_tokenizer(str(STORIES))
-    return load_causal_lm(str(STORIES), tokenizer, 512).eval(), tokenizer
+    return load_language_model(str(STORIES), tokenizer, 256, 256, AutoModelForCausalLM).eval(), tokenizer
 
 
 def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]], n_tokens: int) -> list[str]:
     """Greedy continuations, the prompt included."""
     model, tokenizer = stories
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id])
-    replies = generate_replies(model, torch.tensor(ids), torch.tensor(mask).bool(), GREEDY, end, n_tokens, 0)
+    replies = generate_replies(CausalDecoder(model, torch.tensor(ids), torch.tensor(mask)), GREEDY, end, n_tokens, 0)
     return [
         tokenizer.decode([*torch.tensor(row)[torch.tensor(m).bool()].tolist(), *reply[keep].tolist()], True)
         for row, m, reply, keep in zip(ids, mask, replies.ids, replies.mask, strict=True)

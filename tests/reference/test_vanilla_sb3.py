@@ -11,7 +11,7 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_policy, make_tokenizer
+from tiny import make_env, make_policy, make_tokenizer, policy_class_of
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -38,13 +38,13 @@ ENDS = [0, 8, 12]
 """Several end-of-sequence ids, so that some replies end and others are cut."""
 
 
-class ReplayPolicy(CausalLMActorCriticPolicy):
+class ReplayMixin:
     """Says what it is told, and scores it itself, token by token."""
 
     script: list[int]
 
     def forward(self, obs: dict[str, torch.Tensor], deterministic: bool = False) -> Any:
-        logits, values = self._logits_and_values(obs)
+        logits, values = self._logits_and_values(obs)  # type: ignore[attr-defined]
         action = torch.tensor([self.script.pop(0)])
         return action, values.unsqueeze(1), logits.log_softmax(-1).gather(1, action[:, None])[:, 0]
 
@@ -57,8 +57,9 @@ def pair(model: Any, critic: str, bootstrap: bool) -> tuple[PPO, stable_baseline
     """Ours after a rollout, and vanilla after stepping through the same one."""
     tokenizer = make_tokenizer()
     ends = EndOfTurn(tokenizer, ENDS)
+    policy_class = policy_class_of(model)
     ours = PPO(
-        CausalLMActorCriticPolicy,
+        policy_class,
         DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends))]),
         n_steps=40,
         batch_size=40,
@@ -73,7 +74,7 @@ def pair(model: Any, critic: str, bootstrap: bool) -> tuple[PPO, stable_baseline
 
     n_tokens = ours.rollout_buffer.n_tokens
     vanilla = stable_baselines3.PPO(
-        ReplayPolicy,
+        type("ReplayPolicy", (ReplayMixin, policy_class), {}),
         DummyVecEnv([lambda: make_env(tokenizer, end_of_turn=ends)]),
         n_steps=n_tokens,
         batch_size=n_tokens,
@@ -153,11 +154,7 @@ def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float)
     )
     for episode, n in enumerate(lengths):
         rewards, values = rng.normal(size=(2, n)).astype(np.float32)
-        ours.add(
-            StoredUtterance(
-                np.zeros(1), np.zeros(n), np.zeros(n), np.zeros(n), values, rewards, episode, rewards=rewards
-            )
-        )
+        ours.add(StoredUtterance(np.zeros(1), *np.zeros((4, n)), values, rewards, episode, rewards=rewards))
         for t in range(n):
             theirs.add(
                 np.zeros(1), np.zeros((1, 5)), rewards[t], np.array([t == 0]), torch.tensor(values[t]), torch.zeros(1)

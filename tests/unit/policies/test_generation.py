@@ -6,22 +6,26 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import WORDS, make_gpt2, make_tokenizer
+from tiny import MODELS, WORDS, make_gpt2, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.generation import GenerationSettings, Utterances, generate_replies
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PROMPT = [3, 4, 5]
 
 
+@pytest.fixture(params=["gpt2", "llama"])
+def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -> Any:
+    return MODELS[request.param](tokenizer)
+
+
 def generate(model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, **settings: Any) -> Utterances:
     ids = torch.tensor([PROMPT] * n)
     return generate_replies(
-        model,
-        ids,
-        torch.ones_like(ids).bool(),
+        CausalDecoder(model, ids, torch.ones_like(ids)),
         GenerationSettings(**settings),
         end if end is not None else EndOfTurn(tokenizer, [0]),
         n_tokens,

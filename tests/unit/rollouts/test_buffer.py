@@ -19,6 +19,7 @@ def make_buffer(gamma: float = 0.9, gae_lambda: float = 0.8, **kwargs: Any) -> S
 
 def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) -> StoredUtterance:
     arrays = {name: rng.normal(size=n).astype(np.float32) for name in ("log_probs", "ref_log_probs", "values")}
+    arrays["unmasked_log_probs"] = arrays["log_probs"]
     fields: dict[str, Any] = {
         "prompt_ids": rng.integers(1, 9, size=rng.integers(1, 5)),
         "response_ids": rng.integers(1, 9, size=n),
@@ -52,7 +53,7 @@ def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next()
 
 def test_reward_of_the_last_turn_reaches_the_first_and_not_another_conversation() -> None:
     rng = np.random.default_rng(1)
-    zeros = {name: np.zeros(2, dtype=np.float32) for name in ("log_probs", "ref_log_probs", "values")}
+    zeros = {name: np.zeros(2, dtype=np.float32) for name in ("unmasked_log_probs", "ref_log_probs", "values")}
     turns = [utterance(rng, 2, episode, **zeros, task_rewards=np.zeros(2, dtype=np.float32)) for episode in (0, 0, 1)]
     turns[1].task_rewards = np.array([0.0, 1.0], dtype=np.float32)
     buffer = make_buffer(gamma=1.0, gae_lambda=1.0)
@@ -97,9 +98,11 @@ def test_micro_batches_cut_rows_and_tokens_alike() -> None:
     buffer.compute_returns_and_advantage()
     whole = next(buffer.get(None))
     parts = list(whole.split(3))
-    assert [len(part.actions) for part in parts] == [3, 3, 1]
+    assert [len(part.observations["prompt_ids"]) for part in parts] == [3, 3, 1]
     for part in parts:
-        assert int((part.actions >= 0).sum()) == len(part.advantages)
+        ids, mask = part.observations["response_ids"], part.observations["response_mask"]
+        assert part.actions.tolist() == ids[mask].tolist()
+        assert len(part.actions) == len(part.advantages)
     np.testing.assert_array_equal(np.concatenate([part.returns for part in parts]), whole.returns)
 
 

@@ -1,0 +1,70 @@
+"""Actor-critic policy over any encoder-decoder language model (``AutoModelForSeq2SeqLM``).
+
+The prompt goes into the encoder and the reply into the decoder, behind the start token of the model's config.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+
+from rl4dialog.functional.masks import left_aligned
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.decoding import Seq2SeqDecoder
+from rl4dialog.policies.models import decoder_start_id
+
+
+class EncoderDecoder(nn.Module):
+    """Encoder and decoder of a language model, without its head."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
+        self.start_id = decoder_start_id(model)
+
+    def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
+
+        Args:
+            prompt_ids: Padded on the left. Shape (B, P).
+            prompt_mask: True at real tokens. Shape (B, P).
+            ids: Padded on the right. Shape (B, T).
+            mask: True at real tokens. Shape (B, T).
+        """
+        prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
+        encoded = self.encoder(input_ids=prompt_ids, attention_mask=prompt_mask.long()).last_hidden_state
+        start = torch.full_like(ids[:, :1] if ids.shape[1] else prompt_ids[:, :1], self.start_id)
+        output = self.decoder(
+            input_ids=torch.cat([start, ids], dim=1),
+            attention_mask=torch.cat([torch.ones_like(start), mask.long()], dim=1),
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=prompt_mask.long(),
+            use_cache=False,
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+
+class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
+    """Encoder-decoder policy, critic and reference. Arguments: see :class:`LMActorCriticPolicy`."""
+
+    auto_class = AutoModelForSeq2SeqLM
+
+    def _trunk(self, model: PreTrainedModel) -> nn.Module:
+        # Made when it is needed: as an attribute it would register the model's parameters a second time.
+        return EncoderDecoder(model)
+
+    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Seq2SeqDecoder:
+        return Seq2SeqDecoder(model, obs["prompt_ids"], obs["prompt_mask"], decoder_start_id(model))
+
+    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+        hidden: Tensor = trunk(
+            batch.prompt_ids, batch.prompt_mask, batch.response_ids[:, :-1], batch.response_mask[:, :-1]
+        )
+        return hidden[batch.response_mask]
+
+    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
+        mask = obs["context_mask"].bool()
+        hidden = trunk(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), obs["context_ids"].long(), mask)
+        return hidden[torch.arange(len(mask), device=mask.device), mask.sum(dim=1)]
