@@ -22,6 +22,7 @@ setup(
         "transformers>=5.0",
         "accelerate>=1.1",
         "stable-baselines3>=2.6",
+        "sb3-contrib>=2.6",
         "gymnasium>=1.0",
         "datasets>=3.0",
         "evaluate>=0.4",

@@ -51,6 +51,8 @@ PolicyRegistry = Registry(
     "policy",
     {
         "causal_lm_actor_critic_policy": "rl4dialog.policies.causal:CausalLMActorCriticPolicy",
+        "maskable_causal_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableCausalLMActorCriticPolicy",
+        "maskable_seq2seq_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableSeq2SeqLMActorCriticPolicy",
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
     },
     provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn"),
@@ -59,7 +61,12 @@ PolicyRegistry = Registry(
 AlgorithmRegistry = Registry(
     "algorithm",
     {
+        "a2c": "rl4dialog.algorithms.on_policy.a2c:A2C",
+        "grpo": "rl4dialog.algorithms.on_policy.grpo:GRPO",
+        "nlpo": "rl4dialog.algorithms.on_policy.nlpo:NLPO",
         "ppo": "rl4dialog.algorithms.on_policy.ppo:PPO",
+        "rloo": "rl4dialog.algorithms.on_policy.rloo:RLOO",
+        "trpo": "rl4dialog.algorithms.on_policy.trpo:TRPO",
     },
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),

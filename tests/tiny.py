@@ -22,6 +22,11 @@ from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.maskable import (
+    MaskableCausalLMActorCriticPolicy,
+    MaskableMixin,
+    MaskableSeq2SeqLMActorCriticPolicy,
+)
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -106,6 +111,13 @@ def policy_class_of(model: Any) -> type[LMActorCriticPolicy]:
     return Seq2SeqLMActorCriticPolicy if model.config.is_encoder_decoder else CausalLMActorCriticPolicy
 
 
+def maskable_class_of(model: Any) -> type[MaskableMixin]:
+    """The maskable policy for a model's architecture."""
+    if model.config.is_encoder_decoder:
+        return MaskableSeq2SeqLMActorCriticPolicy
+    return MaskableCausalLMActorCriticPolicy
+
+
 def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits of the token after a reply's beginning, and the hidden state they come from: one row, no padding."""
     if model.config.is_encoder_decoder:
@@ -143,7 +155,8 @@ def make_env(tokenizer: Any, n_samples: int = 6, **overrides: Any) -> TextGenEnv
 def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kwargs: Any) -> LMActorCriticPolicy:
     """A policy whose value head is not zero, so that values differ from state to state."""
     learning_rate = kwargs.pop("learning_rate", 1e-3)
-    policy = policy_class_of(model)(
+    policy_class = kwargs.pop("policy_class", policy_class_of(model))
+    policy = policy_class(
         env.observation_space,
         env.action_space,
         lambda _: learning_rate,

@@ -44,3 +44,34 @@ def generalized_advantages(
         next_advantage = np.where(real, advantage, next_advantage)
         next_value = np.where(real, values[:, t], next_value)
     return advantages, advantages + values
+
+
+def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
+    """Each reward minus the mean of the others (RLOO; Kool et al. 2019, Ahmadian et al. 2024, arXiv 2402.14740).
+
+    Args:
+        rewards: Of the replies to one prompt. Shape (n,).
+
+    Returns:
+        Shape (n,); 0 where n is 1.
+    """
+    if len(rewards) < 2:
+        return np.zeros_like(rewards)
+    return (rewards - rewards.mean()) * len(rewards) / (len(rewards) - 1)
+
+
+def group_advantages(rewards: np.ndarray, scale: bool = True, eps: float = 1e-4) -> np.ndarray:
+    """Each reward minus the group's mean, over its standard deviation (GRPO; Shao et al. 2024, arXiv 2402.03300).
+
+    Args:
+        rewards: Of the replies to one prompt. Shape (n,).
+        scale: Divide by the (unbiased) standard deviation; without it as in Liu et al. 2025, arXiv 2503.20783.
+        eps: Added to the standard deviation.
+
+    Returns:
+        Shape (n,); 0 where n is 1.
+    """
+    if len(rewards) < 2:
+        return np.zeros_like(rewards)
+    centered = rewards - rewards.mean()
+    return centered / (rewards.std(ddof=1) + eps) if scale else centered

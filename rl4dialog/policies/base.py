@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,8 +79,7 @@ class LMActorCriticPolicy(BasePolicy):
         use_sde: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        if critic not in CRITICS:
-            raise ConfigError(f"critic must be 'separate', 'shared' or 'none', not {critic!r}")
+        self.check_arguments({"critic": critic, "generation_kwargs": generation_kwargs})
         if use_sde:
             raise ConfigError("use_sde is for continuous actions; tokens are discrete")
         self.critic_kind = critic
@@ -103,10 +102,24 @@ class LMActorCriticPolicy(BasePolicy):
         )
         self.train(False)
 
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        """Check the arguments of a config beyond their names, before a model is loaded.
+
+        Raises:
+            ConfigError: If one makes no sense.
+        """
+        critic = args.get("critic", CRITICS[0])
+        if critic not in CRITICS:
+            raise ConfigError(f"alg.policy.args.critic must be one of {', '.join(CRITICS)}, not {critic!r}")
+        GenerationSettings.from_kwargs(args.get("generation_kwargs"), "alg.policy.args.generation_kwargs")
+
     # -- models ---------------------------------------------------------------------------------------------------
 
     auto_class: Any
     """Which of transformers' Auto classes loads this policy's language model."""
+    maskable = False
+    """Whether a mask policy restricts what may be said."""
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
@@ -153,6 +166,10 @@ class LMActorCriticPolicy(BasePolicy):
             yield from self._value_head.parameters()
         if self._critic_trunk is not None:
             yield from self._critic_trunk.parameters()
+
+    def mask_state(self) -> dict[str, Tensor]:
+        """What a maskable policy needs to go on, by its name in the policy's state dict."""
+        return {}
 
     def get_language_model(self) -> PreTrainedModel:
         """The model being trained, under the name that RL4LMs gives it."""
@@ -216,6 +233,11 @@ class LMActorCriticPolicy(BasePolicy):
         del batch
         return lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
 
+    def _next_logits(self, hidden: Tensor, obs: dict[str, Tensor]) -> Tensor:
+        """Logits of the policy's distribution of the next token, from the hidden states. Shape (B, V)."""
+        del obs
+        return lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
+
     def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
         """What a maskable policy lets the sampler use."""
         del obs
@@ -237,7 +259,7 @@ class LMActorCriticPolicy(BasePolicy):
     def _logits_and_values(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits of the policy's distribution of the next token (B, V), and the state's value (B,)."""
         hidden = critic_hidden = self._next_hidden(self._trunk(self._policy_model), obs)
-        logits = lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
+        logits = self._next_logits(hidden, obs)
         if self._value_head is None:
             return logits, torch.zeros(len(hidden), device=hidden.device)
         if self._critic_trunk is not None:

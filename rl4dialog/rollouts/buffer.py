@@ -29,6 +29,7 @@ class StoredUtterance:
         values: Of the state before each token.
         task_rewards: Without the KL penalty.
         episode: Utterances of one conversation share this number and stand in order.
+        group: Conversations about the same prompt share this number.
         last_value: Value after the last token; 0 unless a truncated episode bootstraps.
     """
 
@@ -40,6 +41,7 @@ class StoredUtterance:
     values: np.ndarray
     task_rewards: np.ndarray
     episode: int
+    group: int = 0
     last_value: float = 0.0
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     advantages: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
@@ -141,22 +143,19 @@ class SequenceRolloutBuffer(RolloutBuffer):
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """GAE over the agent tokens of each episode, in order, whatever the partner said in between."""
         del last_values, dones  # episodes are whole: each knows the value after its own end
-        episodes: dict[int, list[StoredUtterance]] = {}
-        for utterance in self.utterances:
-            episodes.setdefault(utterance.episode, []).append(utterance)
-        groups = list(episodes.values())
-        if groups:
-            lengths = [sum(len(u.response_ids) for u in group) for group in groups]
-            rewards, values = np.zeros((2, len(groups), max(lengths)), dtype=np.float32)
-            for row, group in enumerate(groups):
-                rewards[row, : lengths[row]] = np.concatenate([u.rewards for u in group])
-                values[row, : lengths[row]] = np.concatenate([u.values for u in group])
+        episodes = self._episodes()
+        if episodes:
+            lengths = [sum(len(u.response_ids) for u in episode) for episode in episodes]
+            rewards, values = np.zeros((2, len(episodes), max(lengths)), dtype=np.float32)
+            for row, episode in enumerate(episodes):
+                rewards[row, : lengths[row]] = np.concatenate([u.rewards for u in episode])
+                values[row, : lengths[row]] = np.concatenate([u.values for u in episode])
             mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
-            last = np.array([group[-1].last_value for group in groups])
+            last = np.array([episode[-1].last_value for episode in episodes])
             advantages, returns = generalized_advantages(rewards, values, mask, last, self.gamma, self.gae_lambda)
-            for row, group in enumerate(groups):
-                ends = np.cumsum([len(u.response_ids) for u in group])
-                for utterance, end in zip(group, ends, strict=True):
+            for row, episode in enumerate(episodes):
+                ends = np.cumsum([len(u.response_ids) for u in episode])
+                for utterance, end in zip(episode, ends, strict=True):
                     tokens = slice(end - len(utterance.response_ids), end)
                     utterance.advantages, utterance.returns = advantages[row, tokens], returns[row, tokens]
             self.values = np.concatenate([u.values for u in self.utterances])
@@ -170,16 +169,28 @@ class SequenceRolloutBuffer(RolloutBuffer):
             batch_size: Agent tokens per minibatch, as nearly as whole utterances allow; minibatches are cut evenly,
                 so there is no small remainder. ``None`` yields everything at once.
         """
-        order = np.random.permutation(len(self.utterances))
-        lengths = np.array([len(self.utterances[i].response_ids) for i in order])
+        units = self._units()
+        order = np.random.permutation(len(units))
+        lengths = np.array([sum(len(self.utterances[i].response_ids) for i in units[unit]) for unit in order])
         n_batches = 1 if batch_size is None else max(1, round(lengths.sum() / batch_size))
-        # An utterance belongs to the minibatch in which its middle token lies.
+        # A unit belongs to the minibatch in which its middle token lies.
         middle = np.cumsum(lengths) - lengths / 2
         batch_of = np.minimum((middle * n_batches / lengths.sum()).astype(int), n_batches - 1)
         for batch in range(n_batches):
-            chosen = order[batch_of == batch]
-            if len(chosen):
+            chosen = [i for unit in order[batch_of == batch] for i in units[unit]]
+            if chosen:
                 yield self.collate([self.utterances[i] for i in chosen])
+
+    def _units(self) -> list[list[int]]:
+        """Utterances, by their place in the buffer, that stay together in a minibatch: here each is on its own."""
+        return [[i] for i in range(len(self.utterances))]
+
+    def _episodes(self) -> list[list[StoredUtterance]]:
+        """The utterances of each episode, in order."""
+        episodes: dict[int, list[StoredUtterance]] = {}
+        for utterance in self.utterances:
+            episodes.setdefault(utterance.episode, []).append(utterance)
+        return list(episodes.values())
 
     def collate(self, utterances: list[StoredUtterance]) -> SequenceSamples:
         """Pad utterances to their longest prompt and response."""

@@ -74,6 +74,7 @@ class RolloutCollector:
         observations: dict[str, np.ndarray],
         n_tokens: int,
         on_step: Callable[[], bool],
+        group_size: int = 1,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
         """Collect whole episodes until they hold at least ``n_tokens`` agent tokens.
 
@@ -84,6 +85,8 @@ class RolloutCollector:
             observations: Where the environments stand: ``prompt_ids`` (n_envs, P) and so on.
             n_tokens: Agent tokens to collect at least.
             on_step: Called after every step of the environments; False stops.
+            group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
+                episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
 
         Returns:
             Statistics (``None`` if stopped), and where the environments stand now.
@@ -97,6 +100,8 @@ class RolloutCollector:
         active = np.ones(env.num_envs, dtype=bool)
         running: list[list[StoredUtterance]] = [[] for _ in range(env.num_envs)]
         n_episodes = 0
+        n_done = np.zeros(env.num_envs, dtype=int)
+        n_wanted: np.ndarray | None = None  # known once there are tokens enough
         while active.any():
             rows = np.flatnonzero(active)
             obs = {name: torch.as_tensor(array[rows], device=policy.device) for name, array in observations.items()}
@@ -128,13 +133,15 @@ class RolloutCollector:
                 if not is_done:
                     continue
                 episode, running[row] = running[row], []
+                group = n_done[row] * env.num_envs + row // group_size
+                n_done[row] += 1
                 if any(np.isnan(u.task_rewards).any() for u in episode):
                     stats.n_masked += 1
                     continue
                 if self._bootstrap_truncated and info["TimeLimit.truncated"]:
                     episode[-1].last_value = _terminal_value(policy, info["terminal_observation"])
                 for u in episode:
-                    u.episode = n_episodes
+                    u.episode, u.group = n_episodes, group
                     buffer.add(u)
                 n_episodes += 1
                 stats.episodes.append(
@@ -147,8 +154,11 @@ class RolloutCollector:
             if not on_step():
                 return None, observations
             stats.n_tokens = buffer.n_tokens
-            if stats.n_tokens >= n_tokens:
-                active &= ~np.asarray(dones)
+            if n_wanted is None and stats.n_tokens >= n_tokens:
+                n_begun = n_done + np.array([len(utterances_so_far) > 0 for utterances_so_far in running])
+                n_wanted = n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
+            if n_wanted is not None:
+                active = n_done < n_wanted
             _check_progress(stats, n_episodes)
 
         stats.kl = _summarize(stats, buffer, series)

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,16 @@ def check_components(config: RunConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
         registry.check(id, args)
+    assert config.env is not None
+    algorithm, policy = algorithm_class(config.alg.id), policy_class(config)
+    algorithm.check_arguments(config.alg.args, config.env.n_envs)
+    policy.check_arguments(_policy_args(config))
+    if algorithm.maskable != policy.maskable:
+        plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
+        fitting = masked if algorithm.maskable else plain
+        raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
+    if algorithm.needs_critic and _policy_args(config).get("critic") == "none":
+        raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
@@ -249,11 +259,14 @@ def build_algorithm(
         env_config.vec_env,
     )
     kl = config.alg.kl_div
+    algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
+    if not algorithm.needs_critic:
+        policy_args["critic"] = "none"
     try:
-        return algorithm_class(config.alg.id)(
+        return algorithm(
             policy_class(config),
             vec_env,
-            policy_kwargs={**_policy_args(config), "model": model, "end_of_turn": end_of_turn},
+            policy_kwargs={**policy_args, "model": model, "end_of_turn": end_of_turn},
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
@@ -269,7 +282,7 @@ def build_algorithm(
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
 
 
-def algorithm_class(id: str) -> Callable[..., Any]:
+def algorithm_class(id: str) -> Any:
     """The class behind an id; a plain stable-baselines3 algorithm gets rollouts of whole replies."""
     cls = AlgorithmRegistry.resolve(id)
     return cls if issubclass(cls, LMRolloutMixin) else type(cls.__name__, (LMRolloutMixin, cls), {})

@@ -26,7 +26,7 @@ class TrackingCallback(BaseCallback):
     def __init__(self, tracker: Tracker, bar: tqdm) -> None:
         super().__init__()
         self._tracker, self._bar = tracker, bar
-        self.iteration = 0
+        self.iteration = self._n_flushed = 0
         self._started = time.perf_counter()
 
     def _on_rollout_start(self) -> None:
@@ -41,18 +41,21 @@ class TrackingCallback(BaseCallback):
         logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith(("rollout/", "time/"))}
         logged["rollout/ep_rew_mean"] = safe_mean([episode["r"] for episode in self.model.ep_info_buffer or []])
         self._tracker.log_rollout_infos({"iteration": self.iteration, **logged})
-        self._rollout = logged
+        self._rollout, self._rollout_ended = logged, time.perf_counter()
 
     def _on_training_end(self) -> None:
         self._flush_training_infos()
 
     def _flush_training_infos(self) -> None:
         """What ``train()`` logged after the last rollout; stable-baselines3 would only dump it after the next."""
-        logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/") or k == "time/update_s"}
-        if not logged:
+        if self.iteration == self._n_flushed:
             return
+        self._n_flushed = self.iteration
+        now = time.perf_counter()
+        logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
+        logged["time/update_s"] = now - self._rollout_ended
         self._tracker.log_training_infos({"iteration": self.iteration, **logged})
-        seconds = time.perf_counter() - self._started
+        seconds = now - self._started
         self._bar.set_postfix(
             {
                 "reward": f"{self._rollout['rollout/task_reward']:.3f}",

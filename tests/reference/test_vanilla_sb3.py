@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sb3_contrib
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_policy, make_tokenizer, policy_class_of
+from tiny import make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rl4dialog.algorithms.on_policy.a2c import A2C
+from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
@@ -53,33 +58,40 @@ def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
     target.load_state_dict(copy.deepcopy(source.state_dict()))
 
 
-def pair(model: Any, critic: str, bootstrap: bool) -> tuple[PPO, stable_baselines3.PPO]:
+def pair(
+    model: Any,
+    critic: str,
+    bootstrap: bool,
+    algorithms: tuple[Any, Any] = (PPO, stable_baselines3.PPO),
+    **overrides: Any,
+) -> tuple[Any, Any]:
     """Ours after a rollout, and vanilla after stepping through the same one."""
     tokenizer = make_tokenizer()
     ends = EndOfTurn(tokenizer, ENDS)
-    policy_class = policy_class_of(model)
-    ours = PPO(
+    policy_kwargs = {"end_of_turn": ends, "critic": critic, **overrides.pop("policy_kwargs", {})}
+    policy_class = overrides.pop("policy_class", policy_class_of(model))
+    settings = {**SETTINGS, "batch_size": 40, **overrides}
+    ours = algorithms[0](
         policy_class,
         DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends))]),
         n_steps=40,
-        batch_size=40,
-        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": critic},
+        policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
         collector=RolloutCollector(bootstrap_truncated=bootstrap),
-        **SETTINGS,
+        **{name: value for name, value in settings.items() if value is not None},
     )
     torch.nn.init.normal_(ours.policy._value_head.weight, std=0.2)
     _, callback = ours._setup_learn(10**6)
     ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
-    ours.batch_size = ours.rollout_buffer.n_tokens
-
     n_tokens = ours.rollout_buffer.n_tokens
-    vanilla = stable_baselines3.PPO(
+    if settings["batch_size"] is not None:
+        settings["batch_size"] = ours.batch_size = n_tokens
+
+    vanilla = algorithms[1](
         type("ReplayPolicy", (ReplayMixin, policy_class), {}),
         DummyVecEnv([lambda: make_env(tokenizer, end_of_turn=ends)]),
         n_steps=n_tokens,
-        batch_size=n_tokens,
-        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": critic},
-        **SETTINGS,
+        policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
+        **{name: value for name, value in settings.items() if value is not None},
     )
     copy_weights(ours.policy, vanilla.policy)
     vanilla.policy.script = [int(t) for u in ours.rollout_buffer.utterances for t in u.response_ids]
@@ -88,29 +100,78 @@ def pair(model: Any, critic: str, bootstrap: bool) -> tuple[PPO, stable_baseline
     return ours, vanilla
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
-def test_full_batch_update_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
-    ours, vanilla = pair(model, critic, bootstrap=True)
+def assert_same_rollout(ours: Any, vanilla: Any) -> None:
     stored = ours.rollout_buffer.utterances
     n_cut = sum(len(u.response_ids) == 5 and u.response_ids[-1] not in ENDS for u in stored)
     assert 0 < n_cut < len(stored), "both ways of ending a reply must occur"
-
-    for name in ("log_probs", "values", "rewards", "advantages", "returns"):
+    # Not the rewards: vanilla adds the bootstrapped value to them, ours keeps it apart.
+    for name in ("log_probs", "values", "advantages", "returns"):
         mine = np.concatenate([getattr(u, name) for u in stored])
         theirs = getattr(vanilla.rollout_buffer, name).flatten()
-        if name == "rewards":  # vanilla adds the bootstrapped value to the reward, ours keeps it apart
-            continue
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5, err_msg=name)
 
+
+def assert_same_update(ours: Any, vanilla: Any, keys: tuple[str, ...]) -> None:
     ours.train()
     vanilla.train()
-    for key in ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_fraction", "explained_variance"):
+    for key in keys:
         mine, theirs = (a.logger.name_to_value[f"train/{key}"] for a in (ours, vanilla))
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6), key
     for (name, p), q in zip(ours.policy.named_parameters(), vanilla.policy.parameters(), strict=True):
         assert (p.grad is None) == (q.grad is None), name
         if p.grad is not None:
             torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+PPO_KEYS = ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_fraction", "explained_variance")
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
+    ours, vanilla = pair(model, critic, bootstrap=True)
+    assert_same_rollout(ours, vanilla)
+    assert_same_update(ours, vanilla, PPO_KEYS)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
+    without = {"n_epochs": None, "clip_range_vf": None, "batch_size": None}
+    ours, vanilla = pair(model, critic, True, (A2C, stable_baselines3.A2C), **without, normalize_advantage=True)
+    assert_same_rollout(ours, vanilla)
+    assert_same_update(ours, vanilla, ("policy_loss", "value_loss", "entropy_loss", "explained_variance"))
+
+
+def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: Any) -> None:
+    mask = {"top_mask": 8, "mask_type": "learned_top_k"}
+    algorithms = (NLPO, stable_baselines3.PPO)
+    ours, vanilla = pair(model, "separate", True, algorithms, policy_class=maskable_class_of(model), policy_kwargs=mask)
+    assert_same_rollout(ours, vanilla)
+    assert_same_update(ours, vanilla, PPO_KEYS)
+
+
+def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> None:
+    without = dict.fromkeys(("n_epochs", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm"))
+    settings = {"cg_max_steps": 8, "cg_damping": 0.5, "n_critic_updates": 2, "target_kl": 0.02}
+    ours, vanilla = pair(model, "separate", True, (TRPO, sb3_contrib.TRPO), **without, **settings)
+    assert_same_rollout(ours, vanilla)
+    # sb3-contrib differentiates with respect to every parameter that has no "value" in its name.
+    trainable = [(name, parameter) for name, parameter in vanilla.policy.named_parameters() if parameter.requires_grad]
+    vanilla.policy.named_parameters = lambda: trainable
+    before = copy.deepcopy(ours.policy.state_dict())
+    ours.train()
+    with sdpa_kernel(SDPBackend.MATH):
+        vanilla.train()
+    assert ours.logger.name_to_value["train/is_line_search_success"] == 1
+    for key in ("policy_objective", "kl_divergence_loss", "value_loss"):
+        mine, theirs = (a.logger.name_to_value[f"train/{key}"] for a in (ours, vanilla))
+        assert mine == pytest.approx(theirs, rel=2e-2, abs=1e-5), key
+    for name, weight in vanilla.policy.state_dict().items():
+        step, wanted = ours.policy.state_dict()[name] - before[name], weight - before[name]
+        # Conjugate gradients amplify the last digits.
+        torch.testing.assert_close(step, wanted, rtol=5e-2, atol=2e-4, msg=name)
+    moved = {name for name, weight in before.items() if not torch.equal(weight, ours.policy.state_dict()[name])}
+    assert any(name.startswith("_policy_model") for name in moved)
+    assert any(name.startswith("_critic_trunk") for name in moved)
 
 
 def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
@@ -167,7 +228,7 @@ def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float)
 
 def test_policy_trains_with_plain_stable_baselines3() -> None:
     tokenizer = make_tokenizer()
-    from tiny import make_gpt2
+    from tiny import make_env
 
     env = make_env(tokenizer)
     policy = make_policy(env, make_gpt2(tokenizer))

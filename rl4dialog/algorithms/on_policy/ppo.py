@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
+from rl4dialog.rollouts.buffer import SequenceSamples
 
 
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
@@ -41,7 +42,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
-        started = time.perf_counter()
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
@@ -56,33 +56,15 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             for batch in self.rollout_buffer.get(self.batch_size):
                 # Whiten over the whole minibatch, before it is cut into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
-                n_tokens = len(advantages)
                 self.policy.optimizer.zero_grad()
-                sums = dict.fromkeys(
-                    ("policy_gradient_loss", "value_loss", "entropy_loss", "clip_fraction", "approx_kl", "loss"), 0.0
-                )
+                sums: dict[str, float] = defaultdict(float)
                 for micro in batch._replace(advantages=advantages).split(self.micro_batch_size):  # type: ignore[attr-defined]
-                    values, log_prob, entropy = self.policy.evaluate_actions(micro.observations, micro.actions)
-
-                    # Ratio between new and old policy; 1 at the first update after a rollout.
-                    log_ratio = log_prob - micro.old_log_prob
-                    ratio = log_ratio.exp()
-
-                    policy_loss = clipped_surrogate(ratio, micro.advantages, clip_range).sum() / n_tokens
-                    critic_loss = value_loss(values, micro.old_values, micro.returns, clip_range_vf).sum() / n_tokens
-                    assert entropy is not None
-                    entropy_loss = -entropy.sum() / n_tokens
-                    loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * critic_loss
-                    loss.backward()
-
-                    with torch.no_grad():
-                        sums["policy_gradient_loss"] += policy_loss.item()
-                        sums["value_loss"] += critic_loss.item()
-                        sums["entropy_loss"] += entropy_loss.item()
-                        sums["loss"] += loss.item()
-                        sums["clip_fraction"] += ((ratio - 1).abs() > clip_range).float().sum().item() / n_tokens
-                        # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
-                        sums["approx_kl"] += ((ratio - 1) - log_ratio).sum().item() / n_tokens
+                    terms = self._terms(micro, clip_range, clip_range_vf)
+                    # Means over the agent tokens of the whole minibatch.
+                    means = {name: values.sum() / len(advantages) for name, values in terms.items()}
+                    means["loss"].backward()
+                    for name, mean in means.items():
+                        sums[name] += mean.item()
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
 
@@ -98,12 +80,39 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
         for name, values_of_batches in history.items():
             self.logger.record(f"train/{name}", np.mean(values_of_batches) if values_of_batches else 0.0)
-        self.logger.record(
-            "train/explained_variance",
-            explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
-        )
+        if self.needs_critic:
+            self.logger.record(
+                "train/explained_variance",
+                explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
+            )
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/clip_range", clip_range)
         if clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", clip_range_vf)
-        self.logger.record("time/update_s", time.perf_counter() - started)
+
+    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+        """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
+        values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
+        terms = self._policy_terms(log_prob, batch, clip_range)
+        terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+        assert entropy is not None
+        terms["entropy_loss"] = -entropy
+        terms["loss"] = (
+            terms["policy_gradient_loss"] + self.ent_coef * terms["entropy_loss"] + self.vf_coef * terms["value_loss"]
+        )
+        return terms
+
+    @staticmethod
+    def _policy_terms(log_prob: torch.Tensor, batch: SequenceSamples, clip_range: float) -> dict[str, torch.Tensor]:
+        # Ratio between new and old policy; 1 at the first update after a rollout.
+        log_ratio = log_prob - batch.old_log_prob
+        ratio = log_ratio.exp()
+        with torch.no_grad():
+            # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
+            approx_kl = (ratio - 1) - log_ratio
+            clip_fraction = ((ratio - 1).abs() > clip_range).float()
+        return {
+            "policy_gradient_loss": clipped_surrogate(ratio, batch.advantages, clip_range),
+            "approx_kl": approx_kl,
+            "clip_fraction": clip_fraction,
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ class LMRolloutMixin:
     timesteps, so ``learn(n_iters * n_steps * n_envs)`` runs ``n_iters`` iterations; ``rollout/tokens`` logs the true
     number.
 
+    Attributes:
+        buffer_class: A subclass's own kind of rollout buffer.
+        needs_critic: Whether values are used at all.
+        maskable: Whether the policy must be a maskable one, or must not.
+        group_size: Neighbouring environments that are given the same prompts in the same order.
+
     Args:
         args: Of the algorithm.
         kl_controller: Price of a nat of divergence from the reference; free by default.
@@ -32,6 +39,11 @@ class LMRolloutMixin:
         normalize_rewards: Whiten the rewards of an iteration.
         kwargs: Of the algorithm.
     """
+
+    buffer_class: type[SequenceRolloutBuffer] = SequenceRolloutBuffer
+    needs_critic = True
+    maskable = False
+    group_size = 1
 
     def __init__(
         self,
@@ -43,12 +55,39 @@ class LMRolloutMixin:
     ) -> None:
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
-        kwargs["rollout_buffer_class"] = SequenceRolloutBuffer
-        kwargs["rollout_buffer_kwargs"] = {"normalize_rewards": normalize_rewards}
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= kwargs.get(name, 1.0) <= 1:
-                raise ConfigError(f"{name} must lie between 0 and 1, not {kwargs[name]!r}")
+        kwargs["rollout_buffer_class"] = self.buffer_class
+        kwargs["rollout_buffer_kwargs"] = {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()}
         super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        """Check the arguments of a config beyond their names, before anything is built.
+
+        Raises:
+            ConfigError: If one makes no sense, or does not fit the number of environments.
+        """
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= args.get(name, 1.0) <= 1:
+                raise ConfigError(f"alg.args.{name} must lie between 0 and 1, not {args[name]!r}")
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        """Further arguments of the rollout buffer."""
+        return {}
+
+    def _reward_kl_coeff(self) -> float:
+        """What a nat of divergence costs in the reward."""
+        return self.kl_controller.coeff
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed everything; environments of a group alike, so that they draw the same prompts."""
+        algorithm: Any = self
+        if self.group_size == 1 or algorithm.env is None:
+            super().set_random_seed(seed)  # type: ignore[misc]
+            return
+        seed = int(np.random.default_rng().integers(2**31)) if seed is None else seed
+        super().set_random_seed(seed)  # type: ignore[misc]
+        # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
+        algorithm.env._seeds = [seed + i // self.group_size for i in range(algorithm.env.num_envs)]
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -65,12 +104,12 @@ class LMRolloutMixin:
             return callback.on_step()
 
         stats, algorithm._last_obs = self.collector.collect(
-            algorithm.policy, env, rollout_buffer, algorithm._last_obs, n_timesteps, on_step
+            algorithm.policy, env, rollout_buffer, algorithm._last_obs, n_timesteps, on_step, self.group_size
         )
         if stats is None:
             return False
         algorithm.num_timesteps += n_timesteps
-        rollout_buffer.compute_rewards(self.kl_controller.coeff)
+        rollout_buffer.compute_rewards(self._reward_kl_coeff())
         rollout_buffer.compute_returns_and_advantage()
 
         algorithm._update_info_buffer([{"episode": episode} for episode in stats.episodes], np.array([]))

@@ -1,0 +1,88 @@
+"""Policy gradient without a critic: several replies to each prompt are compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.kl import kl_estimates
+from rl4dialog.rollouts.buffer import SequenceSamples
+from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
+
+_WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
+_KL_IN, _KL_ESTIMATORS = ("reward", "loss"), ("k1", "k2", "k3")
+
+
+class CriticFree(PPO):
+    """Base of RLOO and GRPO: PPO's clipped surrogate, with one advantage for all tokens of a conversation.
+
+    Minibatches never split the replies to a prompt. With ``kl_in: reward`` every token pays for its log ratio to the
+    reference (k1); with ``kl_in: loss`` the estimate is a term of the loss, weighted with the KL controller's
+    coefficient. The gradient of k1 in the loss is 0 in the mean; k2's is that of the KL.
+
+    Args:
+        args: Of :class:`PPO`.
+        n_generations: Replies to each prompt; divides the number of environments.
+        kl_in: ``reward`` or ``loss``.
+        kl_estimator: ``k1``, ``k2`` or ``k3``, for ``kl_in: loss``.
+        kwargs: Of :class:`PPO`, but ``gamma``, ``gae_lambda``, ``vf_coef`` and ``clip_range_vf``.
+
+    Raises:
+        ConfigError: If an argument makes no sense.
+    """
+
+    buffer_class = GroupRolloutBuffer
+    needs_critic = False
+    baseline = "leave_one_out"
+
+    def __init__(
+        self,
+        *args: Any,
+        n_generations: int = 4,
+        kl_in: str = "reward",
+        kl_estimator: str = "k1",
+        normalize_advantage: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.group_size, self.kl_in, self.kl_estimator = n_generations, kl_in, kl_estimator
+        super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
+        own = {"n_generations": n_generations, "kl_in": kl_in, "kl_estimator": kl_estimator}
+        self.check_arguments({**kwargs, **own}, self.env.num_envs if self.env is not None else n_generations)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        for name in _WITHOUT_MEANING:
+            if name in args:
+                raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
+        n_generations = args.get("n_generations", 4)
+        if not isinstance(n_generations, int) or isinstance(n_generations, bool) or n_generations < 2:
+            raise ConfigError(f"alg.args.n_generations must be a whole number of at least 2, not {n_generations!r}")
+        if n_envs % n_generations:
+            raise ConfigError(
+                f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}: each prompt "
+                f"is answered by n_generations environments"
+            )
+        for name, choices in (("kl_in", _KL_IN), ("kl_estimator", _KL_ESTIMATORS)):
+            if args.get(name, choices[0]) not in choices:
+                raise ConfigError(f"alg.args.{name} must be one of {', '.join(choices)}, not {args[name]!r}")
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {"baseline": self.baseline}
+
+    def _reward_kl_coeff(self) -> float:
+        return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
+
+    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+        _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
+        terms = self._policy_terms(log_prob, batch, clip_range)
+        assert entropy is not None
+        terms["entropy_loss"] = -entropy
+        terms["loss"] = terms["policy_gradient_loss"] + self.ent_coef * terms["entropy_loss"]
+        if self.kl_in == "loss":
+            terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
+            terms["loss"] = terms["loss"] + self.kl_controller.coeff * terms["kl_loss"]
+        return terms

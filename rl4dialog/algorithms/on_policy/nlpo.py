@@ -1,0 +1,19 @@
+"""Natural language policy optimization (Ramamurthy et al. 2022, arXiv 2210.01241, algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.algorithms.on_policy.ppo import PPO
+
+
+class NLPO(PPO):
+    """PPO with a maskable policy, whose mask follows the trained weights every ``target_update_iterations``."""
+
+    maskable = True
+
+    def train(self) -> None:
+        """Update policy and critic, and from time to time the mask."""
+        super().train()
+        policy: Any = self.policy
+        self.logger.record("train/mask_synced", float(policy.end_iteration()))

@@ -1,0 +1,14 @@
+"""REINFORCE leave-one-out (Ahmadian et al. 2024, arXiv 2402.14740)."""
+
+from __future__ import annotations
+
+from rl4dialog.algorithms.on_policy.critic_free import CriticFree
+
+
+class RLOO(CriticFree):
+    """A reply's advantage is its reward over the mean of the other replies to the same prompt.
+
+    With ``n_epochs: 1`` and one minibatch the gradient is REINFORCE's; further updates are clipped as PPO's are.
+    """
+
+    baseline = "leave_one_out"

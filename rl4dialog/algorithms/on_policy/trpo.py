@@ -1,0 +1,51 @@
+"""Trust region policy optimization (Schulman et al. 2015, arXiv 1502.05477) over whole replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sb3_contrib
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
+from rl4dialog.core.errors import ConfigError
+
+
+class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
+    """sb3-contrib's TRPO: its conjugate gradient, line search and critic updates, on whole replies.
+
+    ``alg.args.target_kl`` bounds the KL of one update, unlike ``kl_div.target_kl``, which is towards the reference.
+    The exact KL needs the probabilities of the whole vocabulary at every agent token of an iteration.
+    """
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        super().check_arguments(args, n_envs)
+        if args.get("sub_sampling_factor", 1) != 1:
+            raise ConfigError("alg.args.sub_sampling_factor is not supported: replies are not cut; use fewer n_steps")
+
+    def train(self) -> None:
+        """Update the policy within the trust region, then the critic."""
+        # The fused attention kernels have no second derivative, which Hessian-vector products need.
+        with sdpa_kernel(SDPBackend.MATH):
+            super().train()
+
+    def _compute_actor_grad(
+        self, kl_div: Tensor, policy_objective: Tensor
+    ) -> tuple[list[nn.Parameter], Tensor, Tensor, list[tuple[int, ...]]]:
+        """Gradients of the KL and of the objective for the actor's parameters, told by the policy and not by name."""
+        policy: Any = self.policy
+        candidates = list(policy.actor_parameters())
+        kl_grads = torch.autograd.grad(kl_div, candidates, create_graph=True, allow_unused=True)
+        used = [(param, grad) for param, grad in zip(candidates, kl_grads, strict=True) if grad is not None]
+        params = [param for param, _ in used]
+        objective_grads = torch.autograd.grad(policy_objective, params, retain_graph=True)
+        return (
+            params,
+            torch.cat([grad.reshape(-1) for grad in objective_grads]),
+            torch.cat([grad.reshape(-1) for _, grad in used]),
+            [tuple(grad.shape) for _, grad in used],
+        )

@@ -1,0 +1,182 @@
+"""Policies that may only say what a mask policy finds likely (NLPO; Ramamurthy et al. 2022, arXiv 2210.01241).
+
+The mask policy is a copy of the trained one that lags behind it. The mask is part of the policy's distribution: in
+sampling, in log-probabilities and in entropies. It is computed anew in every forward pass, and never stored.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.functional.log_probs import mask_logits
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.decoding import Decoder
+from rl4dialog.policies.lm_head import lm_logits
+from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
+
+MASK_TYPES = ("learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k")
+
+
+class MaskableMixin(LMActorCriticPolicy):
+    """Put before a policy.
+
+    Args:
+        args: Of the policy.
+        top_mask: Probability mass (top-p) or number of tokens (top-k) that the mask leaves.
+        mask_type: ``learned_top_p`` or ``learned_top_k`` for a mask policy that follows the trained one,
+            ``reference_top_p`` or ``reference_top_k`` for the frozen reference as mask policy.
+        min_tokens_to_keep: How many tokens a top-p mask leaves at least.
+        target_update_iterations: After so many iterations the mask policy takes over the trained weights.
+        kwargs: Of the policy.
+
+    Raises:
+        ConfigError: If an argument makes no sense.
+    """
+
+    maskable = True
+    _n_iterations: Tensor
+
+    def __init__(
+        self,
+        *args: Any,
+        top_mask: float = 0.9,
+        mask_type: str = "learned_top_p",
+        min_tokens_to_keep: int = 1,
+        target_update_iterations: int = 20,
+        **kwargs: Any,
+    ) -> None:
+        _check_mask_arguments(top_mask, mask_type, min_tokens_to_keep, target_update_iterations)
+        self._top_mask, self._mask_type, self._min_tokens_to_keep = top_mask, mask_type, min_tokens_to_keep
+        self._target_update_iterations = target_update_iterations
+        super().__init__(*args, **kwargs)
+        self._always_allowed = sorted(self.end_of_turn.single_token_ids)
+        self.register_buffer("_n_iterations", torch.zeros((), dtype=torch.long))
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        super().check_arguments(args)
+        names = ("top_mask", "mask_type", "min_tokens_to_keep", "target_update_iterations")
+        _check_mask_arguments(**{name: args[name] for name in names if name in args})
+
+    def _build_models(self, model: PreTrainedModel) -> None:
+        super()._build_models(model)
+        self._learned_mask_model = None
+        if self._mask_type.startswith("learned"):
+            self._learned_mask_model = copy.deepcopy(model).requires_grad_(False)
+
+    @property
+    def mask_model(self) -> PreTrainedModel:
+        """The language model that decides what may be said."""
+        return self._reference_model if self._learned_mask_model is None else self._learned_mask_model
+
+    def mask_state(self) -> dict[str, Tensor]:
+        state = {"_n_iterations": self._n_iterations}
+        if self._learned_mask_model is not None:
+            for name, parameter in self._learned_mask_model.named_parameters():
+                state[f"_learned_mask_model.{name}"] = parameter
+        return state
+
+    def end_iteration(self) -> bool:
+        """Count an iteration; let the mask policy catch up when it is time. Returns whether it did."""
+        self._n_iterations += 1
+        if self._learned_mask_model is None or int(self._n_iterations) % self._target_update_iterations:
+            return False
+        self._learned_mask_model.load_state_dict(self._policy_model.state_dict())
+        return True
+
+    @torch.no_grad()
+    def allowed_tokens(self, mask_logits_: Tensor) -> Tensor:
+        """Which tokens the mask leaves, given the mask policy's logits; all that end a reply are among them.
+
+        Args:
+            mask_logits_: Divided by the temperature. Shape (N, V).
+
+        Returns:
+            True at tokens that may be said. Shape (N, V).
+        """
+        probabilities, order = mask_logits_.softmax(dim=-1).sort(dim=-1, descending=True)
+        # Where ends are held back for a minimum length, something else must be left to say.
+        n_least = len(self._always_allowed) + 1 if self.settings.min_length else 1
+        if self._mask_type.endswith("top_k"):
+            n_kept = max(int(self._top_mask), n_least)
+            kept = torch.arange(order.shape[-1], device=order.device).expand_as(order) < n_kept
+        else:
+            # The token that crosses the mass is kept, as in nucleus sampling.
+            kept = probabilities.cumsum(dim=-1) - probabilities < self._top_mask
+            if self._top_mask == 1:  # whatever rounding makes of the sum
+                kept = torch.ones_like(kept)
+            kept[..., : max(self._min_tokens_to_keep, n_least)] = True
+        allowed = torch.zeros_like(kept).scatter(-1, order, kept)
+        allowed[..., self._always_allowed] = True
+        return allowed
+
+    def _sequence_logits(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+        with torch.no_grad():
+            mask_hidden = self._response_hidden(self._trunk(self.mask_model), batch)
+        return mask_logits(super()._sequence_logits(hidden, batch), self._allowed_after(mask_hidden))
+
+    def _next_logits(self, hidden: Tensor, obs: dict[str, Tensor]) -> Tensor:
+        with torch.no_grad():
+            mask_hidden = self._next_hidden(self._trunk(self.mask_model), obs)
+        return mask_logits(super()._next_logits(hidden, obs), self._allowed_after(mask_hidden))
+
+    def _allowed_after(self, mask_hidden: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits = lm_logits(self.mask_model, mask_hidden, self._head_is_plain).float()
+        return self.allowed_tokens(logits / self.settings.temperature)
+
+    def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
+        return _SteppingMask(self, self._decoder(self.mask_model, obs))
+
+
+class _SteppingMask:
+    """The mask policy beside the trained one, with a KV cache of its own."""
+
+    def __init__(self, policy: MaskableMixin, decoder: Decoder) -> None:
+        self._policy, self._decoder = policy, decoder
+
+    def allowed(self, last_ids: Tensor | None) -> Tensor:
+        return self._policy.allowed_tokens(self._decoder.next_logits(last_ids) / self._policy.settings.temperature)
+
+    def keep(self, rows: Tensor) -> None:
+        self._decoder.keep(rows)
+
+
+class MaskableCausalLMActorCriticPolicy(MaskableMixin, CausalLMActorCriticPolicy):
+    """Decoder-only policy under a mask, for NLPO."""
+
+
+class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPolicy):
+    """Encoder-decoder policy under a mask, for NLPO."""
+
+
+def _check_mask_arguments(
+    top_mask: Any = 0.9,
+    mask_type: Any = "learned_top_p",
+    min_tokens_to_keep: Any = 1,
+    target_update_iterations: Any = 1,
+) -> None:
+    if mask_type not in MASK_TYPES:
+        raise ConfigError(
+            f"alg.policy.args.mask_type: unknown {mask_type!r}{nearest_hint(str(mask_type), MASK_TYPES)} "
+            f"(known: {', '.join(MASK_TYPES)})"
+        )
+    number = isinstance(top_mask, (int, float)) and not isinstance(top_mask, bool)
+    if str(mask_type).endswith("top_p") and not (number and 0 < top_mask <= 1):
+        raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
+    if str(mask_type).endswith("top_k") and not (number and top_mask >= 1 and int(top_mask) == top_mask):
+        raise ConfigError(f"alg.policy.args.top_mask must be a whole number of tokens for top_k, not {top_mask!r}")
+    for name, value in (
+        ("min_tokens_to_keep", min_tokens_to_keep),
+        ("target_update_iterations", target_update_iterations),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"alg.policy.args.{name} must be a whole number of at least 1, not {value!r}")

@@ -1,0 +1,207 @@
+"""A maskable policy says only what its mask leaves, and the mask follows the trained policy."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
+
+from rl4dialog.algorithms.on_policy.nlpo import NLPO
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+TOP_P = {"top_mask": 0.6, "mask_type": "learned_top_p"}
+TOP_K = {"top_mask": 5, "mask_type": "learned_top_k"}
+MASKS = [
+    TOP_P,
+    TOP_K,
+    {"top_mask": 0.6, "mask_type": "reference_top_p"},
+    {"top_mask": 5, "mask_type": "reference_top_k"},
+]
+
+
+def masked_policy(model: Any, tokenizer: Any, **kwargs: Any) -> Any:
+    env = make_env(tokenizer, max_episode_length=8, end_of_turn=EndOfTurn(tokenizer, [0, 8]))
+    policy = make_policy(env, copy.deepcopy(model), policy_class=maskable_class_of(model), **kwargs)
+    with torch.no_grad():  # the trained policy and its mask are no longer the same
+        for parameter in policy.actor_parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    return policy
+
+
+def observations(policy: Any, n: int) -> dict[str, torch.Tensor]:
+    env = make_env(policy.end_of_turn.tokenizer, max_episode_length=8)
+    return {k: torch.as_tensor(np.stack([env.reset(seed=i)[0][k] for i in range(n)])) for k in env.observation_space}
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
+def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(
+    model: Any, tokenizer: Any, mask: dict[str, Any]
+) -> None:
+    policy = masked_policy(model, tokenizer, **mask)
+    obs = observations(policy, 10)
+    many = {name: array.repeat_interleave(1000, dim=0) for name, array in obs.items()}
+    probabilities = policy.get_distribution(obs).distribution.probs
+    torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(10))
+    kept = probabilities > 0
+    assert (kept.sum(dim=1) < probabilities.shape[1]).all()
+    if "top_k" in mask["mask_type"]:
+        assert (kept.sum(dim=1) <= 5 + 2).all() and (kept.sum(dim=1) >= 5).all()
+    first = policy.generate(many).ids[:, 0].reshape(10, 1000)
+    assert kept.gather(1, first).all(), "10,000 draws"
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
+def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenizer: Any, mask: dict[str, Any]) -> None:
+    policy = masked_policy(model, tokenizer, **mask, generation_kwargs={"temperature": 0.8})
+    obs = observations(policy, 12)
+    utterances = policy.generate(obs)
+    assert len(set(utterances.mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
+    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
+    log_probs, _, entropy = policy.evaluate_sequences(batch)
+    torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
+    assert (utterances.log_probs >= utterances.unmasked_log_probs - 1e-5).all()
+    assert torch.isfinite(entropy).all() and torch.isfinite(log_probs).all()
+    values, token_log_probs, token_entropy = policy.evaluate_actions(obs, utterances.ids[:, 0])
+    torch.testing.assert_close(token_log_probs, log_probs[:, 0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(token_entropy, entropy[:, 0], rtol=1e-4, atol=1e-4)
+    assert values.shape == (12,)
+
+
+@pytest.mark.parametrize("n_least", [1, 4, 9])
+def test_top_p_mask_leaves_at_least_so_many_tokens_and_every_end(tokenizer: Any, n_least: int) -> None:
+    policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=1e-6, min_tokens_to_keep=n_least)
+    logits = torch.randn(20, len(tokenizer), generator=torch.Generator().manual_seed(0))
+    allowed = policy.allowed_tokens(logits)
+    assert allowed[:, [0, 8]].all()
+    best = logits.topk(n_least).indices
+    assert allowed.gather(1, best).all()
+    assert (allowed.sum(dim=1) <= n_least + 2).all()
+
+
+def test_top_p_mask_is_the_smallest_set_that_reaches_the_mass(tokenizer: Any) -> None:
+    policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=0.6)
+    probabilities = torch.zeros(1, len(tokenizer)) + 1e-6
+    probabilities[0, [3, 4, 5, 6]] = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    assert policy.allowed_tokens(probabilities.log())[0].nonzero().flatten().tolist() == [0, 3, 4, 8]
+
+
+def test_minimum_length_leaves_something_to_say(tokenizer: Any) -> None:
+    policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=1e-6, generation_kwargs={"min_length": 8})
+    utterances = policy.generate(observations(policy, 30))
+    assert (utterances.mask.sum(dim=1) == 8).all()
+    assert (utterances.log_probs > -50).all(), "nothing that is masked was said"
+
+
+def make_algorithm(cls: Any, policy_class: Any, **policy_kwargs: Any) -> Any:
+    tokenizer = make_tokenizer()
+    return cls(
+        policy_class,
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * 4),
+        n_steps=16,
+        batch_size=16,
+        n_epochs=2,
+        learning_rate=1e-2,
+        policy_kwargs={"model": make_gpt2(tokenizer), "end_of_turn": make_env(tokenizer).end_of_turn, **policy_kwargs},
+        seed=0,
+        device="cpu",
+    )
+
+
+def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
+    algorithm = make_algorithm(
+        NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **TOP_K, target_update_iterations=2
+    )
+    policy = algorithm.policy
+    obs = observations(policy, 6)
+
+    def sampled_from() -> torch.Tensor:
+        stepping = policy._token_mask(obs)
+        return stepping.allowed(None)
+
+    before = sampled_from()
+    algorithm.learn(64)
+    assert torch.equal(sampled_from(), before)
+    algorithm.learn(64, reset_num_timesteps=False)
+    assert not torch.equal(sampled_from(), before)
+    for mine, trained in zip(policy.mask_model.parameters(), policy.language_model.parameters(), strict=True):
+        assert torch.equal(mine, trained)
+
+
+def test_reference_mask_never_changes_and_costs_no_copy() -> None:
+    mask = {"top_mask": 5, "mask_type": "reference_top_k", "target_update_iterations": 1}
+    algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **mask)
+    before = copy.deepcopy(algorithm.policy._reference_model.state_dict())
+    algorithm.learn(128)
+    assert algorithm.policy.mask_model is algorithm.policy._reference_model
+    for name, weight in algorithm.policy.mask_model.state_dict().items():
+        assert torch.equal(weight, before[name])
+
+
+def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit() -> None:
+    model = make_gpt2(make_tokenizer())
+    ppo = make_algorithm(PPO, policy_class_of(model)).learn(256)
+    nlpo = make_algorithm(NLPO, maskable_class_of(model), top_mask=1.0, target_update_iterations=1).learn(256)
+    masked = nlpo.policy.state_dict()
+    for name, weight in ppo.policy.state_dict().items():
+        assert torch.equal(weight, masked[name]), name
+
+
+def test_mask_policy_is_saved_and_restored(tmp_path: Path) -> None:
+    policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
+    trained = make_algorithm(NLPO, policy_class, **TOP_P, target_update_iterations=3)
+    trained.learn(64 * 4)
+    save_policy(trained.policy, tmp_path)
+    loaded = make_algorithm(NLPO, policy_class, **TOP_P, target_update_iterations=3)
+    load_policy_weights(loaded.policy, tmp_path)
+    assert int(loaded.policy._n_iterations) == 4
+    for mine, theirs in zip(loaded.policy.mask_model.parameters(), trained.policy.mask_model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer)
+    model.resize_token_embeddings(50_257)
+    env = make_env(tokenizer, vocab_size=50_257)
+    algorithm = NLPO(
+        maskable_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, vocab_size=50_257))] * 2),
+        n_steps=16,
+        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn, **TOP_P},
+        seed=0,
+        device="cpu",
+    )
+    _, callback = algorithm._setup_learn(10**6)
+    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    stored = algorithm.rollout_buffer.utterances
+    n_bytes = sum(a.nbytes for u in stored for a in vars(u).values() if isinstance(a, np.ndarray))
+    n_tokens = sum(len(u.prompt_ids) + len(u.response_ids) for u in stored)
+    assert n_bytes < 100 * n_tokens
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"top_mask": 1.5}, "top_mask must lie above 0 and at most at 1"),
+        ({"top_mask": 0}, "top_mask must lie above 0"),
+        ({"top_mask": 0.5, "mask_type": "learned_top_k"}, "top_mask must be a whole number"),
+        ({"mask_type": "learned_topp"}, "did you mean 'learned_top_p'"),
+        ({"min_tokens_to_keep": 0}, "min_tokens_to_keep must be a whole number"),
+        ({"target_update_iterations": 0}, "target_update_iterations must be a whole number"),
+    ],
+)
+def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
+    policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
+    with pytest.raises(ConfigError, match=words):
+        policy_class.check_arguments(arguments)

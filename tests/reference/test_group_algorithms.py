@@ -1,0 +1,162 @@
+"""RLOO and GRPO against loops over replies and tokens."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_t5, make_tokenizer, next_token, policy_class_of
+
+from rl4dialog.algorithms.on_policy.grpo import GRPO
+from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.rollouts.kl_controllers import FixedKLController
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+BETA = 0.3
+
+
+def make(algorithm: Any, model: Any, n_envs: int = 8, env_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    tokenizer = make_tokenizer()
+    # Several ends, so that replies differ in length.
+    ends = EndOfTurn(tokenizer, [0, 8, 12])
+    settings: dict[str, Any] = {"n_generations": 4, "n_epochs": 1, "batch_size": 10**6, "learning_rate": 1e-2, **kwargs}
+    return algorithm(
+        policy_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends, **(env_kwargs or {})))] * n_envs),
+        n_steps=8,
+        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": "none"},
+        kl_controller=FixedKLController(BETA),
+        seed=0,
+        device="cpu",
+        max_grad_norm=1e9,
+        **settings,
+    )
+
+
+def collect(algorithm: Any, reset: bool = True) -> list[Any]:
+    _, callback = algorithm._setup_learn(10**6, reset_num_timesteps=reset)
+    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    return algorithm.rollout_buffer.utterances
+
+
+def groups_of(utterances: list[Any]) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = {}
+    for utterance in utterances:
+        groups.setdefault(utterance.group, []).append(utterance)
+    return groups
+
+
+@pytest.mark.parametrize("algorithm", [RLOO, GRPO])
+def test_groups_are_whole_and_answer_one_prompt(algorithm: Any) -> None:
+    trained = make(algorithm, make_gpt2(make_tokenizer()))
+    for reset in (True, False, False):
+        groups = groups_of(collect(trained, reset))
+        assert {len(members) for members in groups.values()} == {4}
+        for members in groups.values():
+            assert len({tuple(u.prompt_ids.tolist()) for u in members}) == 1
+        assert len({tuple(u.response_ids.tolist()) for members in groups.values() for u in members}) > 4
+
+
+@pytest.mark.parametrize("architecture", [make_gpt2, make_t5])
+@pytest.mark.parametrize(
+    ("algorithm", "kl_in", "estimator"),
+    [(RLOO, "reward", "k1"), (RLOO, "loss", "k2"), (GRPO, "reward", "k1"), (GRPO, "loss", "k3"), (GRPO, "loss", "k1")],
+)
+def test_update_equals_a_loop_over_replies(architecture: Any, algorithm: Any, kl_in: str, estimator: str) -> None:
+    model = architecture(make_tokenizer())
+    trained = make(algorithm, model, kl_in=kl_in, kl_estimator=estimator)
+    # Away from the reference, so that the KL is not zero.
+    for parameter in trained.policy.actor_parameters():
+        parameter.data += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    utterances = collect(trained)
+    policy = copy.deepcopy(trained.policy.language_model)
+
+    losses = []
+    for members in groups_of(utterances).values():
+        rewards = []
+        for u in members:
+            penalty = sum(u.log_probs - u.ref_log_probs) if kl_in == "reward" else 0.0
+            rewards.append(float(sum(u.task_rewards) - BETA * penalty))
+        for i, u in enumerate(members):
+            others = [reward for j, reward in enumerate(rewards) if j != i]
+            if algorithm is RLOO:
+                advantage = rewards[i] - sum(others) / len(others)
+            else:
+                advantage = (rewards[i] - np.mean(rewards)) / (np.std(rewards, ddof=1) + 1e-4)
+            np.testing.assert_allclose(u.advantages, advantage, rtol=1e-4, atol=1e-5)
+            prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
+            for t, token in enumerate(reply):
+                logits, _ = next_token(policy, prompt, reply[:t])
+                log_prob = logits.log_softmax(-1)[token]
+                loss = -advantage * (log_prob - float(u.log_probs[t])).exp()
+                if kl_in == "loss":
+                    log_ratio = log_prob - float(u.ref_log_probs[t])
+                    kl = {"k1": log_ratio, "k2": log_ratio**2 / 2, "k3": (-log_ratio).exp() - 1 + log_ratio}[estimator]
+                    loss = loss + BETA * kl
+                losses.append(loss)
+    torch.stack(losses).mean().backward()
+
+    trained.train()
+    ours = list(trained.policy.actor_parameters())
+    assert trained.logger.name_to_value["train/loss"] == pytest.approx(
+        float(torch.stack(losses).mean()), rel=1e-3, abs=1e-5
+    )
+    for mine, theirs in zip(ours, policy.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 30, 60])
+def test_groups_are_never_split_over_minibatches(batch_size: int) -> None:
+    trained = make(RLOO, make_gpt2(make_tokenizer()), n_envs=16)
+    utterances = collect(trained)
+    group_of = {(tuple(u.prompt_ids), tuple(u.response_ids), u.advantages[0]): u.group for u in utterances}
+    seen: list[int] = []
+    for samples in trained.rollout_buffer.get(batch_size):
+        first, groups = 0, []
+        obs = samples.observations
+        for row in range(len(obs["prompt_ids"])):
+            prompt = tuple(obs["prompt_ids"][row][obs["prompt_mask"][row]].tolist())
+            reply = tuple(obs["response_ids"][row][obs["response_mask"][row]].tolist())
+            groups.append(group_of[prompt, reply, samples.advantages[first].item()])
+            first += len(reply)
+        assert not set(groups) & set(seen)
+        seen += groups
+    assert len(seen) == len(utterances)
+
+
+def test_conversations_of_several_turns_are_compared_as_wholes() -> None:
+    tokenizer = make_tokenizer()
+    partner = {"partner": ScriptedPartner(["w7", "w8"]), "max_turns": 3, "max_prompt_length": 30}
+    trained = make(RLOO, make_gpt2(tokenizer), env_kwargs=partner)
+    utterances = collect(trained)
+    for members in groups_of(utterances).values():
+        assert len({u.episode for u in members}) == 4
+        totals = {
+            episode: sum(u.rewards.sum() for u in members if u.episode == episode)
+            for episode in {u.episode for u in members}
+        }
+        for u in members:
+            others = [total for episode, total in totals.items() if episode != u.episode]
+            np.testing.assert_allclose(u.advantages, totals[u.episode] - np.mean(others), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"n_generations": 3}, "n_generations is 3, which does not divide env.n_envs = 8"),
+        ({"n_generations": 1}, "n_generations must be a whole number of at least 2"),
+        ({"kl_in": "both"}, "kl_in must be one of reward, loss"),
+        ({"kl_estimator": "k4"}, "kl_estimator must be one of k1, k2, k3"),
+        ({"gamma": 0.9}, "gamma has no meaning without a critic"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        RLOO.check_arguments(arguments, 8)
