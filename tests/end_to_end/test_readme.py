@@ -52,7 +52,9 @@ def test_make_targets_that_are_named_exist() -> None:
     assert set(re.findall(r"`?make ([a-z]+)", README)) <= targets
 
 
-def test_tree_names_every_package() -> None:
-    packages = {path.parent.name for path in (ROOT / "rl4dialog").glob("*/__init__.py")}
+def test_tree_has_a_line_for_every_file() -> None:
     tree = README.split("## The tree", 1)[1].split("```")[1]
-    assert packages == set(re.findall(r"^  (\w+)/", tree, flags=re.MULTILINE))
+    listed = re.findall(r"^ +(\w+\.py) ", tree, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(p.name for p in (ROOT / "rl4dialog").rglob("*.py") if not p.name.startswith("_"))
+    packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
+    assert packages == set(re.findall(r"(\w+)/", tree.split("scripts/")[0])) - {"rl4dialog"}
