@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 
+from rl4dialog.core.errors import DataError
+
 
 def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
     """Check that there are texts, and as many of everything.
@@ -22,8 +24,11 @@ def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
     """Check that every text has something to be compared with.
 
     Raises:
-        ValueError: If not.
+        DataError: If not.
     """
     for row, references in enumerate(reference_texts):
         if isinstance(references, str) or not len(references):
-            raise ValueError(f"text {row} needs a list of at least one reference, not {references!r}")
+            raise DataError(
+                f"text {row} needs a list of at least one reference, not {references!r}; this metric compares replies "
+                f"with references, which every sample of the datapool must have"
+            )

@@ -20,6 +20,7 @@ from rich.text import Text
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _TURN_MARKER = "<EOU>"
 _EMPTY = "-"
+_MAX_SHOWN = 400  # characters of an utterance
 
 # Of a group of metrics that has dozens of keys, those that say most.
 _SHOWN_OF_GROUP = {"diversity_metrics": ("distinct-1", "distinct-2", "entropy-2")}
@@ -121,7 +122,8 @@ def _prompt(prompt: str) -> Text:
 
 
 def _one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_SHOWN]).split())
+    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + " ..."
 
 
 def _is_shown(key: str) -> bool:

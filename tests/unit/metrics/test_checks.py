@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.bleu import BleuMetric
 from rl4dialog.metrics.diversity import DiversityMetric
 from rl4dialog.metrics.increasing_numbers import IncreasingNumbersMetric
@@ -52,7 +53,7 @@ class TestEveryMetric:
 @pytest.mark.parametrize("metric", COMPARING, ids=lambda metric: type(metric).__name__)
 @pytest.mark.parametrize("references", [[], "text"], ids=["none", "bare string"])
 def test_text_without_references_is_refused(metric: Any, references: Any) -> None:
-    with pytest.raises(ValueError, match="text 1 needs a list of at least one reference"):
+    with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
         metric.compute(["p", "p"], ["a", "b"], [["a"], references])
 
 

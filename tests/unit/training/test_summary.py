@@ -109,6 +109,12 @@ def test_narrow_console_has_the_prompt_above_and_wide_one_beside() -> None:
     assert "very well" in line_with(render(width=80), "[bold]")
 
 
+def test_endless_reply_does_not_fill_the_console() -> None:
+    text = render(examples=[Example("a <EOU>", "x" * 100_000, "y" * 399, "gold")])
+    assert text.count("x") < 500 and " ..." in text
+    assert text.count("y") > 390
+
+
 def test_path_is_not_broken() -> None:
     path = "/a-long-way/" + "x" * 100
     assert f"Run folder: {path}\n" in render(width=40, path=path)
