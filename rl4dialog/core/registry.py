@@ -171,6 +171,8 @@ def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
             continue
         own = _named(inspect.signature(vars(cls)["__init__"]))
         own.pop("self", None)
+        if open_end is not None:
+            own = {name: _optional(parameter) for name, parameter in own.items()}
         open_end = next((p for p in own.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
         if open_end is not None:
             del own[open_end.name]
@@ -178,6 +180,12 @@ def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         if open_end is None:
             break
     return found if open_end is None else {**found, open_end.name: open_end}
+
+
+def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parent's parameter: what it requires, a child may pass on by itself."""
+    is_required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    return parameter.replace(default=None) if is_required else parameter
 
 
 def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from runs import make_config, run_folder, train
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -110,6 +110,64 @@ def test_parts_of_ones_own_are_named_in_the_config(tmp_path: Path) -> None:
     assert info["rollout/task_reward"] == pytest.approx(info["rollout/reward/brief"] + 4.0)
 
 
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "ppo": {},
+    "nlpo": {},
+    "a2c": {"batch_size": None, "n_epochs": None},
+    "trpo": {"n_epochs": None, "n_critic_updates": 2, "cg_max_steps": 3},
+    "rloo": {"n_generations": 2},
+    "grpo": {"n_generations": 2},
+}
+
+
+@pytest.mark.parametrize("model", ["gpt2", "t5"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_and_policy_trains_from_yaml(tmp_path: Path, algorithm: str, model: str) -> None:
+    policy = "causal_lm_actor_critic_policy" if model == "gpt2" else "seq2seq_lm_actor_critic_policy"
+    config = make_config(
+        tmp_path,
+        alg__id=algorithm,
+        alg__policy__id=("maskable_" if algorithm == "nlpo" else "") + policy,
+        alg__policy__args__model_name=f"builtin/tiny-{model}",
+        warm_start={"n_epochs": 1, "batch_size": 8},
+        **{f"alg__args__{name}": value for name, value in ALGORITHMS[algorithm].items()},
+    )
+    config["alg"]["args"] = {name: value for name, value in config["alg"]["args"].items() if value is not None}
+    assert train(tmp_path, config) == 0
+    infos = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    assert len(infos) == 2 and abs(infos[0]["rollout/kl"]) < 1e-4
+    auto_class = AutoModelForCausalLM if model == "gpt2" else AutoModelForSeq2SeqLM
+    auto_class.from_pretrained(run_folder(tmp_path) / "model")
+
+
+def test_algorithm_of_ones_own_overrides_only_train(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm\n"
+        "from rl4dialog import AlgorithmRegistry\n"
+        "@AlgorithmRegistry.register('reinforce')\n"
+        "class Reinforce(OnPolicyAlgorithm):\n"
+        '    """Returns times log-probabilities."""\n'
+        "    def __init__(self, policy, env, learning_rate=1e-3, n_steps=16, bonus=1.0, **kwargs):\n"
+        "        fixed = dict(gamma=1.0, gae_lambda=1.0, ent_coef=0.0, vf_coef=0.0, max_grad_norm=1.0)\n"
+        "        fixed.update(use_sde=False, sde_sample_freq=-1)\n"
+        "        super().__init__(policy, env, learning_rate=learning_rate, n_steps=n_steps, **fixed, **kwargs)\n"
+        "        self.bonus = bonus\n"
+        "    def train(self):\n"
+        "        for batch in self.rollout_buffer.get():\n"
+        "            _, log_prob, _ = self.policy.evaluate_actions(batch.observations, batch.actions)\n"
+        "            loss = -(self.bonus * batch.returns * log_prob).mean()\n"
+        "            self.policy.optimizer.zero_grad()\n"
+        "            loss.backward()\n"
+        "            self.policy.optimizer.step()\n",
+        encoding="utf-8",
+    )
+    config = make_config(tmp_path, imports=["./mine.py"], alg__id="reinforce")
+    config["alg"]["args"] = {"n_steps": 16, "learning_rate": 1e-3, "bonus": 2.0}
+    assert train(tmp_path, config) == 0
+    kls = [line["rollout/kl"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")]
+    assert abs(kls[0]) < 1e-4 < abs(kls[1]), "the policy has moved"
+
+
 def test_conversation_of_several_turns_with_a_scripted_partner(tmp_path: Path) -> None:
     config = make_config(tmp_path, env__args__max_turns=3, env__args__partner_replies=["and then ?", "i see ."])
     assert train(tmp_path, config) == 0
@@ -140,19 +198,20 @@ def test_chat_template_of_the_tokenizer_writes_prompts_and_turns(tmp_path: Path)
     assert predictions[0]["prompt_text"].endswith("<|endoftext|>a:")
 
 
-def test_supervised_run_has_the_same_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "model"), [("causal", "gpt2"), ("seq2seq", "t5")])
+def test_supervised_run_has_the_same_folder(tmp_path: Path, kind: str, model: str) -> None:
     config = make_config(tmp_path)
     config["alg"] = {
         "id": "supervised",
-        "model_type": "causal",
-        "model_name": "builtin/tiny-gpt2",
+        "model_type": kind,
+        "model_name": f"builtin/tiny-{model}",
         "training_args": {"num_train_epochs": 1, "per_device_train_batch_size": 8},
     }
     del config["reward_fn"]
     assert train(tmp_path, config) == 0
     folder = run_folder(tmp_path)
     assert [line["epoch"] for line in lines(folder / "test_split_metrics.jsonl")] == [0, 1]
-    AutoModelForCausalLM.from_pretrained(folder / "model")
+    (AutoModelForCausalLM if kind == "causal" else AutoModelForSeq2SeqLM).from_pretrained(folder / "model")
 
 
 def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

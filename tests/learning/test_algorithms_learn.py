@@ -1,0 +1,31 @@
+"""Every algorithm learns with every kind of model. Thresholds hold over three seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from learn import ALGORITHMS, ARCHITECTURES, learn, share_of_target
+
+from rl4dialog.rewards.increasing_numbers import IncreasingNumbersReward
+
+pytestmark = [
+    pytest.mark.learning,
+    pytest.mark.parametrize("seed", [0, 1, 2]),
+    pytest.mark.parametrize("architecture", ARCHITECTURES),
+    pytest.mark.parametrize("algorithm", ALGORITHMS),
+]
+
+# A2C takes one step where the others take many.
+N_ITERS = {"ppo": 12, "nlpo": 12, "a2c": 60, "trpo": 25, "rloo": 25, "grpo": 28}
+
+
+def test_emits_a_token(algorithm: str, architecture: str, seed: int) -> None:
+    rewards, _ = learn(share_of_target, seed, N_ITERS[algorithm], algorithm, architecture)
+    assert rewards[0] < 0.4
+    assert np.mean(rewards[-3:]) > 0.8
+
+
+def test_writes_increasing_numbers(algorithm: str, architecture: str, seed: int) -> None:
+    rewards, _ = learn(IncreasingNumbersReward(min_tokens=5), seed, 2 * N_ITERS[algorithm], algorithm, architecture)
+    assert rewards[0] < 0.25
+    assert np.mean(rewards[-3:]) > 0.45
