@@ -10,6 +10,7 @@ DataPoolRegistry = Registry(
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
+        "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "small_talk": "rl4dialog.data.small_talk:SmallTalk",
     },
     constructor="prepare",

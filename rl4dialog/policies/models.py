@@ -8,6 +8,8 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
+    BartConfig,
+    BartForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     PreTrainedModel,
@@ -149,9 +151,19 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if model_name == "builtin/tiny-t5":
-            config = T5Config(dropout_rate=0.0, **common)
+            config: Any = T5Config(dropout_rate=0.0, **common)
             config.decoder_start_token_id = tokenizer.pad_token_id
             return T5ForConditionalGeneration(config)
+        if model_name == "builtin/tiny-bart":
+            config = BartConfig(
+                max_position_embeddings=n_positions,
+                bos_token_id=tokenizer.bos_token_id,
+                forced_eos_token_id=None,
+                dropout=0.0,
+                **common,
+            )
+            config.decoder_start_token_id = tokenizer.eos_token_id
+            return BartForConditionalGeneration(config)
         return GPT2LMHeadModel(
             GPT2Config(n_positions=n_positions, bos_token_id=tokenizer.bos_token_id, **_GPT2_SETTINGS, **common)
         )
