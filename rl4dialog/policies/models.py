@@ -24,13 +24,10 @@ from rl4dialog.core.hub import load_pretrained
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
     "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
-    "builtin/tiny-t5": {
-        "num_layers": 2,
-        "num_decoder_layers": 2,
-        "d_model": 128,
-        "d_kv": 32,
-        "d_ff": 512,
-        "num_heads": 4,
+    "builtin/tiny-t5": {"num_layers": 2, "d_model": 128, "d_kv": 32, "d_ff": 512, "num_heads": 4},
+    "builtin/tiny-bart": {
+        **{"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
+        **{"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512},
     },
 }
 """Architectures with random weights, meant for a warm start."""
