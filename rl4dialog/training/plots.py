@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,54 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(output_png, dpi=150)
+
+
+def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
+    """Draw reward and KL of several kinds of runs against the agent tokens that they have collected.
+
+    A line is the mean over the runs of one kind, which differ in their seed, and a band reaches from the lowest to the
+    highest. All curves are smoothed over a tenth of a run; runs of unequal length are drawn as far as the shortest.
+
+    Args:
+        runs: Run folders by label.
+        output_png: The picture.
+
+    Raises:
+        DataError: If there are no runs, or the files of one cannot be read.
+    """
+    if not runs or not all(runs.values()):
+        raise DataError("there are no runs to compare")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = figure.subplots(2, 1, sharex=True)
+    for i, (label, folders) in enumerate(runs.items()):
+        tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
+        length = min(map(len, tables))
+        window = max(5, length // 10) if length >= _MIN_ITERATIONS_TO_SMOOTH else 1
+        tokens = _mean([_running_sum(_column(rows[:length], "rollout/tokens")) for rows in tables])
+        for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
+            curves = [_smooth(_column(rows[:length], key), window) for rows in tables]
+            axes.plot(tokens, _mean(curves), color=f"C{i}", linewidth=2, label=label)
+            lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
+            axes.fill_between(tokens, lowest, highest, color=f"C{i}", alpha=0.15, linewidth=0)
+    for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
+    all_axes[1].set_xlabel("agent tokens")
+    figure.savefig(output_png, dpi=150)
+
+
+def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(values) / len(values) for values in zip(*columns, strict=True)]
+
+
+def _running_sum(values: Sequence[float]) -> list[float]:
+    return list(itertools.accumulate(values))
 
 
 def _draw(axes: Any, x: list[float], y: list[float], color: str, label: str | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.training.plots import _smooth, plot_reward_curve
+from rl4dialog.training.plots import _smooth, plot_comparison, plot_reward_curve
 
 
 def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
@@ -77,3 +77,23 @@ def test_missing_or_empty_rollouts_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "rollout_info.jsonl").write_text("\n")
     with pytest.raises(DataError, match="the run made no rollouts"):
         plot_reward_curve(tmp_path, tmp_path / "curve.png")
+
+
+def test_comparison_draws_every_kind_with_a_band_over_its_runs(tmp_path: Path) -> None:
+    runs: dict[str, list[Path]] = {}
+    for kind in ("one", "other"):
+        for seed in range(2):
+            folder = tmp_path / f"{kind}_{seed}"
+            folder.mkdir()
+            rows = [
+                {"iteration": i, "rollout/tokens": 100 + seed, "rollout/task_reward": i + seed, "rollout/kl": 0.1 * i}
+                for i in range(25 + seed)
+            ]
+            (folder / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            runs.setdefault(kind, []).append(folder)
+    plot_comparison(runs, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="cannot be read"):
+        plot_comparison({"one": [tmp_path / "none"]}, tmp_path / "picture.png")
+    with pytest.raises(DataError, match="no runs"):
+        plot_comparison({"one": []}, tmp_path / "picture.png")

@@ -1,0 +1,80 @@
+"""Encoder-decoder models: the prompt is encoded once, from wherever it is padded, and nothing depends on the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny import make_bart, make_env, make_policy, make_t5, make_tokenizer, next_token
+
+from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3]]
+LONGEST = 5
+
+
+@pytest.fixture(params=[make_t5, make_bart])
+def policy(request: pytest.FixtureRequest) -> Any:
+    tokenizer = make_tokenizer()
+    env = make_env(tokenizer, max_episode_length=8, end_of_turn=EndOfTurn(tokenizer, [0, 8]))
+    return make_policy(env, request.param(tokenizer))
+
+
+def observations(side: str = "left") -> dict[str, torch.Tensor]:
+    ids, mask = torch.ones((3, LONGEST), dtype=torch.long), torch.zeros((3, LONGEST), dtype=torch.long)
+    for row, prompt in enumerate(PROMPTS):
+        place = slice(LONGEST - len(prompt), LONGEST) if side == "left" else slice(len(prompt))
+        ids[row, place], mask[row, place] = torch.tensor(prompt), 1
+    return {"prompt_ids": ids, "prompt_mask": mask}
+
+
+def test_prompt_is_encoded_once_for_a_whole_reply(policy: Any) -> None:
+    n_calls = 0
+
+    def count(*args: Any) -> None:
+        nonlocal n_calls
+        n_calls += 1
+
+    policy.language_model.get_encoder().register_forward_hook(count)
+    utterances = policy.generate(observations())
+    assert utterances.ids.shape[1] > 1
+    assert n_calls == 1
+    obs = observations()
+    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
+    policy.evaluate_sequences(batch)
+    assert n_calls == 2, "once per pass of an update"
+
+
+def test_cache_gives_the_log_probs_of_a_fresh_pass_per_token(policy: Any) -> None:
+    utterances = policy.generate(observations())
+    for prompt, ids, mask, log_probs in zip(
+        PROMPTS, utterances.ids, utterances.mask, utterances.log_probs, strict=True
+    ):
+        reply = ids[mask].tolist()
+        for t, token in enumerate(reply):
+            logits, _ = next_token(policy.language_model, prompt, reply[:t])
+            assert float(log_probs[t]) == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-4)
+
+
+def test_side_of_the_padding_changes_nothing(policy: Any) -> None:
+    replies = torch.tensor([[9, 10, 11], [12, 0, 1], [13, 14, 0]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]]).bool()
+    results = []
+    for side in ("left", "right"):
+        obs = observations(side)
+        batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), replies, mask)
+        results.append([*policy.evaluate_sequences(batch), policy.reference_log_probs(batch)])
+    for left, right in zip(*results, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
+
+
+def test_vocabulary_is_that_of_the_embedding() -> None:
+    tokenizer = make_tokenizer()
+    model = make_t5(tokenizer)
+    policy = make_policy(make_env(tokenizer), model)
+    logits = policy.get_distribution(
+        {k: torch.as_tensor(v[None]) for k, v in make_env(tokenizer).reset(seed=0)[0].items()}
+    ).distribution.logits
+    assert logits.shape[1] == model.get_input_embeddings().weight.shape[0] == len(tokenizer) + 3
