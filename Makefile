@@ -26,7 +26,7 @@ demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, with
 	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
 
 test: $(STAMP) ## Run the test-suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: $(STAMP) ## Lint, format check and type check
 	$(BIN)/ruff check .

@@ -8,7 +8,11 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 
 
 class NLPO(PPO):
-    """PPO with a maskable policy, whose mask follows the trained weights every ``target_update_iterations``."""
+    """PPO with a maskable policy, whose mask follows the trained weights every ``target_update_iterations``.
+
+    The reward may dip after that: nothing trains the tokens that a mask leaves out, and a new mask may let them in. A
+    KL penalty, which is paid without the mask, keeps them where they were.
+    """
 
     maskable = True
 
