@@ -113,6 +113,11 @@ class Registry:
             return functools.partial(component, **arguments) if arguments else component
         return factory(**arguments)
 
+    def defaults(self, id: str) -> dict[str, Any]:
+        """What an id's arguments are where a config is silent; those that it requires are left out."""
+        parameters = _parameters(self._factory(self.resolve(id)))
+        return {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
+
     def describe(self, id: str) -> tuple[str, str]:
         """First line of an id's docstring, and its arguments as text."""
         component = self.resolve(id)

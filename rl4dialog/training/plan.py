@@ -7,6 +7,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import load_language_model
@@ -36,18 +37,24 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 
 def _add_rl_rows(table: Table, config: RunConfig, n_parameters: int) -> None:
     assert config.env is not None and config.alg.policy is not None
-    args = config.alg.args
-    n_tokens = args.get("n_steps", 2048) * config.env.n_envs
-    batch_size, n_epochs = args.get("batch_size", 64), args.get("n_epochs", 10)
+    args = {**AlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
+    n_tokens = args["n_steps"] * config.env.n_envs
     n_iters = config.train_evaluation.n_iters or 0
-    n_batches = max(1, math.floor(n_tokens / batch_size + 0.5))
+    table.add_row("iterations", f"{n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs} ({config.env.vec_env})")
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
-    table.add_row("minibatches per epoch", f"about {n_batches} of {batch_size} agent tokens")
-    table.add_row("optimizer steps", f"about {n_batches * n_epochs * n_iters:,} ({n_iters} iterations)")
-    separate = (config.alg.policy.args.model_extra or {}).get("critic", "separate") == "separate"
-    # Weights, gradients and two moments for what is trained; weights alone for the reference.
-    n_bytes = _BYTES_PER_FLOAT * n_parameters * (4 + (4 if separate else 0) + 1)
+    if args.get("n_generations"):
+        table.add_row("replies to each prompt", f"{args['n_generations']}")
+    if args.get("batch_size") and args.get("n_epochs"):
+        n_batches = max(1, math.floor(n_tokens / args["batch_size"] + 0.5))
+        table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
+        table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
+    policy_args = {**PolicyRegistry.defaults(config.alg.policy.id), **(config.alg.policy.args.model_extra or {})}
+    algorithm = builders.algorithm_class(config.alg.id)
+    n_trained = 2 if algorithm.needs_critic and policy_args.get("critic") == "separate" else 1
+    n_frozen = 2 if str(policy_args.get("mask_type", "")).startswith("learned") else 1
+    # Weights, gradients and two moments for what is trained; weights alone for the reference and the mask policy.
+    n_bytes = _BYTES_PER_FLOAT * n_parameters * (4 * n_trained + n_frozen)
     table.add_row("weights, gradients, optimizer", f"{n_bytes / 2**20:,.0f} MiB (without activations)")
     settings = GenerationSettings.from_kwargs(
         config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"

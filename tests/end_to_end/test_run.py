@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,27 @@ def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pyte
 
 def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, make_config(tmp_path), "--dry_run", "--set", "train_evaluation.n_iters=7") == 0
-    assert "7" in capsys.readouterr().out
+    plan = capsys.readouterr().out
+    assert re.search(r"iterations\W+7\W", plan)
+    assert re.search(r"agent tokens per iteration\W+at least 32\W", plan)
+    assert re.search(r"optimizer steps\W+about 14\W", plan)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "trpo", "rloo", "nlpo"])
+def test_dry_run_knows_every_algorithm(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = ("maskable_" if algorithm == "nlpo" else "") + "causal_lm_actor_critic_policy"
+    config = make_config(tmp_path, alg__id=algorithm, alg__policy__id=policy)
+    config["alg"]["args"] = {"n_steps": 16, **({"n_generations": 2} if algorithm == "rloo" else {})}
+    sizes = []
+    for critic in ("separate", "shared"):
+        config["alg"]["policy"]["args"]["critic"] = critic
+        assert train(tmp_path, config, "--dry_run") == 0
+        plan = capsys.readouterr().out
+        (size,) = re.findall(r"optimizer\W+([\d,]+) MiB", plan)
+        sizes.append(int(size))
+    assert ("replies to each prompt" in plan) == (algorithm == "rloo")
+    assert (sizes[0] > sizes[1]) == (algorithm != "rloo"), "a critic of its own costs memory, where there is one"
 
 
 def test_config_in_json_is_a_config_too(tmp_path: Path) -> None:
