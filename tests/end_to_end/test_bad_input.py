@@ -102,6 +102,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
     ({"alg__args__seed": 3}, ("alg.args.seed", "decided")),
     ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
+    ({"alg__args__gae_lambda": "high"}, ("gae_lambda", "'high'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),
     ({"tokenizer__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),

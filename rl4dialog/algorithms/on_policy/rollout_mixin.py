@@ -67,8 +67,9 @@ class LMRolloutMixin:
             ConfigError: If one makes no sense, or does not fit the number of environments.
         """
         for name in ("gamma", "gae_lambda"):
-            if not 0 <= args.get(name, 1.0) <= 1:
-                raise ConfigError(f"alg.args.{name} must lie between 0 and 1, not {args[name]!r}")
+            value = args.get(name, 1.0)
+            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+                raise ConfigError(f"alg.args.{name} must be a number from 0 to 1, not {value!r}")
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Further arguments of the rollout buffer."""
