@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BlenderbotConfig,
+    BlenderbotForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -101,6 +103,26 @@ def make_bart(tokenizer: Any, seed: int = 0) -> BartForConditionalGeneration:
     )
     config.decoder_start_token_id = 0
     return BartForConditionalGeneration(config).eval()
+
+
+def make_blenderbot(tokenizer: Any, seed: int = 0) -> BlenderbotForConditionalGeneration:
+    """A dialogue model's architecture."""
+    torch.manual_seed(seed)
+    layers = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BlenderbotConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=64,
+        init_std=0.2,
+        bos_token_id=2,
+        eos_token_id=0,
+        pad_token_id=1,
+        **layers,
+    )
+    config.decoder_start_token_id = 2
+    return BlenderbotForConditionalGeneration(config).eval()
 
 
 MODELS = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import make_bart, make_env, make_policy, make_t5, make_tokenizer, next_token
+from tiny import make_bart, make_blenderbot, make_env, make_policy, make_t5, make_tokenizer, next_token
 
 from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -15,7 +15,7 @@ PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3]]
 LONGEST = 5
 
 
-@pytest.fixture(params=[make_t5, make_bart])
+@pytest.fixture(params=[make_t5, make_bart, make_blenderbot])
 def policy(request: pytest.FixtureRequest) -> Any:
     tokenizer = make_tokenizer()
     env = make_env(tokenizer, max_episode_length=8, end_of_turn=EndOfTurn(tokenizer, [0, 8]))
