@@ -28,7 +28,7 @@ RewardFunctionRegistry = Registry(
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
         "sacre_bleu": "rl4dialog.rewards.lexical:SacreBleuReward",
     },
-    provided=("tokenizer", "classifier", "build_part"),
+    provided=("tokenizer", "classifier", "accelerator", "build_part"),
 )
 
 MetricRegistry = Registry(
@@ -45,7 +45,7 @@ MetricRegistry = Registry(
         "rouge": "rl4dialog.metrics.rouge:RougeMetric",
         "sacre_bleu": "rl4dialog.metrics.sacre_bleu:SacreBleuMetric",
     },
-    provided=("tokenizer", "classifier"),
+    provided=("tokenizer", "classifier", "accelerator"),
 )
 
 PolicyRegistry = Registry(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rl4dialog import catalog
@@ -23,3 +25,13 @@ def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for _, id in IDS:
         assert f"  {id} " in printed
+
+
+@pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)
+def test_component_may_require_what_the_run_provides(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Demanding:
+        def __init__(self, tokenizer: Any, accelerator: Any, scale: float) -> None:
+            pass
+
+    monkeypatch.setitem(registry._entries, "demanding", Demanding)
+    registry.check("demanding", {"scale": 1.0})
