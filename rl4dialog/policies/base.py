@@ -10,6 +10,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import GenerationSettings, TokenMask, Utterances, generate_replies
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.text.end_of_turn import EndOfTurn
+
+HiddenOf = Callable[[nn.Module], Tensor]
+"""Gives the hidden states that predict N tokens, from a language model's trunk. Shape (N, H)."""
 
 CRITICS = ("separate", "shared", "none")
 
@@ -182,6 +186,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     # -- whole replies --------------------------------------------------------------------------------------------
 
+    @torch.no_grad()
     def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Utterances:
         """Sample one reply per prompt.
 
@@ -194,31 +199,27 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
         limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
-        settings = replace(settings, min_length=min(settings.min_length, limit))
-        with torch.no_grad():
-            return generate_replies(
-                self._decoder(self._policy_model, obs),
-                settings,
-                self.end_of_turn,
-                limit,
-                self.pad_token_id,
-                self._token_mask(obs),
-            )
+        return generate_replies(
+            self._decoder(self._policy_model, obs),
+            replace(settings, min_length=min(settings.min_length, limit)),
+            self.end_of_turn,
+            limit,
+            self.pad_token_id,
+            self._token_mask(obs),
+        )
 
     def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
-        hidden = self._response_hidden(self._trunk(self._policy_model), batch)
-        logits = self._sequence_logits(hidden, batch)
         mask = batch.response_mask
-        return (
-            _scatter(token_log_probs(logits, batch.response_ids[mask]), mask),
-            _scatter(self._values(batch, hidden), mask),
-            _scatter(token_entropy(logits), mask),
-        )
+        logits, values = self._outputs(partial(self._response_hidden, batch=batch))
+        log_probs = token_log_probs(logits, batch.response_ids[mask])
+        return _scatter(log_probs, mask), _scatter(values, mask), _scatter(token_entropy(logits), mask)
 
     def predict_sequence_values(self, batch: SequenceBatch) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
-        return _scatter(self._values(batch), batch.response_mask)
+        if self._value_head is None:
+            return torch.zeros(batch.response_mask.shape, device=batch.response_mask.device)
+        return _scatter(self._values(partial(self._response_hidden, batch=batch)), batch.response_mask)
 
     @torch.no_grad()
     def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
@@ -228,43 +229,58 @@ class LMActorCriticPolicy(BasePolicy):
         log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
         return _scatter(log_probs, batch.response_mask)
 
-    def _sequence_logits(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
-        """Logits of the policy's distribution of the N response tokens, from their hidden states. Shape (N, V)."""
-        del batch
-        return lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
-
-    def _next_logits(self, hidden: Tensor, obs: dict[str, Tensor]) -> Tensor:
-        """Logits of the policy's distribution of the next token, from the hidden states. Shape (B, V)."""
-        del obs
-        return lm_logits(self._policy_model, hidden, self._head_is_plain).float() / self.settings.temperature
-
     def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
         """What a maskable policy lets the sampler use."""
         del obs
         return None
 
-    def _values(self, batch: SequenceBatch, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the N response tokens. Shape (N,)."""
-        if self._value_head is None:
-            return torch.zeros(int(batch.response_mask.sum()), device=batch.response_mask.device)
-        hidden = policy_hidden
+    # -- N tokens: the next ones of observations, or those of whole replies -----------------------------------------
+
+    def _policy_hidden(self, hidden_of: HiddenOf) -> Tensor:
+        """Hidden states of the trained model. Shape (N, H)."""
+        return hidden_of(self._trunk(self._policy_model))
+
+    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf) -> Tensor:
+        """Logits of the policy's distribution of N tokens. Shape (N, V).
+
+        Args:
+            policy_hidden: What predicts them in the trained model. Shape (N, H).
+            hidden_of: Gives the same of another model's trunk.
+        """
+        del hidden_of
+        return lm_logits(self._policy_model, policy_hidden, self._head_is_plain).float() / self.settings.temperature
+
+    def _values(self, hidden_of: HiddenOf, policy_hidden: Tensor | None = None) -> Tensor:
+        """Values of the states before N tokens. Shape (N,).
+
+        Args:
+            hidden_of: Gives a trunk's hidden states.
+            policy_hidden: Those of the trained model, where they are known already. Shape (N, H).
+        """
         if self._critic_trunk is not None:
-            hidden = self._response_hidden(self._critic_trunk, batch)
-        elif hidden is None:
-            hidden = self._response_hidden(self._trunk(self._policy_model), batch)
+            hidden = hidden_of(self._critic_trunk)
+        else:
+            hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(hidden_of)
+        if self._value_head is None:
+            return torch.zeros(len(hidden), device=hidden.device)
         return self._value_head(hidden).squeeze(-1).float()
+
+    def _outputs(self, hidden_of: HiddenOf) -> tuple[Tensor, Tensor]:
+        """Logits of the policy's distribution of N tokens (N, V), and values of the states before them (N,)."""
+        hidden = self._policy_hidden(hidden_of)
+        return self._logits(hidden, hidden_of), self._values(hidden_of, hidden)
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
+    def _hidden_of(self, obs: dict[str, Tensor]) -> HiddenOf:
+        """What gives a trunk's hidden states before the tokens of observations."""
+        if "response_ids" in obs:
+            return partial(self._response_hidden, batch=sequence_batch(obs))
+        return partial(self._next_hidden, obs=obs)
+
     def _logits_and_values(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits of the policy's distribution of the next token (B, V), and the state's value (B,)."""
-        hidden = critic_hidden = self._next_hidden(self._trunk(self._policy_model), obs)
-        logits = self._next_logits(hidden, obs)
-        if self._value_head is None:
-            return logits, torch.zeros(len(hidden), device=hidden.device)
-        if self._critic_trunk is not None:
-            critic_hidden = self._next_hidden(self._critic_trunk, obs)
-        return logits, self._value_head(critic_hidden).squeeze(-1).float()
+        """Logits (N, V) and values (N,) of observations' tokens."""
+        return self._outputs(self._hidden_of(obs))
 
     def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
@@ -283,27 +299,17 @@ class LMActorCriticPolicy(BasePolicy):
         Returns:
             Values, log-probabilities and entropies, each (N,).
         """
-        if "response_ids" in obs:
-            batch = sequence_batch(obs)
-            log_probs, values, entropy = self.evaluate_sequences(batch)
-            mask = batch.response_mask
-            return values[mask], log_probs[mask], entropy[mask]
         logits, values = self._logits_and_values(obs)
         return values, token_log_probs(logits, actions.long()), token_entropy(logits)
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
         """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""
-        if "response_ids" in obs:
-            batch = sequence_batch(obs)
-            hidden = self._response_hidden(self._trunk(self._policy_model), batch)
-            return self._distribution(self._sequence_logits(hidden, batch))
-        return self._distribution(self._logits_and_values(obs)[0])
+        hidden_of = self._hidden_of(obs)
+        return self._distribution(self._logits(self._policy_hidden(hidden_of), hidden_of))
 
     def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
         """Value of each state; of whole replies before each of their N tokens. Shape (N, 1)."""
-        if "response_ids" in obs:
-            return self._values(sequence_batch(obs)).unsqueeze(1)
-        return self._logits_and_values(obs)[1].unsqueeze(1)
+        return self._values(self._hidden_of(obs)).unsqueeze(1)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         return self.get_distribution(observation).get_actions(deterministic=deterministic)

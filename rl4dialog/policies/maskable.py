@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.functional.log_probs import mask_logits
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.lm_head import lm_logits
@@ -93,16 +93,16 @@ class MaskableMixin(LMActorCriticPolicy):
         return True
 
     @torch.no_grad()
-    def allowed_tokens(self, mask_logits_: Tensor) -> Tensor:
+    def allowed_tokens(self, logits: Tensor) -> Tensor:
         """Which tokens the mask leaves, given the mask policy's logits; all that end a reply are among them.
 
         Args:
-            mask_logits_: Divided by the temperature. Shape (N, V).
+            logits: Shape (N, V).
 
         Returns:
             True at tokens that may be said. Shape (N, V).
         """
-        probabilities, order = mask_logits_.softmax(dim=-1).sort(dim=-1, descending=True)
+        probabilities, order = (logits / self.settings.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
         # Where ends are held back for a minimum length, something else must be left to say.
         n_least = len(self._always_allowed) + 1 if self.settings.min_length else 1
         if self._mask_type.endswith("top_k"):
@@ -118,20 +118,11 @@ class MaskableMixin(LMActorCriticPolicy):
         allowed[..., self._always_allowed] = True
         return allowed
 
-    def _sequence_logits(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf) -> Tensor:
         with torch.no_grad():
-            mask_hidden = self._response_hidden(self._trunk(self.mask_model), batch)
-        return mask_logits(super()._sequence_logits(hidden, batch), self._allowed_after(mask_hidden))
-
-    def _next_logits(self, hidden: Tensor, obs: dict[str, Tensor]) -> Tensor:
-        with torch.no_grad():
-            mask_hidden = self._next_hidden(self._trunk(self.mask_model), obs)
-        return mask_logits(super()._next_logits(hidden, obs), self._allowed_after(mask_hidden))
-
-    def _allowed_after(self, mask_hidden: Tensor) -> Tensor:
-        with torch.no_grad():
-            logits = lm_logits(self.mask_model, mask_hidden, self._head_is_plain).float()
-        return self.allowed_tokens(logits / self.settings.temperature)
+            mask_hidden = hidden_of(self._trunk(self.mask_model))
+            allowed = self.allowed_tokens(lm_logits(self.mask_model, mask_hidden, self._head_is_plain).float())
+        return mask_logits(super()._logits(policy_hidden, hidden_of), allowed)
 
     def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
         return _SteppingMask(self, self._decoder(self.mask_model, obs))
@@ -144,7 +135,7 @@ class _SteppingMask:
         self._policy, self._decoder = policy, decoder
 
     def allowed(self, last_ids: Tensor | None) -> Tensor:
-        return self._policy.allowed_tokens(self._decoder.next_logits(last_ids) / self._policy.settings.temperature)
+        return self._policy.allowed_tokens(self._decoder.next_logits(last_ids))
 
     def keep(self, rows: Tensor) -> None:
         self._decoder.keep(rows)

@@ -27,14 +27,14 @@ class EncoderDecoder(nn.Module):
         """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
 
         Args:
-            prompt_ids: Padded on the left. Shape (B, P).
+            prompt_ids: Padded anywhere. Shape (B, P).
             prompt_mask: True at real tokens. Shape (B, P).
             ids: Padded on the right. Shape (B, T).
             mask: True at real tokens. Shape (B, T).
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
         encoded = self.encoder(input_ids=prompt_ids, attention_mask=prompt_mask.long()).last_hidden_state
-        start = torch.full_like(ids[:, :1] if ids.shape[1] else prompt_ids[:, :1], self.start_id)
+        start = torch.full_like(prompt_ids[:, :1], self.start_id)
         output = self.decoder(
             input_ids=torch.cat([start, ids], dim=1),
             attention_mask=torch.cat([torch.ones_like(start), mask.long()], dim=1),

@@ -78,10 +78,8 @@ class CriticFree(PPO):
 
     def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
-        terms = self._policy_terms(log_prob, batch, clip_range)
         assert entropy is not None
-        terms["entropy_loss"] = -entropy
-        terms["loss"] = terms["policy_gradient_loss"] + self.ent_coef * terms["entropy_loss"]
+        terms = self._policy_terms(log_prob, entropy, batch, clip_range)
         if self.kl_in == "loss":
             terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * terms["kl_loss"]

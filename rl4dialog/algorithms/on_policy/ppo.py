@@ -93,17 +93,16 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
-        terms = self._policy_terms(log_prob, batch, clip_range)
-        terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
         assert entropy is not None
-        terms["entropy_loss"] = -entropy
-        terms["loss"] = (
-            terms["policy_gradient_loss"] + self.ent_coef * terms["entropy_loss"] + self.vf_coef * terms["value_loss"]
-        )
+        terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+        terms["loss"] = terms["loss"] + self.vf_coef * terms["value_loss"]
         return terms
 
-    @staticmethod
-    def _policy_terms(log_prob: torch.Tensor, batch: SequenceSamples, clip_range: float) -> dict[str, torch.Tensor]:
+    def _policy_terms(
+        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: SequenceSamples, clip_range: float
+    ) -> dict[str, torch.Tensor]:
+        """The terms without those of a critic."""
         # Ratio between new and old policy; 1 at the first update after a rollout.
         log_ratio = log_prob - batch.old_log_prob
         ratio = log_ratio.exp()
@@ -111,8 +110,11 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
             approx_kl = (ratio - 1) - log_ratio
             clip_fraction = ((ratio - 1).abs() > clip_range).float()
+        surrogate = clipped_surrogate(ratio, batch.advantages, clip_range)
         return {
-            "policy_gradient_loss": clipped_surrogate(ratio, batch.advantages, clip_range),
+            "policy_gradient_loss": surrogate,
+            "entropy_loss": -entropy,
             "approx_kl": approx_kl,
             "clip_fraction": clip_fraction,
+            "loss": surrogate + self.ent_coef * -entropy,
         }
