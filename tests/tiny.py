@@ -85,44 +85,38 @@ def make_t5(tokenizer: Any, seed: int = 0) -> T5ForConditionalGeneration:
     return T5ForConditionalGeneration(config).eval()
 
 
-def make_bart(tokenizer: Any, seed: int = 0) -> BartForConditionalGeneration:
+def make_bart(
+    tokenizer: Any,
+    seed: int = 0,
+    config_class: Any = BartConfig,
+    model_class: Any = BartForConditionalGeneration,
+    start_id: int = 0,
+    encoder_layers: int = 2,
+) -> Any:
     """An encoder-decoder with absolute positions, which start from the first column."""
     torch.manual_seed(seed)
-    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = BartConfig(
+    config = config_class(
         vocab_size=len(tokenizer),
         d_model=32,
+        encoder_layers=encoder_layers,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
         encoder_ffn_dim=48,
         decoder_ffn_dim=48,
         max_position_embeddings=64,
         init_std=0.2,
-        bos_token_id=0,
+        bos_token_id=start_id,
         eos_token_id=0,
         pad_token_id=1,
-        **layers,
     )
-    config.decoder_start_token_id = 0
-    return BartForConditionalGeneration(config).eval()
+    config.decoder_start_token_id = start_id
+    return model_class(config).eval()
 
 
-def make_blenderbot(tokenizer: Any, seed: int = 0) -> BlenderbotForConditionalGeneration:
-    """A dialogue model's architecture."""
-    torch.manual_seed(seed)
-    layers = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = BlenderbotConfig(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        encoder_ffn_dim=48,
-        decoder_ffn_dim=48,
-        max_position_embeddings=64,
-        init_std=0.2,
-        bos_token_id=2,
-        eos_token_id=0,
-        pad_token_id=1,
-        **layers,
-    )
-    config.decoder_start_token_id = 2
-    return BlenderbotForConditionalGeneration(config).eval()
+def make_blenderbot(tokenizer: Any, seed: int = 0) -> Any:
+    """A dialogue model's architecture, of BART's family."""
+    return make_bart(tokenizer, seed, BlenderbotConfig, BlenderbotForConditionalGeneration, 2, encoder_layers=1)
 
 
 MODELS = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}

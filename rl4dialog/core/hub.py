@@ -31,7 +31,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
         with cache_only_without_network():
             return auto_class.from_pretrained(str(Path(name).expanduser()), **kwargs)
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... by what is missing
-        raise ModelError(f"{what} {name!r} cannot be loaded ({first_line(error)}). {hint}") from error
+        raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def cache_only_without_network() -> Iterator[None]:
             module.HF_HUB_OFFLINE = value
 
 
-def first_line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """What an error says first, or its type."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -31,7 +31,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
-from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.envs.vectorize import close_vec_env, make_vec_env
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model
@@ -278,7 +278,7 @@ def build_algorithm(
             **config.alg.args,
         )
     except (AssertionError, TypeError, ValueError) as error:
-        vec_env.close()
+        close_vec_env(vec_env)
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
 
 

@@ -83,7 +83,7 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
         tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
         length = min(map(len, tables))
         window = max(5, length // 10) if length >= _MIN_ITERATIONS_TO_SMOOTH else 1
-        tokens = _mean([_running_sum(_column(rows[:length], "rollout/tokens")) for rows in tables])
+        tokens = _mean([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
         for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
             curves = [_smooth(_column(rows[:length], key), window) for rows in tables]
             axes.plot(tokens, _mean(curves), color=f"C{i}", linewidth=2, label=label)
@@ -100,10 +100,6 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
 
 def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
     return [sum(values) / len(values) for values in zip(*columns, strict=True)]
-
-
-def _running_sum(values: Sequence[float]) -> list[float]:
-    return list(itertools.accumulate(values))
 
 
 def _draw(axes: Any, x: list[float], y: list[float], color: str, label: str | None) -> None:
