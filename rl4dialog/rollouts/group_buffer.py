@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rl4dialog.functional.advantages import group_advantages, leave_one_out_advantages
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 
 
@@ -15,13 +15,12 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
 
     Args:
         args: Of :class:`SequenceRolloutBuffer`.
-        baseline: ``leave_one_out``, or ``group_mean`` divided by the group's standard deviation.
-        scale_rewards: Whether ``group_mean`` is divided by the standard deviation.
+        advantages_of: Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,).
         kwargs: Of :class:`SequenceRolloutBuffer`.
     """
 
-    def __init__(self, *args: Any, baseline: str = "leave_one_out", scale_rewards: bool = True, **kwargs: Any) -> None:
-        self._baseline, self._scale_rewards = baseline, scale_rewards
+    def __init__(self, *args: Any, advantages_of: Callable[[np.ndarray], np.ndarray], **kwargs: Any) -> None:
+        self._advantages_of = advantages_of
         super().__init__(*args, **kwargs)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
@@ -33,11 +32,7 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
             groups.setdefault(episode[0].group, []).append(i)
         totals = np.array([sum(float(u.rewards.sum()) for u in episode) for episode in episodes])
         for members in groups.values():
-            if self._baseline == "leave_one_out":
-                advantages = leave_one_out_advantages(totals[members])
-            else:
-                advantages = group_advantages(totals[members], self._scale_rewards)
-            for i, advantage in zip(members, advantages, strict=True):
+            for i, advantage in zip(members, self._advantages_of(totals[members]), strict=True):
                 for utterance in episodes[i]:
                     utterance.advantages = np.full(len(utterance.response_ids), advantage, dtype=np.float32)
                     utterance.returns = np.full(len(utterance.response_ids), totals[i], dtype=np.float32)

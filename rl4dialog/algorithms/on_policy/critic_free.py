@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
@@ -37,7 +39,6 @@ class CriticFree(PPO):
 
     buffer_class = GroupRolloutBuffer
     needs_critic = False
-    baseline = "leave_one_out"
 
     def __init__(
         self,
@@ -70,8 +71,12 @@ class CriticFree(PPO):
             if args.get(name, choices[0]) not in choices:
                 raise ConfigError(f"alg.args.{name} must be one of {', '.join(choices)}, not {args[name]!r}")
 
+    @abstractmethod
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        """Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,)."""
+
     def _buffer_kwargs(self) -> dict[str, Any]:
-        return {"baseline": self.baseline}
+        return {"advantages_of": self._advantages_of}
 
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0

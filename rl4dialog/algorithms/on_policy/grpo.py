@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rl4dialog.algorithms.on_policy.critic_free import CriticFree
+from rl4dialog.functional.advantages import group_advantages
 
 
 class GRPO(CriticFree):
@@ -21,8 +24,6 @@ class GRPO(CriticFree):
         kwargs: Of :class:`CriticFree`.
     """
 
-    baseline = "group_mean"
-
     def __init__(
         self,
         *args: Any,
@@ -34,5 +35,5 @@ class GRPO(CriticFree):
         self.scale_rewards = scale_rewards
         super().__init__(*args, kl_in=kl_in, kl_estimator=kl_estimator, **kwargs)
 
-    def _buffer_kwargs(self) -> dict[str, Any]:
-        return {"baseline": self.baseline, "scale_rewards": self.scale_rewards}
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        return group_advantages(rewards, self.scale_rewards)

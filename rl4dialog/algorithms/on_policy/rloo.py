@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rl4dialog.algorithms.on_policy.critic_free import CriticFree
+from rl4dialog.functional.advantages import leave_one_out_advantages
 
 
 class RLOO(CriticFree):
@@ -11,4 +14,5 @@ class RLOO(CriticFree):
     With ``n_epochs: 1`` and one minibatch the gradient is REINFORCE's; further updates are clipped as PPO's are.
     """
 
-    baseline = "leave_one_out"
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        return leave_one_out_advantages(rewards)
