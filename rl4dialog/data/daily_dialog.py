@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
@@ -18,6 +17,7 @@ from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat, RenderChat
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.splits import drawn_rows
 from rl4dialog.data.text_files import expand_path, read_lines, read_zip_lines
 
 HUB_ID = "li2017dailydialog/daily_dialog"
@@ -109,7 +109,8 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
         return _parse_rows(split, _read_split(folder, hub_split(split)))
     if all((folder / name).is_file() for name in _FLAT_FILES):
         files = [(str(folder / name), read_lines(folder / name)) for name in _FLAT_FILES]
-        return _parse_rows(split, files, _flat_split_rows(len(files[0][1]), split))
+        rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
+        return _parse_rows(split, files, rows)
     raise DataError(
         f"{folder} holds no DailyDialog files: looked for {hub_split(split)}.zip, "
         f"{', '.join(_split_file_names(hub_split(split)))} (also in a folder {hub_split(split)}), "
@@ -159,18 +160,6 @@ def _read_split(folder: Path, split: str) -> list[_NamedLines]:
     if place.is_file():
         return [(f"{place}/{name}", read_zip_lines(place, name)) for name in _split_file_names(split)]
     return [(str(place / name), read_lines(place / name)) for name in _split_file_names(split)]
-
-
-def _flat_split_rows(n_rows: int, split: str) -> list[int]:
-    """Rows of one split of the unsplit release, ascending; the same on every machine."""
-    rng = random.Random(_FLAT_SPLIT_SEED)
-    # Sorting by random() and not shuffle(): Python guarantees only random()'s sequence over its versions.
-    order = sorted(range(n_rows), key=lambda _: rng.random())
-    n_held_out = round(n_rows * _HELD_OUT_SHARE)
-    if n_rows >= 3:
-        n_held_out = max(n_held_out, 1)
-    parts = {"val": order[:n_held_out], "test": order[n_held_out : 2 * n_held_out], "train": order[2 * n_held_out :]}
-    return sorted(parts[split])
 
 
 def _parse_rows(split: str, files: list[_NamedLines], rows: list[int] | None = None) -> list[Dialogue]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.types import Dialogue, Sample, Turn
@@ -18,6 +18,7 @@ from rl4dialog.core.types import Dialogue, Sample, Turn
 EOU_TOKEN = "<EOU>"
 FORMATS = ("eou", "chat_template")
 
+T = TypeVar("T")
 RenderChat = Callable[[list[dict[str, str]]], str]
 
 
@@ -27,7 +28,7 @@ class DialogueFormat:
 
     Args:
         name: ``eou`` or ``chat_template``.
-        context_size: How many of the last utterances a prompt shows.
+        context_size: How many of the last utterances a prompt shows; ``None`` for all.
         render_chat: For ``chat_template``: makes the prompt text from messages with ``role`` and ``content``, and
             ends it where the assistant's reply begins.
 
@@ -36,7 +37,7 @@ class DialogueFormat:
     """
 
     name: str
-    context_size: int
+    context_size: int | None
     render_chat: RenderChat | None = None
 
     def __post_init__(self) -> None:
@@ -45,7 +46,8 @@ class DialogueFormat:
                 f"unknown dialogue format {self.name!r}{nearest_hint(self.name, FORMATS)} "
                 f"(the formats are {', '.join(FORMATS)})"
             )
-        if isinstance(self.context_size, bool) or not isinstance(self.context_size, int) or self.context_size < 1:
+        size = self.context_size
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise DataError(f"context_size must be a whole number of at least 1, not {self.context_size!r}")
         if self.name == "chat_template" and self.render_chat is None:
             raise DataError(
@@ -58,9 +60,9 @@ class DialogueFormat:
         """Text marker that ends a reply in this format."""
         return EOU_TOKEN if self.name == "eou" else None
 
-    def context(self, history: Sequence[str]) -> list[str]:
+    def context(self, history: Sequence[T]) -> list[T]:
         """The last ``context_size`` utterances."""
-        return list(history[-self.context_size :])
+        return list(history if self.context_size is None else history[-self.context_size :])
 
     def prompt(self, context: Sequence[str], persona: str | None = None) -> str:
         """Write a prompt.
@@ -113,7 +115,7 @@ def chat_messages(context: Sequence[str], system: str | None = None) -> list[dic
 
 
 def dialogue_samples(dialogues: Iterable[Dialogue], dialogue_format: DialogueFormat) -> list[Sample]:
-    """One sample for every utterance that has at least ``context_size`` utterances before it.
+    """One sample for every utterance that has at least ``context_size`` utterances before it (without one: at least 1).
 
     Args:
         dialogues: In order.
@@ -129,7 +131,7 @@ def dialogue_samples(dialogues: Iterable[Dialogue], dialogue_format: DialogueFor
     for dialogue in dialogues:
         texts = [turn.text for turn in dialogue.turns]
         for index, turn in enumerate(dialogue.turns):
-            if index >= dialogue_format.context_size:
+            if index >= (dialogue_format.context_size or 1):
                 context = dialogue_format.context(texts[:index])
                 meta_data = {**turn_labels(turn), "history": context}
                 samples.append(Sample(utterance_id, dialogue_format.prompt(context), [turn.text], meta_data))

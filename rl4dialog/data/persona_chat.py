@@ -10,7 +10,6 @@ are one more utterance before the others. Format ``chat_template`` puts them int
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.text_files import expand_path, read_lines
+from rl4dialog.data.text_files import FilePath, expand_path, read_lines
 
 HUB_ID = "bavard/personachat_truecased"
 PERSONA_SIDES = ("self", "other", "both", "none")
@@ -31,8 +30,6 @@ _PARTNERS = "partner's persona:"
 # ParlAI's placeholder for the partner's turn when the agent speaks first.
 _SILENCE = "__SILENCE__"
 _FILE_PREFIXES = {"train": "train", "val": "valid", "test": "test"}
-
-FilePath = str | os.PathLike[str]
 
 
 @dataclass

@@ -7,9 +7,11 @@ past the end is an `IndexError`.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
@@ -23,6 +25,10 @@ class TextGenPool:
 
     Args:
         samples: In the order in which ``pool[i]`` gives them.
+        weights: How often each of them is drawn, relative to the others; equally often by default.
+
+    Raises:
+        DataError: If a weight is not a positive number, or there are not as many as samples.
 
     Attributes:
         end_of_turn: Text that ends a reply beside the tokenizer's own end-of-sequence tokens; ``None`` when there
@@ -34,8 +40,11 @@ class TextGenPool:
     end_of_turn: str | None = None
     between_turns: Callable[[str], str] | None = None
 
-    def __init__(self, samples: list[Sample]) -> None:
+    def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples
+        self._weights = [1.0] * len(samples) if weights is None else [float(weight) for weight in weights]
+        if len(self._weights) != len(samples) or not all(0 < weight < math.inf for weight in self._weights):
+            raise DataError(f"{len(samples)} samples need as many positive weights, not {list(self._weights)[:5]} ...")
 
     @classmethod
     @abstractmethod
@@ -59,14 +68,14 @@ class TextGenPool:
         return len(self._samples)
 
     def __getitem__(self, index: int) -> tuple[Sample, float]:
-        return self._samples[index], 1.0
+        return self._samples[index], self._weights[index]
 
     def __iter__(self) -> Iterator[tuple[Sample, float]]:
-        return ((sample, 1.0) for sample in self._samples)
+        return zip(self._samples, self._weights, strict=True)
 
     def sample(self) -> Sample:
-        """Draw one sample with Python's global random generator."""
-        return random.choice(self._samples)
+        """Draw one sample by weight, with Python's global random generator."""
+        return random.choices(self._samples, self._weights)[0]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
         """Cut the pool into consecutive parts.
@@ -89,7 +98,7 @@ class TextGenPool:
             # Rounding the running sum, not each share, so that ratios which sum to 1 lose no sample.
             end = min(len(self), round(len(self) * total))
             part = copy.copy(self)
-            part._samples = self._samples[start:end]
+            part._samples, part._weights = self._samples[start:end], self._weights[start:end]
             parts.append(part)
             start = end
         return parts
@@ -117,11 +126,11 @@ def check_count(pool: str, name: str, value: object) -> None:
         raise DataError(f"datapool {pool!r}: {name} must be a whole number of at least 1, not {value!r}")
 
 
-def limit_samples(samples: list[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
+def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
     """Keep the first samples of a split, and refuse a split that has none.
 
     Args:
-        samples: All samples of the split.
+        samples: All samples of the split; those after the last one that is kept are not read.
         max_size: How many to keep; ``None`` for all.
         pool: Id of the datapool, for messages.
         split: Name of the split, for messages.
@@ -135,9 +144,10 @@ def limit_samples(samples: list[Sample], max_size: int | None, pool: str, split:
     """
     if max_size is not None:
         check_count(pool, "max_size", max_size)
-    if not samples:
+    kept = list(itertools.islice(samples, max_size))
+    if not kept:
         raise DataError(
             f"datapool {pool!r} has no samples in split {split!r} (source: {source}). The data is empty, or no "
             f"dialogue is long enough for the context_size."
         )
-    return samples[:max_size]
+    return kept

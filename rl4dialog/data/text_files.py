@@ -1,13 +1,18 @@
-"""Reading the text files of a dataset, from a folder or from inside a zip, so that errors name file and line."""
+"""Reading the text files of a dataset, from a folder or an archive, so that errors name file and line."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import tarfile
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
+
+FilePath = str | os.PathLike[str]
 
 
 def decode_lines(data: bytes, file: str) -> list[str]:
@@ -38,27 +43,62 @@ def decode_lines(data: bytes, file: str) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a text file; see `decode_lines`."""
+    """Lines of a text file, unpacked if its name ends in ``.gz``; see `decode_lines`."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
     return decode_lines(data, str(path))
 
 
 def read_zip_lines(path: Path, member: str) -> list[str]:
     """Lines of the file with a given base name inside a zip; see `decode_lines`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.rsplit("/", 1)[-1] == member and not name.startswith("__MACOSX"):
-                    return decode_lines(archive.read(name), f"{path}/{name}")
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as a zip file: {error}") from error
+    for name, data in walk_files(path, lambda name: name.rsplit("/", 1)[-1] == member):
+        return decode_lines(data, name)
     raise DataError(f"{path} does not contain {member}")
 
 
-def expand_path(path: str | os.PathLike[str]) -> Path:
+def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Files of a folder, or of a zip or tar archive, without unpacking it.
+
+    Args:
+        place: Folder or archive.
+        wanted: Says by its name below ``place``, with forward slashes, whether a file is read.
+
+    Yields:
+        Full name and content of each file that is wanted: by name in a folder, in its own order in an archive.
+
+    Raises:
+        DataError: If the place cannot be read.
+    """
+    try:
+        if place.is_dir():
+            for path in sorted(place.rglob("*")):
+                if path.is_file() and wanted(path.relative_to(place).as_posix()):
+                    yield str(path), path.read_bytes()
+        elif ".tar" in place.suffixes or place.suffix == ".tgz":
+            with tarfile.open(place) as tar:
+                for member in tar:
+                    file = tar.extractfile(member) if wanted(member.name) else None
+                    if file is not None:
+                        yield f"{place}/{member.name}", file.read()
+        else:
+            with zipfile.ZipFile(place) as archive:
+                for name in archive.namelist():
+                    if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
+                        yield f"{place}/{name}", archive.read(name)
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{place} cannot be read as a zip file: {error}") from error
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise DataError(f"{place} cannot be read: {error}") from error
+
+
+def expand_path(path: FilePath) -> Path:
     """A path with ``~`` replaced.
 
     Raises:

@@ -81,7 +81,12 @@ def test_unknown_format_lists_the_known_ones() -> None:
         DialogueFormat("eos", 3)
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.0, "3", None, True])
+def test_no_context_size_means_all_utterances() -> None:
+    samples = dialogue_samples([make_dialogue("d", "a", "b", "c")], DialogueFormat("eou", None))
+    assert [sample.prompt_or_input_text for sample in samples] == ["a <EOU>", "a<EOU>b <EOU>"]
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, "3", True])
 def test_context_size_must_be_positive(size: int) -> None:
     with pytest.raises(DataError, match="context_size must be a whole number of at least 1"):
         DialogueFormat("eou", size)

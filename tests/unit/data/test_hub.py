@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pytest
 from datasets import config
 from huggingface_hub import constants
@@ -22,6 +23,12 @@ def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_split_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: (args, kwargs))
     assert hub.load_hub_dataset("a/b", "hint", "validation") == (("a/b",), {"split": "validation"})
+
+
+def test_configuration_and_revision_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: kwargs)
+    expected = {"split": "test", "name": "de-en", "revision": "v1"}
+    assert hub.load_hub_dataset("a/b", "hint", "test", "de-en", "v1") == expected
 
 
 def test_failure_names_dataset_reason_and_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +53,26 @@ def test_script_datasets_are_read_from_their_parquet_copy(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert hub.load_hub_dataset("a/b", "hint", "train") == "a/b train refs/convert/parquet"
+
+
+def test_configuration_is_a_folder_of_the_parquet_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(id: str, split: str, name: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        if name is not None:
+            raise RuntimeError("Dataset scripts are no longer supported, but found b.py")
+        return kwargs
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    loaded = hub.load_hub_dataset("a/b", "hint", "train", "de-en")
+    assert loaded == {"data_dir": "de-en", "revision": "refs/convert/parquet"}
+
+
+def test_file_of_a_repository_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    with pytest.raises(DataError, match=r"'a/b' \(file: c\.zip\) cannot be loaded: OSError: offline\. Do this\."):
+        hub.hub_file("a/b", "c.zip", "Do this.")
 
 
 def test_other_runtime_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

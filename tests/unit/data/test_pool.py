@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 
 import pytest
@@ -40,6 +41,21 @@ def test_sample_follows_the_global_seed_and_reaches_all() -> None:
     random.seed(5)
     assert [pool.sample().id for _ in range(50)] == first
     assert set(first) == {0, 1, 2, 3}
+
+
+def test_weights_go_with_their_samples() -> None:
+    pool = TextGenPool([Sample(index, "", [""]) for index in range(4)], [1, 2, 0.001, 3])
+    assert pool[1][1] == 2.0
+    assert [weight for _, weight in pool.split([0.5, 0.5])[1]] == [0.001, 3.0]
+    random.seed(0)
+    drawn = [pool.sample().id for _ in range(600)]
+    assert drawn.count(2) < 10 < drawn.count(0) < drawn.count(1) < drawn.count(3)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
+def test_weights_must_be_positive_and_as_many_as_samples(weights: list[float]) -> None:
+    with pytest.raises(DataError, match="2 samples need as many positive weights"):
+        TextGenPool([Sample(0, "", [""]), Sample(1, "", [""])], weights)
 
 
 @pytest.mark.parametrize("ratios, sizes", [([0.8, 0.2], [8, 2]), ([1 / 3, 1 / 3, 1 / 3], [3, 4, 3]), ([0.5], [5])])
@@ -92,6 +108,8 @@ def test_empty_split_names_pool_split_and_source() -> None:
 
 def test_max_size_keeps_the_first_samples() -> None:
     samples = [Sample(index, "", [""]) for index in range(5)]
+    endless = (Sample(index, "", [""]) for index in itertools.count())
+    assert [sample.id for sample in limit_samples(endless, 2, "p", "train", "s")] == [0, 1]
     assert [sample.id for sample in limit_samples(samples, 2, "p", "train", "s")] == [0, 1]
     assert len(limit_samples(samples, None, "p", "train", "s")) == 5
     assert len(limit_samples(samples, 99, "p", "train", "s")) == 5
@@ -103,12 +121,14 @@ def test_counts_must_be_positive_whole_numbers(value: object) -> None:
         check_count("p", "max_size", value)
 
 
-@pytest.mark.parametrize("pool_id", ["daily_dialog", "persona_chat", "small_talk", "dummy_pool"])
+@pytest.mark.parametrize("pool_id", DataPoolRegistry.ids())
 def test_every_pool_of_the_catalog_takes_a_split(pool_id: str) -> None:
+    assert issubclass(DataPoolRegistry.resolve(pool_id), TextGenPool)
     assert "split" in inspect.signature(DataPoolRegistry.resolve(pool_id).prepare).parameters
-    assert "split" not in DataPoolRegistry.describe(pool_id)[1]
+    arguments = [argument.partition("=")[0] for argument in DataPoolRegistry.describe(pool_id)[1].split(", ")]
+    assert "split" not in arguments
 
 
-@pytest.mark.parametrize("pool_id", ["daily_dialog", "persona_chat", "small_talk"])
+@pytest.mark.parametrize("pool_id", ["conversational", "daily_dialog", "persona_chat", "small_talk"])
 def test_dialogue_pools_accept_the_injected_chat_renderer(pool_id: str) -> None:
     DataPoolRegistry.check(pool_id, {"format": "chat_template"})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines
+from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines, walk_files
 
 
 def test_lines_end_at_newlines_only() -> None:
@@ -47,6 +48,29 @@ def test_broken_zip_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"no zip")
     with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file"):
         read_zip_lines(tmp_path / "x.zip", "a.txt")
+
+
+def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path: Path) -> None:
+    files = {"top/b.txt": b"2", "top/in/a.txt": b"1", "top/skip.md": b"0"}
+    for name, data in files.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive, tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
+        for name in files:
+            archive.write(tmp_path / "folder" / name, name)
+            tar.add(tmp_path / "folder" / name, name)
+    for place in ("folder", "x.zip", "x.tar.gz"):
+        found = list(walk_files(tmp_path / place, lambda name: name.startswith("top/") and name.endswith(".txt")))
+        assert [data for _, data in found] == [b"2", b"1"]
+        assert found[1][0] == str(tmp_path / place / "top/in/a.txt")
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.zip", "gone.zip"])
+def test_broken_archive_is_named(tmp_path: Path, name: str) -> None:
+    if name != "gone.zip":
+        (tmp_path / name).write_bytes(b"no archive")
+    with pytest.raises(DataError, match=rf"{name} cannot be read"):
+        list(walk_files(tmp_path / name, lambda name: True))
 
 
 def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

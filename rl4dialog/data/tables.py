@@ -1,0 +1,278 @@
+"""Any dataset with prompts and references in columns: from the hub, JSON lines or CSV, with column names in YAML."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.types import Sample
+from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, load_saved_dataset
+from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
+from rl4dialog.data.rows import Row
+from rl4dialog.data.splits import FILES_HINT, SplitPath, file_readers, read_split
+from rl4dialog.data.text_files import FilePath, expand_path
+
+DRAW_HINT = ", or let the splits that are missing be drawn from train, for example with held_out_share: 0.1"
+_HUB_HINT = "Name those that there are: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what. Dots lead into nested columns (``answers.text``).
+
+    Attributes:
+        prompt: What the model reads.
+        references: Text, or list of texts, to compare a reply with. ``None`` for data without: one empty reference.
+        id: Unique within its split; by default the number of the row.
+        weight: How often a sample is drawn in training, relative to others; by default all equally often.
+        meta_data: What rewards and metrics get under the same names.
+    """
+
+    prompt: str = "prompt"
+    references: str | None = "reference"
+    id: str | None = None
+    weight: str | None = None
+    meta_data: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, columns: Mapping[str, Any] | None) -> Columns:
+        """Make it from the mapping in a config.
+
+        Raises:
+            DataError: If a key is unknown, or a value is no column name.
+        """
+        names = [field.name for field in fields(cls)]
+        if not isinstance(columns, Mapping | None):
+            raise DataError(f"columns must map {', '.join(names)} to names of columns, not {columns!r}")
+        values = dict(columns or {})
+        for key, value in values.items():
+            if key not in names:
+                raise DataError(f"columns has no key {key!r}{nearest_hint(str(key), names)} (keys: {', '.join(names)})")
+            if key == "meta_data":
+                is_valid = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+            else:
+                is_valid = isinstance(value, str) or (value is None and key != "prompt")
+            if not is_valid:
+                wanted = "a list of names of columns" if key == "meta_data" else "the name of a column"
+                raise DataError(f"columns.{key} must be {wanted}, not {value!r}")
+        return cls(**{**values, "meta_data": tuple(values.get("meta_data", ()))})
+
+
+class HFDataset(TextGenPool):
+    """Any dataset of the Hugging Face hub or in a folder, with its column names."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        dataset_id: str | None = None,
+        path: FilePath | None = None,
+        name: str | None = None,
+        revision: str | None = None,
+        splits: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        prompt_template: str | None = None,
+        held_out_share: float | None = None,
+        split_seed: int = 0,
+        max_size: int | None = None,
+    ) -> HFDataset:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            dataset_id: Hub dataset.
+            path: In place of it, a folder from ``save_to_disk``, or one that ``datasets.load_dataset`` reads.
+            name: Which of the dataset's configurations.
+            revision: Branch, tag or commit on the hub.
+            splits: The dataset's own split for each of ours; a hub split may be a part, such as ``"train[:90%]"``.
+                By default those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
+            columns: Which columns hold what; see `Columns`.
+            prompt_template: The prompt, with columns in braces, such as ``"Question: {question}\\nAnswer:"``. Double
+                braces stand for braces.
+            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that the dataset lacks.
+            split_seed: Decides that draw.
+            max_size: Keep only the first samples.
+
+        Returns:
+            The samples.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
+        return _pool(cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size)
+
+
+class Jsonl(TextGenPool):
+    """JSON files with an object per line, with the names of its keys."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: SplitPath,
+        columns: Mapping[str, Any] | None = None,
+        prompt_template: str | None = None,
+        held_out_share: float | None = None,
+        split_seed: int = 0,
+        max_size: int | None = None,
+    ) -> Jsonl:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on,
+                or one file. ``.json`` with a list of objects and ``.gz`` are read too.
+            columns: Which keys hold what; see `Columns`.
+            prompt_template: The prompt, with keys in braces, such as ``"Question: {question}\\nAnswer:"``. Double
+                braces stand for braces.
+            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
+            split_seed: Decides that draw.
+            max_size: Keep only the first samples.
+
+        Returns:
+            The samples.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        readers = file_readers(path, (".jsonl", ".json"))
+        rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
+        return _pool(cls, rows, "jsonl", split, str(path), columns, prompt_template, max_size)
+
+
+class Csv(TextGenPool):
+    """CSV or TSV files whose first line names the columns."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: SplitPath,
+        columns: Mapping[str, Any] | None = None,
+        prompt_template: str | None = None,
+        delimiter: str | None = None,
+        held_out_share: float | None = None,
+        split_seed: int = 0,
+        max_size: int | None = None,
+    ) -> Csv:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.csv`` and so on,
+                or one file. ``.gz`` is read too.
+            columns: Which columns hold what; see `Columns`.
+            prompt_template: The prompt, with columns in braces, such as ``"Question: {question}\\nAnswer:"``. Double
+                braces stand for braces.
+            delimiter: Between the columns; by default a tab in ``.tsv`` files and a comma in others.
+            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
+            split_seed: Decides that draw.
+            max_size: Keep only the first samples.
+
+        Returns:
+            The samples.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        readers = file_readers(path, (".csv", ".tsv"), delimiter)
+        rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
+        return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size)
+
+
+def dataset_split(
+    split: str,
+    dataset_id: str | None,
+    path: FilePath | None,
+    name: str | None,
+    revision: str | None,
+    splits: Mapping[str, str] | None,
+    held_out_share: float | None,
+    split_seed: int,
+) -> Iterable[Row]:
+    """Rows of one split of a hub dataset or of one in a folder; see `HFDataset.prepare`."""
+    check_split(split)
+    if (dataset_id is None) == (path is None):
+        raise DataError("give either dataset_id (a hub dataset) or path (a folder)")
+    own = dict(splits or {})
+    if unknown := [key for key in own if key not in SPLITS]:
+        raise DataError(f"splits has no key {unknown[0]!r} (keys: {', '.join(SPLITS)})")
+    if path is None:
+        assert dataset_id is not None
+        source = f"hub dataset {dataset_id!r}"
+        hint = "Without a network, give a folder as 'path:'."
+        if split in own:
+            dataset = load_hub_dataset(dataset_id, hint, own[split], name, revision)
+            return dataset_rows(dataset, f"{source}, split {own[split]}")
+        dataset = load_hub_dataset(dataset_id, hint, None, name, revision)
+    else:
+        folder = expand_path(path)
+        source = f"dataset {folder}"
+        dataset = load_saved_dataset(folder)
+        if split in own:
+            if not isinstance(dataset, dict) or own[split] not in dataset:
+                there = ", ".join(dataset) if isinstance(dataset, dict) else "none"
+                raise DataError(f"{source} has no split {own[split]!r} (it has: {there})")
+            return dataset_rows(dataset[own[split]], f"{source}, split {own[split]}")
+    return read_split(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)
+
+
+def _pool(
+    cls: type[Any],
+    rows: Iterable[Row],
+    id: str,
+    split: str,
+    source: str,
+    columns: Mapping[str, Any] | None,
+    prompt_template: str | None,
+    max_size: int | None,
+) -> Any:
+    chosen = Columns.parse(columns)
+    template = _Template(prompt_template) if prompt_template is not None else None
+    weights: list[float] = []
+
+    def samples() -> Iterable[Sample]:
+        for index, row in enumerate(rows):
+            prompt = row.text(chosen.prompt) if template is None else template.fill(row)
+            references = [""] if chosen.references is None else row.texts(chosen.references)
+            sample_id = index if chosen.id is None else row[chosen.id]
+            weights.append(1.0 if chosen.weight is None else _weight(row, chosen.weight))
+            yield Sample(sample_id, prompt, references, {name: row[name] for name in chosen.meta_data})
+
+    kept = limit_samples(samples(), max_size, id, split, source)
+    return cls(kept, weights[: len(kept)])
+
+
+def _weight(row: Row, column: str) -> float:
+    try:
+        weight = float(row.text(column))
+    except ValueError:
+        weight = -1.0
+    if not 0 < weight < float("inf"):
+        raise row.error(f"column {column!r} must hold a positive number as the weight, not {row[column]!r}")
+    return weight
+
+
+class _Template:
+    """Text with columns in braces. ``str.format`` would also call methods of the values."""
+
+    def __init__(self, template: str) -> None:
+        try:
+            parts = list(string.Formatter().parse(template))
+        except (ValueError, TypeError) as error:
+            raise DataError(f"prompt_template {template!r} is malformed: {error}") from error
+        columns = [column for _, column, _, _ in parts if column is not None]
+        if not all(columns) or not columns or any(spec or conversion for _, _, spec, conversion in parts):
+            raise DataError(
+                f"prompt_template must have the name of a column in braces, such as '{{prompt}}', and nothing else in "
+                f"them; not {template!r}"
+            )
+        self._parts = [(text, column) for text, column, _, _ in parts]
+
+    def fill(self, row: Row) -> str:
+        """The template with the values of a row."""
+        return "".join(text + (row.text(column) if column else "") for text, column in self._parts)

@@ -1,0 +1,164 @@
+"""ToTTo: a sentence that describes the highlighted cells of a Wikipedia table.
+
+Reads the original release (``totto_train_data.jsonl``, ``totto_dev_data.jsonl``, ``unlabeled_totto_test_data.jsonl``),
+table files or a hub dataset with the same columns. CC BY-SA 3.0. Source: Parikh et al. 2020, "ToTTo: A Controlled
+Table-To-Text Generation Dataset"; tables are written as by its authors' baseline, prompts as in RL4LMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.types import Sample
+from rl4dialog.data.hub import table_rows
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.rows import Row
+from rl4dialog.data.splits import SplitPath
+
+HUB_ID = "google-research-datasets/totto"
+REPRESENTATIONS = ("subtable", "fulltable")
+
+# What the hub's test split has in place of sentences.
+_HIDDEN = "none"
+
+
+@dataclass
+class Cell:
+    """One cell of a table with the headers that belong to it."""
+
+    value: str
+    col_headers: list[str]
+    row_headers: list[str]
+
+    def linearized(self, tag: str) -> str:
+        """The cell as text between tags."""
+        headers = [("col_header", text) for text in self.col_headers] + [
+            ("row_header", text) for text in self.row_headers
+        ]
+        return (
+            f"<{tag}> {self.value} " + "".join(f"<{name}> {text} </{name}> " for name, text in headers) + f"</{tag}> "
+        )
+
+
+class ToTTo(TextGenPool):
+    """Sentences about highlighted cells of tables (ToTTo)."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        representation: str = "subtable",
+        path: SplitPath | None = None,
+        max_size: int | None = None,
+        dataset_id: str = HUB_ID,
+    ) -> ToTTo:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``, whose sentences are not published.
+            representation: What the prompt shows, once without and once with the page's titles: ``subtable`` (the
+                highlighted cells) or ``fulltable``.
+            path: Folder of the original release, a file per split, or table files; without it the hub is asked.
+            max_size: Keep only the first samples.
+            dataset_id: Hub dataset, when there is no ``path``.
+
+        Returns:
+            A pool whose samples carry the whole example as ``raw_table`` in their meta data, for PARENT. A sample
+            without sentences has one empty reference.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        if representation not in REPRESENTATIONS:
+            raise DataError(
+                f"datapool 'totto': unknown representation {representation!r}"
+                f"{nearest_hint(representation, REPRESENTATIONS)} (choose one of {', '.join(REPRESENTATIONS)})"
+            )
+        rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")
+        samples = (_sample(f"{split}_{index}", row, representation) for index, row in enumerate(rows))
+        return cls(limit_samples(samples, max_size, "totto", split, str(path or dataset_id)))
+
+
+def _sample(id: str, row: Row, representation: str) -> Sample:
+    try:
+        highlighted = [(int(row_index), int(col_index)) for row_index, col_index in row["highlighted_cells"]]
+        cells = table_cells(row["table"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise row.error(
+            f"the table is malformed ({type(error).__name__}: {error}); it must be rows of cells with value, is_header "
+            f"and column_span, and highlighted_cells pairs of row and column"
+        ) from error
+    for row_index, col_index in highlighted:
+        if not (0 <= row_index < len(cells) and 0 <= col_index < len(cells[row_index])):
+            raise row.error(f"highlighted cell [{row_index}, {col_index}] is not in the table of {len(cells)} rows")
+    if representation == "subtable":
+        table = "".join(cells[i][j].linearized("cell") for i, j in highlighted)
+    else:
+        marked = set(highlighted)
+        table = "".join(
+            "<row> "
+            + "".join(
+                cell.linearized("highlighted_cell" if (i, j) in marked else "cell")
+                for j, cell in enumerate(cells_of_row)
+            )
+            + "</row> "
+            for i, cells_of_row in enumerate(cells)
+        )
+    table = f"<table> {table}</table>"
+    titles = (("page_title", row.text("table_page_title")), ("section_title", row.text("table_section_title")))
+    shown_titles = "".join(f"<{tag}> {text} </{tag}> " for tag, text in titles if text)
+    annotations = _annotations(row)
+    references = row.texts("sentence_annotations.final_sentence") if annotations else [_HIDDEN]
+    if set(references) == {_HIDDEN}:
+        references = [""]
+    raw_table = {
+        **row.values,
+        "sentence_annotations": annotations,
+        "overlap_subset": str(row.get("overlap_subset")) == "True",
+    }
+    return Sample(id, table + shown_titles + table, references, {"raw_table": raw_table})
+
+
+def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
+    """Find the headers of every cell, by the heuristic of ToTTo's baseline.
+
+    Headers of a cell are the header cells left of it in its row, and the header cells above it whose columns overlap
+    with its own. Columns are counted by ``column_span``; a ``row_span`` does not shift the rows below.
+
+    Args:
+        table: Rows of cells with ``value``, ``is_header`` and ``column_span``.
+
+    Returns:
+        The same rows.
+    """
+    above: list[tuple[int, int, str]] = []
+    result = []
+    for row in table:
+        cells: list[Cell] = []
+        row_headers: list[str] = []
+        here: list[tuple[int, int, str]] = []
+        start = 0
+        for cell in row:
+            end = start + cell["column_span"]
+            col_headers = [text for first, last, text in above if first < end and last > start]
+            cells.append(Cell(cell["value"], col_headers, list(row_headers)))
+            if cell["is_header"]:
+                row_headers.append(cell["value"])
+                here.append((start, end, cell["value"]))
+            start = end
+        above += here
+        result.append(cells)
+    return result
+
+
+def _annotations(row: Row) -> list[dict[str, Any]]:
+    """Sentences in their stages of editing; the hub has a list per stage in place of a list of them."""
+    annotations = row.get("sentence_annotations") or []
+    if isinstance(annotations, dict):
+        names = list(annotations)
+        annotations = [dict(zip(names, stages, strict=True)) for stages in zip(*annotations.values(), strict=True)]
+    return list(annotations)

@@ -1,0 +1,174 @@
+"""Translation: WMT and IWSLT, from the hub or from parallel files.
+
+Hub datasets have a column ``translation`` with a text per language; parallel files are plain text, WMT's ``.sgm`` or
+IWSLT's ``.xml`` (see `parallel_files`). Pairs with an empty side are left out. WMT's news data is free for research;
+IWSLT's talks are TED's, CC BY-NC-ND 4.0. Sources: the findings of the Conferences on Machine Translation 2014 and 2016;
+Cettolo et al. 2017, "Overview of the IWSLT 2017 Evaluation Campaign". Prompts as in RL4LMs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, NamedTuple
+
+from rl4dialog.core.types import Sample
+from rl4dialog.data.hub import table_rows
+from rl4dialog.data.parallel_files import PairPath, find_parallel_files, read_parallel_files
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.splits import TABLE_SUFFIXES, split_files
+from rl4dialog.data.text_files import expand_path
+
+
+class Source(NamedTuple):
+    """Where a split comes from.
+
+    Attributes:
+        dataset_id: Hub dataset.
+        name: Its configuration, with ``{pair}`` for the languages, English last.
+        file_names: Parts of the names of parallel files that tell the split, beside its own name.
+    """
+
+    dataset_id: str
+    name: str | None = "{pair}"
+    file_names: tuple[str, ...] = ()
+
+
+class _Translation(TextGenPool):
+    """Sentences and their translations."""
+
+    id: ClassVar[str]
+    sources: ClassVar[dict[str, Source]]
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        prompt_suffix: str = "",
+        prompt_prefix: str = "",
+        source_language: str = "en",
+        target_language: str = "de",
+        path: PairPath | None = None,
+        max_size: int | None = None,
+        dataset_id: str | None = None,
+    ) -> _Translation:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            prompt_suffix: Text behind the sentence.
+            prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
+            source_language: Code of the language of prompts.
+            target_language: Code of the language of references.
+            path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
+                without it the hub is asked.
+            max_size: Keep only the first samples.
+            dataset_id: Hub dataset in place of the usual one.
+
+        Returns:
+            A pool with one reference per sample.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        source = cls.sources[split]
+        if dataset_id is not None:
+            source = source._replace(dataset_id=dataset_id)
+        pairs = _pairs(split, (source_language, target_language), path, source)
+        samples = (
+            Sample(f"{split}_{index}", prompt_prefix + text + prompt_suffix, [translation], {})
+            for index, (text, translation) in enumerate(pairs)
+            if text and translation
+        )
+        return cls(limit_samples(samples, max_size, cls.id, split, str(path or source.dataset_id)))
+
+
+class WMT16(_Translation):
+    """Translations of the Conferences on Machine Translation (WMT), in any of their languages."""
+
+    id = "wmt16"
+    sources: ClassVar[dict[str, Source]] = {
+        "train": Source("wmt/wmt16"),
+        "val": Source("wmt/wmt16", file_names=("newstest2015",)),
+        "test": Source("wmt/wmt16", file_names=("newstest2016",)),
+    }
+
+    @classmethod
+    def prepare(  # type: ignore[override]
+        cls,
+        split: str,
+        source_language: str,
+        target_language: str,
+        wmt_id: str = "wmt16",
+        prompt_suffix: str = "",
+        prompt_prefix: str = "",
+        path: PairPath | None = None,
+        max_size: int | None = None,
+    ) -> _Translation:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            source_language: Code of the language of prompts.
+            target_language: Code of the language of references.
+            wmt_id: Hub dataset, such as ``wmt16`` or ``wmt/wmt14``, when there is no ``path``.
+            prompt_suffix: Text behind the sentence.
+            prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
+            path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
+                without it the hub is asked.
+            max_size: Keep only the first samples.
+
+        Returns:
+            A pool with one reference per sample.
+
+        Raises:
+            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+        """
+        dataset_id = wmt_id if "/" in wmt_id else f"wmt/{wmt_id}"
+        return super().prepare(
+            split, prompt_suffix, prompt_prefix, source_language, target_language, path, max_size, dataset_id
+        )
+
+
+class WMT14ProcessedEnDe(_Translation):
+    """English and German news (WMT 2014), cleaned as for fairseq's translation models."""
+
+    id = "wmt14_processed_en_de"
+    sources: ClassVar[dict[str, Source]] = {
+        "train": Source("stas/wmt14-en-de-pre-processed", None),
+        "val": Source("stas/wmt14-en-de-pre-processed", None, ("newstest2013",)),
+        "test": Source("stas/wmt14-en-de-pre-processed", None, ("newstest2014",)),
+    }
+
+
+class WMT16NewsOnly(_Translation):
+    """English and German news: News Commentary to train on, WMT 2016's validation and test sets."""
+
+    id = "wmt16newsonly"
+    sources: ClassVar[dict[str, Source]] = {
+        **WMT16.sources,
+        "train": Source("Helsinki-NLP/news_commentary", file_names=("commentary",)),
+    }
+
+
+class IWSLT2017EnDe(_Translation):
+    """English and German TED talks (IWSLT 2017)."""
+
+    id = "iwslt2017en_de"
+    sources: ClassVar[dict[str, Source]] = dict.fromkeys(
+        ("train", "val", "test"), Source("IWSLT/iwslt2017", "iwslt2017-{pair}")
+    )
+
+
+def _pairs(split: str, languages: tuple[str, str], path: PairPath | None, source: Source) -> Iterable[tuple[str, str]]:
+    """Sentences and translations, perhaps with empty ones."""
+    table_path = None
+    if path is not None:
+        if isinstance(path, Mapping) or not split_files(expand_path(path), TABLE_SUFFIXES):
+            return read_parallel_files(find_parallel_files(split, path, languages, source.file_names))
+        table_path = os.fspath(path)
+    name = source.name and source.name.format(pair="-".join(sorted(languages, key=lambda language: language == "en")))
+    rows = table_rows(split, table_path, source.dataset_id, "a folder with parallel files", name)
+    columns = [f"translation.{language}" for language in languages]
+    return ((row.text(columns[0]).strip(), row.text(columns[1]).strip()) for row in rows)

@@ -1,0 +1,90 @@
+"""A few samples of each datapool in the form of its original release, with our own words in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from runs import write_dialogues
+
+STORY = "A fox ran.\n\nPhoto of the fox\n\n@highlight\n\nFox runs\n\n@highlight\n\nIt is fast!\n"
+
+COMMONGEN = (
+    '{"concept_set": "boat_N#row_V", "scene": ["They row a boat.", "A boat is rowed."], "reason": ["n/a"]}\n'
+    '{"concept_set": "sing_V#song_N", "scene": ["We sing a song."], }\n'
+)
+
+IMDB_REVIEWS = {
+    f"aclImdb/{split}/{label}/{number}_7.txt": f"{label} film number {number} of {split} \U0001f600"
+    for split in ("train", "test")
+    for label in ("pos", "neg")
+    for number in range(10)
+} | {"aclImdb/train/unsup/0_0.txt": "not labelled", "aclImdb/README": ""}
+
+QUESTIONS = (
+    "document_id,set,question,answer1,answer2\n"
+    'd1,train,Who is Ann?,A Nurse,"A nurse, in Rome "\n'
+    "d2,valid,What burns?,The house,A House\n"
+    "d2,test,Does it burn?,Yes,It does\n"
+)
+SUMMARIES = 'document_id,set,summary\nd1,train,"Ann is\n a nurse."\nd2,valid,A house burns.\n'
+
+
+def story_name(url: str) -> str:
+    return f"cnn/stories/{hashlib.sha1(url.encode()).hexdigest()}.story"
+
+
+def cell(value: str, is_header: bool = False, column_span: int = 1) -> dict[str, Any]:
+    return {"value": value, "is_header": is_header, "column_span": column_span, "row_span": 1}
+
+
+TABLE_EXAMPLE: dict[str, Any] = {
+    "example_id": 7,
+    "table_page_title": "Tea",
+    "table_section_title": "",
+    "table": [
+        [cell("Kind", True), cell("Place", True, column_span=2)],
+        [cell("Green", True), cell("China"), cell("Japan")],
+    ],
+    "highlighted_cells": [[1, 2]],
+    "overlap_subset": True,
+    "sentence_annotations": [
+        {"original_sentence": "o1", "final_sentence": "Green tea is from Japan."},
+        {"original_sentence": "o2", "final_sentence": "Japan makes green tea."},
+    ],
+}
+
+
+def write_original(datapool: str, folder: Path) -> Path:
+    """Write a release with all three splits; returns the ``path`` for the datapool."""
+    if datapool == "daily_dialog":
+        return write_dialogues(folder)
+    for name, text in _releases()[datapool.removesuffix("_seq2seq")].items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder / "aclImdb" if datapool.startswith("imdb") else folder
+
+
+def _releases() -> dict[str, dict[str, str]]:
+    table = json.dumps(TABLE_EXAMPLE) + "\n"
+    without_sentences = {key: value for key, value in TABLE_EXAMPLE.items() if key != "sentence_annotations"}
+    return {
+        "cnn_daily_mail": {story_name("http://a"): STORY}
+        | {f"all_{split}.txt": "http://a\n" for split in ("train", "val", "test")},
+        "commongen": {f"commongen.{split}.jsonl": COMMONGEN for split in ("train", "dev", "test")},
+        "imdb": IMDB_REVIEWS,
+        "iwslt2017en_de": {
+            f"{split}.{language}": text
+            for split in ("train", "val", "test")
+            for language, text in (("en", "Good day.\nTea?\n"), ("de", "Guten Tag.\nTee?\n"))
+        },
+        "narrative_qa": {"qaps.csv": QUESTIONS, "third_party/wikipedia/summaries.csv": SUMMARIES},
+        "totto": {
+            "totto_train_data.jsonl": table,
+            "totto_dev_data.jsonl": table,
+            "unlabeled_totto_test_data.jsonl": json.dumps(without_sentences) + "\n",
+        },
+    }

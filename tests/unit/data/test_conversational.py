@@ -1,0 +1,176 @@
+"""TRL's dataset formats: messages, prompt and completion, chosen and rejected, as conversations and as plain text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.conversational import Conversational
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+def message(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+SYSTEM, USER, REPLY = message("system", "Be kind."), message("user", "Hi!"), message("assistant", "Hello.")
+AGAIN, LAST = message("user", "Tea?"), message("assistant", "Yes \U0001f600")
+NO = message("assistant", "No.")
+CONVERSATION = [SYSTEM, USER, REPLY, AGAIN, LAST]
+
+
+@pytest.fixture
+def pool_of(write: Write) -> Callable[..., Any]:
+    def make(*rows: dict[str, Any], **args: Any) -> Conversational:
+        folder = write({"train.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+        return DataPoolRegistry.get("conversational", {"split": "train", "path": str(folder), **args})
+
+    return make
+
+
+def render(messages: list[dict[str, str]]) -> str:
+    return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
+
+
+def samples(pool: Conversational) -> list[tuple[Any, str, list[str]]]:
+    return [(sample.id, sample.prompt_or_input_text, sample.references) for sample, _ in pool]
+
+
+def test_last_reply_of_the_assistant_is_the_reference(pool_of: Any) -> None:
+    pool = pool_of({"messages": CONVERSATION}, {"messages": [USER, REPLY, AGAIN]})
+    assert samples(pool) == [
+        (0, "Be kind.<EOU>Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes \U0001f600"]),
+        (1, "Hi! <EOU>", ["Hello."]),
+    ]
+    assert pool[0][0].meta_data == {"history": ["Hi!", "Hello.", "Tea?"]}
+    assert pool.end_of_turn == "<EOU>" and pool.between_turns is not None
+    assert pool.between_turns("And?") == " <EOU>And? <EOU>"
+
+
+def test_all_replies_to_somebody_are_samples_on_demand(pool_of: Any) -> None:
+    pool = pool_of({"messages": CONVERSATION}, {"messages": [REPLY, USER, NO]}, turns="all")
+    assert [(id, references) for id, _, references in samples(pool)] == [
+        ("0_2", ["Hello."]),
+        ("0_4", ["Yes \U0001f600"]),
+        ("1_2", ["No."]),
+    ]
+
+
+def test_chat_template_renders_the_messages_themselves(pool_of: Any) -> None:
+    pool = pool_of({"messages": CONVERSATION}, format="chat_template", render_chat=render)
+    assert samples(pool)[0][1] == "<system>Be kind.<user>Hi!<assistant>Hello.<user>Tea?<assistant>"
+    assert pool.end_of_turn is None
+
+
+def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
+    pool = pool_of({"messages": CONVERSATION}, context_size=1, format="chat_template", render_chat=render)
+    assert samples(pool)[0][1] == "<system>Be kind.<user>Tea?<assistant>"
+    assert pool_of({"messages": CONVERSATION}, context_size=1)[0][0].meta_data == {"history": ["Tea?"]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": CONVERSATION[:4], "chosen": [LAST], "rejected": [NO]},
+        {"chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
+        # As in UltraFeedback: the prompt stands beside the whole conversations, and messages repeats the chosen one.
+        {"prompt": "Tea?", "messages": CONVERSATION, "chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
+    ],
+)
+def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of: Any, row: Any) -> None:
+    pool = pool_of(row)
+    assert samples(pool) == [(0, "Be kind.<EOU>Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes \U0001f600"])]
+    assert pool[0][0].meta_data == {"rejected": "No.", "history": ["Hi!", "Hello.", "Tea?"]}
+
+
+@pytest.mark.parametrize(
+    "row, prompt, chosen, rejected",
+    [
+        ({"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}, "The sky is", " blue.", " green."),
+        ({"chosen": "The sky is blue.", "rejected": "The sky is green."}, "The sky is", " blue.", " green."),
+        ({"chosen": "A: Hello", "rejected": "A: Hi"}, "A:", " Hello", " Hi"),
+        ({"chosen": "A:\nyes", "rejected": "A:\nno"}, "A:\n", "yes", "no"),
+        ({"chosen": "same text", "rejected": "same text"}, "same", " text", " text"),
+        ({"chosen": "yes", "rejected": "no"}, "", "yes", "no"),
+    ],
+)
+def test_plain_preferences_are_used_as_they_stand(
+    pool_of: Any, row: Any, prompt: str, chosen: str, rejected: str
+) -> None:
+    pool = pool_of(row)
+    assert samples(pool) == [(0, prompt, [chosen])]
+    assert pool[0][0].meta_data == {"rejected": rejected}
+    assert pool.end_of_turn is None
+
+
+def test_equal_conversations_differ_in_nothing_but_have_a_reply(pool_of: Any) -> None:
+    pool = pool_of({"chosen": [USER, REPLY], "rejected": [USER, REPLY]})
+    assert samples(pool) == [(0, "Hi! <EOU>", ["Hello."])]
+
+
+def test_prompt_and_completion(pool_of: Any) -> None:
+    assert samples(pool_of({"prompt": [USER], "completion": [REPLY]})) == [(0, "Hi! <EOU>", ["Hello."])]
+    assert samples(pool_of({"prompt": "1 +", "completion": " 1"})) == [(0, "1 +", [" 1"])]
+    assert samples(pool_of({"prompt": [USER]})) == [(0, "Hi! <EOU>", [""])]
+
+
+def test_content_may_come_in_parts(pool_of: Any) -> None:
+    parts = [{"type": "text", "text": "Hi"}, {"type": "text", "text": "!"}]
+    assert samples(pool_of({"messages": [message("user", parts), REPLY]}))[0][1] == "Hi! <EOU>"
+
+
+def test_further_columns_go_into_the_meta_data(pool_of: Any) -> None:
+    pool = pool_of({"prompt": "a", "completion": "b", "label": True}, meta_data_columns=["label"])
+    assert pool[0][0].meta_data == {"label": True}
+
+
+def test_hub_dataset_is_read(fake_hub: Any) -> None:
+    fake_hub[("my/chat", None)] = {
+        "train_sft": [{"messages": CONVERSATION}] * 10,
+        "train": [{"messages": [USER, REPLY]}],
+    }
+    args = {"split": "val", "dataset_id": "my/chat", "splits": {"val": "train_sft"}, "max_size": 3}
+    assert len(DataPoolRegistry.get("conversational", args)) == 3
+    with pytest.raises(DataError, match="give either path"):
+        Conversational.prepare("val", ".", dataset_id="my/chat")
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ({"text": "x"}, r"jsonl:2: no column 'prompt'.*\(columns: text\)"),
+        ({"messages": []}, "jsonl:2: messages must be a list of messages with role and content, not \\[\\]"),
+        ({"messages": "Hi"}, "jsonl:2: messages must be a list of messages"),
+        ({"messages": [{"from": "human"}]}, "jsonl:2: message 0 of messages must have role and content"),
+        ({"messages": [message("usr", "x")]}, "message 0 of messages has the unknown role 'usr'; did you mean 'user'"),
+        ({"messages": [message("user", None)]}, "content of message 0 of messages must be text, not None"),
+        ({"messages": [SYSTEM, REPLY]}, "messages has no reply of the assistant to somebody"),
+        ({"prompt": [SYSTEM], "completion": [REPLY]}, "the conversation is empty before the reply"),
+        (
+            {"prompt": [USER], "completion": [REPLY, AGAIN]},
+            "completion must end in one message .* not in assistant, user",
+        ),
+        ({"prompt": [USER], "chosen": [REPLY], "rejected": "No."}, "chosen and rejected must both be texts or both"),
+        ({"prompt": [USER], "chosen": [REPLY]}, r"jsonl:2: no column 'rejected' \(columns: prompt, chosen\)"),
+    ],
+)
+def test_bad_row_is_named(pool_of: Any, row: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        pool_of({"messages": [USER, REPLY]}, row)
+
+
+def test_plain_and_conversational_rows_do_not_mix(pool_of: Any) -> None:
+    with pytest.raises(DataError, match="both plain prompts and conversations"):
+        pool_of({"prompt": "a"}, {"prompt": [USER]})
+
+
+def test_unknown_turns_are_named() -> None:
+    with pytest.raises(DataError, match="unknown turns 'al'; did you mean 'all'"):
+        Conversational.prepare("train", ".", turns="al")

@@ -1,0 +1,105 @@
+"""Finding the files of a split, and drawing splits that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.rows import Row
+from rl4dialog.data.splits import drawn_rows, file_readers, read_split, shuffled, split_files
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+def values(rows: Any) -> list[Any]:
+    return [row["n"] for row in rows]
+
+
+def jsonl(*numbers: int) -> str:
+    return "".join(f'{{"n": {number}}}\n' for number in numbers)
+
+
+@pytest.mark.parametrize("name", ["val", "validation", "valid", "dev"])
+def test_every_usual_name_of_val_is_found(write: Write, name: str) -> None:
+    readers = file_readers(write({f"{name}.jsonl": jsonl(1), "train.jsonl": jsonl(2), "README.md": ""}))
+    assert {split: values(read()) for split, read in readers.items()} == {"train": [2], "val": [1]}
+
+
+def test_parts_of_a_split_are_read_in_order(write: Write) -> None:
+    folder = write({"my_train_1.jsonl": jsonl(3), "my_train_0.jsonl": jsonl(1, 2), "trainer.jsonl": jsonl(9)})
+    assert values(file_readers(folder)["train"]()) == [1, 2, 3]
+
+
+def test_file_of_just_the_name_comes_before_others(write: Write) -> None:
+    folder = write({"train.jsonl": jsonl(1), "train_small.jsonl": jsonl(2)})
+    assert [path.name for path in split_files(folder, [".jsonl"])["train"]] == ["train.jsonl"]
+
+
+def test_several_formats_of_one_split_are_an_error(write: Write) -> None:
+    folder = write({"train.jsonl": jsonl(1), "train.csv": "n\n1\n"})
+    with pytest.raises(DataError, match=r"several formats for split 'train': train\.csv, train\.jsonl"):
+        file_readers(folder)
+    assert list(file_readers(folder, [".csv"])) == ["train"]
+
+
+def test_mapping_names_a_file_per_split(write: Write) -> None:
+    folder = write({"a.jsonl": jsonl(1), "b.jsonl": jsonl(2)})
+    readers = file_readers({"train": folder / "a.jsonl", "test": str(folder / "b.jsonl")})
+    assert {split: values(read()) for split, read in readers.items()} == {"train": [1], "test": [2]}
+    with pytest.raises(DataError, match="path must name a file for each of train, val, test, not"):
+        file_readers({"dev": folder / "a.jsonl"})
+    with pytest.raises(DataError, match=r"b\.jsonl is no \.csv or \.tsv file"):
+        file_readers({"train": folder / "b.jsonl"}, [".csv", ".tsv"])
+    with pytest.raises(DataError, match=r"gone\.jsonl does not exist"):
+        file_readers({"train": folder / "gone.jsonl"})
+
+
+def test_folder_without_tables_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no \.csv file named after a split: looked for names with train, val"):
+        file_readers(tmp_path, [".csv"])
+
+
+def test_missing_split_lists_those_that_exist(write: Write) -> None:
+    readers = file_readers(write({"train.jsonl": jsonl(1), "test.jsonl": jsonl(2)}))
+    with pytest.raises(DataError, match=r"here has no split 'val' \(it has: train, test\)\. Name a file for each"):
+        read_split("val", readers, "here")
+    assert values(read_split("train", readers, "here")) == [1]
+
+
+def readers_of(**splits: int) -> dict[str, Callable[[], list[Row]]]:
+    rows = {split: [Row({"n": (split, i)}, "") for i in range(size)] for split, size in splits.items()}
+    return {split: lambda split=split: rows[split] for split in splits}
+
+
+def test_missing_splits_are_drawn_from_train_once(write: Write) -> None:
+    parts = {
+        split: values(read_split(split, readers_of(train=50), "here", 0.1, 3)) for split in ("train", "val", "test")
+    }
+    assert {split: len(part) for split, part in parts.items()} == {"train": 40, "val": 5, "test": 5}
+    assert len({value for part in parts.values() for value in part}) == 50
+    assert parts["val"] == values(read_split("val", readers_of(train=50), "here", 0.1, 3))
+    assert parts["val"] != values(read_split("val", readers_of(train=50), "here", 0.1, 4))
+
+
+def test_split_that_exists_is_not_drawn() -> None:
+    readers = readers_of(train=10, test=3)
+    assert values(read_split("test", readers, "here", 0.2)) == [("test", i) for i in range(3)]
+    assert len(values(read_split("train", readers, "here", 0.2))) == 8
+    assert len(values(read_split("val", readers, "here", 0.2))) == 2
+    everything = readers_of(train=10, val=1, test=1)
+    assert len(values(read_split("train", everything, "here", 0.2))) == 10
+
+
+@pytest.mark.parametrize("share", [0, 0.5, -1, "much", True])
+def test_share_must_leave_something_to_train_on(share: Any) -> None:
+    with pytest.raises(DataError, match=r"held_out_share must be a number between 0 and 0\.5, not"):
+        read_split("val", readers_of(train=10), "here", share)
+
+
+def test_draw_is_the_same_on_every_machine() -> None:
+    assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
+    assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]

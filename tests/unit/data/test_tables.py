@@ -1,0 +1,171 @@
+"""The general pools: column names, templates, weights and splits, from files, folders and a stand-in for the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.data.tables import Csv, HFDataset, Jsonl
+
+Write = Callable[[dict[str, Any]], Path]
+
+ROWS: list[dict[str, Any]] = [
+    {"q": "Why?", "a": ["Because.", "So."], "key": "k0", "topic": "t", "often": 2},
+    {"q": "", "a": "\U0001f600", "key": "k1", "topic": None, "often": 0.5},
+]
+COLUMNS = {"prompt": "q", "references": "a", "id": "key", "weight": "often", "meta_data": ["topic"]}
+
+
+def jsonl(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def check(pool: Any) -> None:
+    assert [(s.id, s.prompt_or_input_text, s.references, s.meta_data, weight) for s, weight in pool] == [
+        ("k0", "Why?", ["Because.", "So."], {"topic": "t"}, 2.0),
+        ("k1", "", ["\U0001f600"], {"topic": None}, 0.5),
+    ]
+
+
+def test_columns_are_named_in_yaml_whatever_the_source(write: Write, fake_hub: Any, tmp_path: Path) -> None:
+    folder = write({"val.jsonl": jsonl(ROWS)})
+    check(DataPoolRegistry.get("jsonl", {"split": "val", "path": str(folder), "columns": COLUMNS}))
+    lists = [{**row, "a": row["a"] if isinstance(row["a"], list) else [row["a"]]} for row in ROWS]
+    fake_hub[("my/data", "small")] = {"validation": lists}
+    check(
+        DataPoolRegistry.get(
+            "hf_dataset", {"split": "val", "dataset_id": "my/data", "name": "small", "columns": COLUMNS}
+        )
+    )
+    datasets.DatasetDict({"dev": datasets.Dataset.from_list(lists)}).save_to_disk(tmp_path / "saved")
+    check(HFDataset.prepare("val", path=tmp_path / "saved", columns=COLUMNS))
+
+
+def test_csv_has_the_same_columns(write: Write) -> None:
+    folder = write({"test.csv": 'q;a;often\nWhy?;"Because; so.";2\n', "test.tsv": "q\ta\nWhy?\tSo\n"})
+    columns = {"prompt": "q", "references": "a", "weight": "often"}
+    pool = Csv.prepare("test", {"test": folder / "test.csv"}, columns, delimiter=";")
+    assert (pool[0][0].id, pool[0][0].references, pool[0][1]) == (0, ["Because; so."], 2.0)
+    args = {"split": "test", "path": {"test": str(folder / "test.tsv")}, "columns": {"prompt": "q", "references": None}}
+    assert DataPoolRegistry.get("csv", args)[0][0].references == [""]
+
+
+def test_defaults_need_no_columns(write: Write) -> None:
+    pool = Jsonl.prepare("train", write({"train.jsonl": '{"prompt": "hi", "reference": "hello"}\n'}))
+    assert [(s.id, s.prompt_or_input_text, s.references, s.meta_data, w) for s, w in pool] == [
+        (0, "hi", ["hello"], {}, 1.0)
+    ]
+
+
+def test_template_puts_columns_into_text(write: Write) -> None:
+    folder = write({"train.jsonl": '{"c": {"title": "Tea"}, "q": "Why {not}?", "n": 3, "a": "x"}\n'})
+    template = "{c.title}: {q} {{{n}}}\nAnswer:"
+    pool = Jsonl.prepare("train", folder, {"references": "a"}, prompt_template=template)
+    assert pool[0][0].prompt_or_input_text == "Tea: Why {not}? {3}\nAnswer:"
+
+
+@pytest.mark.parametrize("template", ["", "no column", "{}", "{q!r}", "{q:>3}", "{q", "}", 3])
+def test_template_must_name_columns_and_nothing_else(write: Write, template: Any) -> None:
+    with pytest.raises(DataError, match="prompt_template"):
+        Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), COLUMNS, prompt_template=template)
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"promt": "q"}, r"columns has no key 'promt'; did you mean 'prompt'\? \(keys: prompt, references, id, wei"),
+        ({"prompt": None}, r"columns\.prompt must be the name of a column, not None"),
+        ({"meta_data": "topic"}, r"columns\.meta_data must be a list of names of columns, not 'topic'"),
+        (["q"], r"columns must map prompt, references, id, weight, meta_data to names"),
+        ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
+        ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must hold text, not None"),
+        ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must hold a positive number"),
+    ],
+)
+def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
+
+
+def test_weight_of_zero_is_refused(write: Write) -> None:
+    folder = write({"train.jsonl": jsonl([{**ROWS[0], "often": 0}])})
+    with pytest.raises(DataError, match=r"jsonl:1: column 'often' must hold a positive number as the weight, not 0"):
+        Jsonl.prepare("train", folder, COLUMNS)
+
+
+def test_one_file_is_split_only_when_asked(write: Write) -> None:
+    file = (
+        write({"all.jsonl": "".join(f'{{"prompt": "p{i}", "reference": "r"}}\n' for i in range(10_000))}) / "all.jsonl"
+    )
+    with pytest.raises(DataError, match=r"has no split 'val' \(it has: train\)\. Name a file .* held_out_share: 0\.1"):
+        Jsonl.prepare("val", file)
+    parts = [Jsonl.prepare(split, file, held_out_share=0.1, split_seed=1) for split in ("train", "val", "test")]
+    assert [len(part) for part in parts] == [8000, 1000, 1000]
+    assert len({sample.prompt_or_input_text for part in parts for sample, _ in part}) == 10_000
+
+
+def test_max_size_keeps_the_first_samples_and_reads_no_further(write: Write) -> None:
+    folder = write({"train.csv": "prompt,reference\na,b\nc,d\nbroken\n"})
+    pool = Csv.prepare("train", folder, max_size=2)
+    assert [sample.prompt_or_input_text for sample, _ in pool] == ["a", "c"]
+
+
+@pytest.mark.parametrize("content", ["", "prompt,reference\n", "\n"])
+def test_empty_file_is_an_empty_split(write: Write, content: str) -> None:
+    with pytest.raises(DataError, match=r"'csv' has no samples in split 'train' \(source: "):
+        Csv.prepare("train", write({"train.csv": content}))
+
+
+def test_hub_splits_may_have_other_names_and_be_parts(fake_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"prompt": str(i), "reference": "r"} for i in range(4)]
+    fake_hub[("my/data", None)] = {"train_sft": rows, "train": rows[:1]}
+    pool = HFDataset.prepare("val", "my/data", splits={"val": "train_sft"})
+    assert len(pool) == 4
+    with pytest.raises(DataError, match=r"hub dataset 'my/data' has no split 'test' \(it has: train\)\. .*splits: \{"):
+        HFDataset.prepare("test", "my/data")
+    asked = []
+
+    def load(id: str, split: str | None = None, revision: str | None = None) -> Any:
+        asked.append((id, split, revision))
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    HFDataset.prepare("val", "my/data", revision="v2", splits={"val": "train[90%:]"})
+    assert asked == [("my/data", "train[90%:]", "v2")]
+
+
+def test_folder_of_files_is_read_by_the_datasets_package(write: Write, tmp_path: Path) -> None:
+    folder = write({"data/train.csv": "prompt,reference\na,b\n", "data/test.csv": "prompt,reference\nc,d\n"}) / "data"
+    assert [s.prompt_or_input_text for s, _ in HFDataset.prepare("test", path=folder)] == ["c"]
+    with pytest.raises(DataError, match=r"has no split 'dev' \(it has: train, test\)"):
+        HFDataset.prepare("val", path=folder, splits={"val": "dev"})
+    datasets.Dataset.from_list([{"prompt": "x", "reference": "y"}] * 10).save_to_disk(tmp_path / "one")
+    assert len(HFDataset.prepare("val", path=tmp_path / "one", held_out_share=0.2)) == 2
+
+
+@pytest.mark.parametrize("args", [{}, {"dataset_id": "a/b", "path": "."}])
+def test_either_hub_or_folder(args: Any) -> None:
+    with pytest.raises(DataError, match="give either dataset_id"):
+        HFDataset.prepare("train", **args)
+
+
+def test_splits_are_ours() -> None:
+    with pytest.raises(DataError, match=r"splits has no key 'validation' \(keys: train, val, test\)"):
+        HFDataset.prepare("train", "a/b", splits={"validation": "dev"})
+
+
+def test_unreadable_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot be loaded: .*must hold files that datasets\.load_dataset reads"):
+        HFDataset.prepare("train", path=tmp_path)
+
+
+def test_path_is_required() -> None:
+    with pytest.raises(ConfigError, match="'jsonl' needs the argument 'path'"):
+        DataPoolRegistry.check("jsonl", {})
