@@ -6,11 +6,11 @@ from typing import Any
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.hub import cache_only_without_network
-from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths, check_references
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.metrics.sequence_classifier import max_tokens
 
 
-class BertScoreMetric(BaseMetric):
+class BertScoreMetric(SentenceMetric):
     """F1 of BERTScore, the best over the references; 0 for a blank text.
 
     Args:
@@ -38,28 +38,17 @@ class BertScoreMetric(BaseMetric):
                 f"metric 'bert_score' cannot load {model_type or f'the model for language {language!r}'}; without a "
                 f"network, give model_type: <folder of the model> and num_layers: <layer>"
             ) from error
-        self._limit_length()
+        # A tokenizer that knows no longest text says 1e30, at which fast tokenizers fail.
+        tokenizer = self._scorer._tokenizer
+        tokenizer.model_max_length = min(max_tokens(tokenizer, self._scorer._model.config), 1_000_000)
 
-    def _limit_length(self) -> None:
-        """Give a tokenizer that knows no longest text its model's; fast tokenizers fail without one."""
-        tokenizer, config = self._scorer._tokenizer, self._scorer._model.config
-        n_positions = getattr(config, "max_position_embeddings", None) or 512
-        # Models of RoBERTa's family number positions from the padding id on.
-        if "roberta" in config.model_type:
-            n_positions -= config.pad_token_id + 1
-        tokenizer.model_max_length = min(tokenizer.model_max_length, n_positions)
-
-    def compute(
+    def sentence_scores(
         self,
         prompt_texts: list[str],
         generated_texts: list[str],
         reference_texts: list[list[str]],
-        meta_infos: list[dict[str, Any]] | None = None,
-        model: Any = None,
-        split_name: str | None = None,
-    ) -> MetricResult:
-        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
-        check_references(reference_texts)
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
         # The package cannot encode blank texts with transformers 5; a blank text has nothing in common with any other.
         kept = [[reference for reference in references if reference.strip()] for references in reference_texts]
         rows = [row for row, text in enumerate(generated_texts) if text.strip() and kept[row]]
@@ -68,4 +57,4 @@ class BertScoreMetric(BaseMetric):
             found = self._scorer.score([generated_texts[row] for row in rows], [kept[row] for row in rows])[2]
             for row, score in zip(rows, found.tolist(), strict=True):
                 scores[row] = score
-        return {"semantic/bert_score": (scores, sum(scores) / len(scores))}
+        return {"semantic/bert_score": scores}

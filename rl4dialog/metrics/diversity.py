@@ -9,20 +9,30 @@ from collections.abc import Sequence
 from statistics import mean, median, pstdev
 from typing import Any
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.text.words import split_words
 
 
 class DiversityMetric(BaseMetric):
     """Lengths in words, type-token ratios, and distinct, unique and entropy (bits) of n-grams of order 1 to 3.
 
-    Every key exists a second time for words without punctuation (``-nopunct``, ``_nopunct``).
+    ``distinct-1`` is the type-token ratio, and ``msttr`` that of windows of a fixed length, as it falls with the number
+    of words. Every key exists a second time for words without punctuation (``-nopunct``, ``_nopunct``); GEM leaves
+    marks of several characters in there, like "...". ``seq-rep-4`` is not GEM's but the share of a text's 4-grams that
+    it has written before (Welleck et al. 2020, arXiv 1908.04319), and the only one with a score per text.
 
     Args:
         window_size: Words per window of the mean segmental type-token ratio.
+
+    Raises:
+        ConfigError: If it is less than 1.
     """
 
     def __init__(self, window_size: int = 100) -> None:
+        if not isinstance(window_size, int) or window_size < 1:
+            raise ConfigError(f"metric 'diversity': window_size must be at least 1, not {window_size!r}")
         self._window_size = window_size
 
     def compute(
@@ -34,20 +44,20 @@ class DiversityMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
-        from nltk.tokenize import wordpunct_tokenize
-
         check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
-        words = [[str(word).lower() for word in wordpunct_tokenize(text)] for text in generated_texts]
+        words = [[word.lower() for word in split_words(text)] for text in generated_texts]
         bare = [[word for word in text if not set(word) <= set(string.punctuation)] for text in words]
         found = {**self._measure(words, "-", ""), **self._measure(bare, "_", "nopunct")}
-        return {f"diversity_metrics/{key}": (None, value) for key, value in found.items()}
+        result: MetricResult = {f"diversity_metrics/{key}": (None, value) for key, value in found.items()}
+        repeated = [repetition(text) for text in words]
+        return {**result, "diversity_metrics/seq-rep-4": (repeated, mean(repeated))}
 
     def _measure(self, texts: list[list[str]], joint: str, variant: str) -> dict[str, float]:
         lengths = [len(text) for text in texts]
         found = {
             f"msttr-{self._window_size}{joint + variant if variant else ''}": self._segmental_ttr(texts),
             f"total_length{'-' + variant if variant else ''}": float(sum(lengths)),
-            f"mean_pred_length{'-' + variant if variant else ''}": mean(lengths),
+            f"mean_pred_length{'-' + variant if variant else ''}": float(mean(lengths)),
             f"std_pred_length{'-' + variant if variant else ''}": pstdev(lengths),
             f"median_pred_length{'-' + variant if variant else ''}": float(median(lengths)),
             f"min_pred_length{'-' + variant if variant else ''}": float(min(lengths)),
@@ -72,7 +82,13 @@ class DiversityMetric(BaseMetric):
         words = [word for text in texts for word in text]
         size = self._window_size
         windows = [words[i : i + size] for i in range(0, len(words) - size + 1, size)] or [words]
-        return mean(len(set(window)) / len(window) if window else 0.0 for window in windows)
+        return float(mean(len(set(window)) / len(window) if window else 0.0 for window in windows))
+
+
+def repetition(words: Sequence[str], n: int = 4) -> float:
+    """Share of the n-grams that occur earlier in the text; 0 where there are none."""
+    counts = _ngrams([words], n)
+    return 1 - len(counts) / counts.total() if counts else 0.0
 
 
 def _ngrams(texts: Sequence[Sequence[str]], n: int) -> Counter[tuple[str, ...]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths
 from rl4dialog.metrics.intent_classifier import IntentClassifier
+from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 BUILTIN_CLASSIFIER = "builtin/intent-classifier"
 
 
-class IntentAccuracyMetric(BaseMetric):
+class IntentAccuracyMetric(SentenceMetric):
     """Share of replies whose predicted act is the gold one's (RL4LMs' ``intent/accuracy``).
 
     Args:
@@ -21,23 +20,21 @@ class IntentAccuracyMetric(BaseMetric):
         batch_size: Texts per forward pass of such another classifier.
     """
 
+    needs_references = False
+
     def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64) -> None:
         self._classifier = classifier if classifier is not None else load_classifier(model_name, batch_size)
 
-    def compute(
+    def sentence_scores(
         self,
         prompt_texts: list[str],
         generated_texts: list[str],
         reference_texts: list[list[str]],
-        meta_infos: list[dict[str, Any]] | None = None,
-        model: Any = None,
-        split_name: str | None = None,
-    ) -> MetricResult:
-        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
         targets = gold_intents(meta_infos)
         predicted = self._classifier.predict(prompt_texts, generated_texts, meta_infos)
-        scores = [float(p == t) for p, t in zip(predicted, targets, strict=True)]
-        return {"intent/accuracy": (scores, sum(scores) / len(scores))}
+        return {"intent/accuracy": [float(p == t) for p, t in zip(predicted, targets, strict=True)]}
 
 
 def load_classifier(model_name: str, batch_size: int = 64) -> IntentClassifier:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths, check_references
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.text.words import split_words
 
 _DEBIAN_WORDNET = Path("/usr/share/wordnet")
 # WordNet 3 numbers its lexicographers' files from 0 to 44.
 _N_LEXNAMES = 45
 
 
-class MeteorMetric(BaseMetric):
-    """Best METEOR over the references; words are split by nltk's tokenizer that needs no data.
+class MeteorMetric(SentenceMetric):
+    """Best METEOR over the references.
 
     nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
 
@@ -37,29 +37,31 @@ class MeteorMetric(BaseMetric):
         if synonyms:
             _load_wordnet(wordnet_path)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read WordNet at once, so that workers that are forked afterwards share it."""
+        self.__dict__.update(state)
+        if self._synonyms:
+            _load_wordnet(self._wordnet_path)
+
     def sentence_score(self, text: str, references: list[str]) -> float:
         """METEOR of one text, 0 to 1."""
         from nltk.translate.meteor_score import meteor_score
 
         wordnet = _load_wordnet(self._wordnet_path) if self._synonyms else _NoSynonyms()
-        words = _tokenize(text)
+        words = split_words(text)
         if not words:
             return 0.0
-        return float(meteor_score([_tokenize(reference) for reference in references], words, wordnet=wordnet))
+        return float(meteor_score([split_words(reference) for reference in references], words, wordnet=wordnet))
 
-    def compute(
+    def sentence_scores(
         self,
         prompt_texts: list[str],
         generated_texts: list[str],
         reference_texts: list[list[str]],
-        meta_infos: list[dict[str, Any]] | None = None,
-        model: Any = None,
-        split_name: str | None = None,
-    ) -> MetricResult:
-        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
-        check_references(reference_texts)
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
         scores = [self.sentence_score(t, r) for t, r in zip(generated_texts, reference_texts, strict=True)]
-        return {self.key: (scores, sum(scores) / len(scores))}
+        return {self.key: scores}
 
 
 class _NoSynonyms:
@@ -68,13 +70,6 @@ class _NoSynonyms:
     def synsets(self, word: str) -> list[Any]:
         del word
         return []
-
-
-def _tokenize(text: str) -> list[str]:
-    from nltk.tokenize import NLTKWordTokenizer
-
-    words: list[str] = NLTKWordTokenizer().tokenize(text)
-    return words
 
 
 @lru_cache(maxsize=4)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.metrics.checks import check_lengths, check_references
+from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-class RougeMetric(BaseMetric):
+class RougeMetric(SentenceMetric):
     """F-measures of ROUGE-1, -2, -L and -Lsum (sentences of the latter stand on lines of their own).
+
+    The corpus score is the mean; RL4LMs logs the middle of a bootstrap, which varies around it.
 
     Args:
         use_single_ref: Compare with the first reference only, as RL4LMs; else the best of all counts.
@@ -20,23 +21,19 @@ class RougeMetric(BaseMetric):
     def __init__(self, use_single_ref: bool = True) -> None:
         self._use_single_ref = use_single_ref
 
-    def compute(
+    def sentence_scores(
         self,
         prompt_texts: list[str],
         generated_texts: list[str],
         reference_texts: list[list[str]],
-        meta_infos: list[dict[str, Any]] | None = None,
-        model: Any = None,
-        split_name: str | None = None,
-    ) -> MetricResult:
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
         from rouge_score.rouge_scorer import RougeScorer
 
-        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
-        check_references(reference_texts)
         scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
         scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
         for text, references in zip(generated_texts, reference_texts, strict=True):
             best = scorer.score_multi(references[:1] if self._use_single_ref else references, text)
             for name in ROUGE_TYPES:
                 scores[name].append(float(best[name].fmeasure))
-        return {f"lexical/rouge_{name}": (each, sum(each) / len(each)) for name, each in scores.items()}
+        return {f"lexical/rouge_{name}": each for name, each in scores.items()}

@@ -1,51 +1,50 @@
-"""A tiny BERT vocabulary for the metrics that run a model."""
+"""Stand-ins for what metrics need from outside: also evaluate's scripts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import evaluate
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
+from stand_ins import (  # noqa: F401 (fixtures)
+    bert_config,
+    bert_folder,
+    bert_tokenizer,
+    classifier_model,
+    save_classifier,
+    spice_folder,
+)
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", "mat", "hi", "<", ">", "EOU"]
+METRIC_SCRIPT = """
+import datasets
+import evaluate
+
+class Overlap(evaluate.Metric):
+    def _info(self):
+        text = datasets.Value("string")
+        features = {features}
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+
+    def _compute(self, {arguments}):
+        {body}
+"""
 
 
-@pytest.fixture
-def bert_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{key}_token": name for key, name in names.items()})
-
-
-@pytest.fixture
-def bert_config() -> BertConfig:
-    return BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-        num_labels=4,
-        initializer_range=0.5,
-    )
+@pytest.fixture(autouse=True)
+def _isolated_scripts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the evaluate library's copies of scripts out of the user's home."""
+    monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", tmp_path_factory.getbasetemp() / "hf_modules")
 
 
 @pytest.fixture
-def bert_folder(tmp_path: Path, bert_tokenizer: PreTrainedTokenizerFast, bert_config: BertConfig) -> str:
-    torch.manual_seed(0)
-    bert_tokenizer.save_pretrained(tmp_path)
-    BertModel(bert_config).save_pretrained(tmp_path)
-    return str(tmp_path)
+def save_metric(tmp_path: Path) -> Callable[[str, str, str], str]:
+    """Writes a script of the evaluate library from its features, arguments and body, and gives its path."""
 
+    def save(features: str, arguments: str, body: str) -> str:
+        path = tmp_path / "overlap" / "overlap.py"
+        path.parent.mkdir()
+        path.write_text(METRIC_SCRIPT.format(features=features, arguments=arguments, body=body), encoding="utf-8")
+        return str(path)
 
-@pytest.fixture
-def classifier_model(bert_config: BertConfig) -> BertForSequenceClassification:
-    torch.manual_seed(0)
-    return BertForSequenceClassification(bert_config)
+    return save

@@ -10,23 +10,39 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.bleu import BleuMetric
+from rl4dialog.metrics.chrf import ChrfMetric
+from rl4dialog.metrics.cider import CiderMetric
+from rl4dialog.metrics.dates import DatesMetric
 from rl4dialog.metrics.diversity import DiversityMetric
 from rl4dialog.metrics.increasing_numbers import IncreasingNumbersMetric
 from rl4dialog.metrics.length import LengthMetric
 from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.metrics.rouge import RougeMetric
+from rl4dialog.metrics.rouge_l_max import RougeLMaxMetric
 from rl4dialog.metrics.sacre_bleu import SacreBleuMetric
+from rl4dialog.metrics.self_bleu import SelfBleuMetric
+from rl4dialog.metrics.ter import TerMetric
 
-LEXICAL = [
-    BleuMetric(),
-    DiversityMetric(),
-    IncreasingNumbersMetric(3),
-    LengthMetric(),
-    MeteorMetric(synonyms=False),
-    RougeMetric(),
-    SacreBleuMetric(),
+# Their score of a text does not depend on the other texts.
+COMPARING = [
+    *(BleuMetric(), ChrfMetric(), MeteorMetric(synonyms=False), RougeMetric(), RougeMetric(use_single_ref=False)),
+    *(RougeLMaxMetric(), SacreBleuMetric(), TerMetric()),
 ]
-COMPARING = [metric for metric in LEXICAL if isinstance(metric, (BleuMetric, MeteorMetric, RougeMetric))]
+ALONE = [DatesMetric(), IncreasingNumbersMetric(3), LengthMetric()]
+LEXICAL = [*COMPARING, *ALONE, CiderMetric(), DiversityMetric(), SelfBleuMetric()]
+
+TEXTS = ["", "word", "😀", "a longer text , with words .", ".", "naïve 一二三", "the same text"]
+REFERENCES = [
+    ["a"],
+    ["word", "other"],
+    ["😀"],
+    ["a text", "with words", "third"],
+    [""],
+    ["一二", "naïve"],
+    ["the same text"],
+]
+
+WORDS = ["a", "cat", "😀", "sat.", "no", "naïve", "yes"]
 
 
 @pytest.mark.parametrize("metric", LEXICAL, ids=lambda metric: type(metric).__name__)
@@ -40,17 +56,30 @@ class TestEveryMetric:
             metric.compute(["p", "p"], ["a", "b"], [["a"]])
 
     def test_odd_texts_get_finite_scores(self, metric: Any) -> None:
-        texts = ["", "word", "😀", "a longer text , with words .", "."]
-        references = [["a"], ["word", "other"], ["😀"], ["a text", "with words", "third"], [""]]
-        for scores, corpus in metric.compute([""] * 5, texts, references).values():
+        for scores, corpus in metric.compute([""] * 7, TEXTS, REFERENCES).values():
             assert abs(corpus) < 1e6
-            assert scores is None or (len(scores) == 5 and all(0 <= score <= 7 for score in scores))
+            assert scores is None or (len(scores) == 7 and all(0 <= score <= 10 for score in scores))
+
+    def test_ten_thousand_texts_are_scored(self, metric: Any) -> None:
+        texts = [f"{WORDS[i % 7]} {WORDS[i % 5]}" for i in range(10_000)]
+        for scores, corpus in metric.compute(texts, texts, [[text] for text in texts[::-1]]).values():
+            assert abs(corpus) < 1e6
+            assert scores is None or len(scores) == 10_000
 
     def test_only_blank_text_gets_finite_scores(self, metric: Any) -> None:
         assert all(abs(corpus) < 1e6 for _, corpus in metric.compute([""], [""], [["a"]]).values())
 
 
-@pytest.mark.parametrize("metric", COMPARING, ids=lambda metric: type(metric).__name__)
+@pytest.mark.parametrize("metric", [*COMPARING, *ALONE], ids=lambda metric: type(metric).__name__)
+def test_texts_together_score_as_one_by_one(metric: Any) -> None:
+    together = metric.compute([""] * 7, TEXTS, REFERENCES)
+    for row, (text, references) in enumerate(zip(TEXTS, REFERENCES, strict=True)):
+        alone = metric.compute([""], [text], [references])
+        for key, (scores, _) in together.items():
+            assert scores[row] == pytest.approx(alone[key][0][0])
+
+
+@pytest.mark.parametrize("metric", [*COMPARING, CiderMetric()], ids=lambda metric: type(metric).__name__)
 @pytest.mark.parametrize("references", [[], "text"], ids=["none", "bare string"])
 def test_text_without_references_is_refused(metric: Any, references: Any) -> None:
     with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
@@ -59,7 +88,7 @@ def test_text_without_references_is_refused(metric: Any, references: Any) -> Non
 
 def test_lexical_metrics_do_not_import_torch() -> None:
     code = (
-        "import sys; from rl4dialog.metrics import bleu, diversity, length, meteor, rouge, sacre_bleu;"
+        "import sys; from rl4dialog.metrics import bleu, chrf, cider, diversity, length, meteor, rouge, self_bleu, ter;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

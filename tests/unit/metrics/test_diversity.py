@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.metrics.diversity import DiversityMetric
 
 # Words: a b a . | A c
@@ -14,15 +16,16 @@ TEXTS = ["a b a .", "A c"]
 
 def measure(texts: list[str], window_size: int = 100) -> dict[str, float]:
     found = DiversityMetric(window_size).compute([""] * len(texts), texts, [[""]] * len(texts))
-    assert all(scores is None for scores, _ in found.values())
+    assert all(scores is None for key, (scores, _) in found.items() if key != "diversity_metrics/seq-rep-4")
     return {key.removeprefix("diversity_metrics/"): corpus for key, (_, corpus) in found.items()}
 
 
-def test_keys_are_those_of_rl4lms() -> None:
+def test_keys_are_those_of_rl4lms_and_repetition() -> None:
     plain = {"total_length", "mean_pred_length", "std_pred_length", "median_pred_length"}
     plain |= {"min_pred_length", "max_pred_length", "cond_entropy-2", "cond_entropy-3"}
     plain |= {f"{name}-{n}" for name in ("distinct", "vocab_size", "unique", "entropy") for n in (1, 2, 3)}
-    assert set(measure(TEXTS)) == plain | {f"{key}-nopunct" for key in plain} | {"msttr-100", "msttr-100_nopunct"}
+    others = {"msttr-100", "msttr-100_nopunct", "seq-rep-4"}
+    assert set(measure(TEXTS)) == plain | {f"{key}-nopunct" for key in plain} | others
 
 
 def test_lengths_are_counted_with_and_without_punctuation() -> None:
@@ -50,3 +53,21 @@ def test_entropies_are_in_bits() -> None:
 def test_msttr_averages_whole_windows() -> None:
     assert measure(["a a b", "c d"], window_size=2)["msttr-2"] == pytest.approx((1 / 2 + 1) / 2)
     assert measure(["a a b", "c d"])["msttr-100"] == pytest.approx(4 / 5)
+
+
+def test_words_are_split_as_in_the_reference_implementation() -> None:
+    # Gehrmann et al. (GEM) count the tokens of nltk.word_tokenize: is, n't, it, ?, no, .
+    assert measure(["Isn't it? No."])["total_length"] == 6
+
+
+def test_repetition_is_share_of_4grams_written_before() -> None:
+    texts = ["a b c d a b c d", "a b c", ""]
+    scores, corpus = DiversityMetric().compute([""] * 3, texts, [[""]] * 3)["diversity_metrics/seq-rep-4"]
+    assert scores == pytest.approx([1 / 5, 0, 0])
+    assert corpus == pytest.approx(1 / 15)
+
+
+@pytest.mark.parametrize("window_size", [0, "100"])
+def test_wrong_window_is_refused(window_size: Any) -> None:
+    with pytest.raises(ConfigError, match="window_size must be at least 1"):
+        DiversityMetric(window_size)

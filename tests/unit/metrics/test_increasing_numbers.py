@@ -26,4 +26,4 @@ def test_increasing_prefix_is_divided_by_length(text: str, expected: float) -> N
 
 def test_metric_is_the_mean() -> None:
     found = IncreasingNumbersMetric(2).compute(["", ""], ["1 2", "x"], [[""], [""]])
-    assert found == {"synthetic/increasing_numbers": ([1.0, 0.0], 0.5)}
+    assert found == {"synthetic/increasing_numbers_in_text": ([1.0, 0.0], 0.5)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import nltk
@@ -47,6 +48,13 @@ def test_corpus_score_is_mean_and_best_reference_counts() -> None:
 
 def test_key_with_synonyms_is_that_of_rl4lms(wordnet: str) -> None:
     assert list(MeteorMetric(wordnet_path=wordnet).compute([""], ["a"], [["a"]])) == ["lexical/meteor"]
+
+
+def test_wordnet_is_read_when_the_metric_is_unpickled(wordnet: str) -> None:
+    pickled = pickle.dumps(MeteorMetric(wordnet_path=wordnet))
+    meteor._load_wordnet.cache_clear()
+    pickle.loads(pickled)
+    assert meteor._load_wordnet.cache_info().currsize == 1, "before workers are forked, which then share it"
 
 
 def test_missing_wordnet_names_every_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""Similarity of word vectors in three forms, as dialogue research compares them (Liu et al. 2016, arXiv 1603.08023)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.metrics.word_vectors import ModelEmbeddings, TextVectors, VectorFile
+
+
+class EmbeddingSimilarityMetric(SentenceMetric):
+    """Cosine similarity of the words' vectors to the best reference: ``average``, ``greedy`` and ``extrema``.
+
+    A text none of whose words has a vector scores 0.
+
+    Args:
+        path: Text file of word vectors (GloVe, word2vec).
+        model_name: Folder or hub id of a model whose input embeddings are used instead.
+
+    Raises:
+        ConfigError: If not exactly one of the two is given.
+        DataError: If the file cannot be read.
+        ModelError: If the model cannot be loaded.
+    """
+
+    def __init__(self, path: str | None = None, model_name: str | None = None) -> None:
+        if (path is None) == (model_name is None):
+            raise ConfigError(
+                "metric 'embedding_similarity' needs either path: <text file of word vectors, for instance GloVe's "
+                "from https://nlp.stanford.edu/projects/glove> or model_name: <folder or hub id of a model>"
+            )
+        self._vectors: TextVectors = VectorFile(path) if path is not None else ModelEmbeddings(str(model_name))
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
+        scores: dict[str, list[float]] = {f"semantic/embedding_{name}": [] for name in forms}
+        for text, references in zip(generated_texts, reference_texts, strict=True):
+            vectors, others = self._vectors(text), [self._vectors(reference) for reference in references]
+            for similarity, each in zip(forms.values(), scores.values(), strict=True):
+                each.append(max(similarity(vectors, o) if len(vectors) and len(o) else 0.0 for o in others))
+        return scores
+
+
+def average_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the mean vectors (Foltz et al. 1998). Shapes (words, dimensions)."""
+    return float(_cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))[0, 0])
+
+
+def greedy_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean cosine of each word to its nearest in the other text, in both directions (Rus and Lintean 2012)."""
+    cosines = _cosines(a, b)
+    return float((cosines.max(1).mean() + cosines.max(0).mean()) / 2)
+
+
+def extrema_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the vectors of each dimension's value farthest from 0 (Forgues et al. 2014)."""
+    return float(_cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
+
+
+def _extrema(vectors: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)[0]
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)[None]
+    return np.divide(a @ b.T, norms, out=np.zeros(norms.shape), where=norms > 0)

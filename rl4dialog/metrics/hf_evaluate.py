@@ -1,0 +1,101 @@
+"""Any metric of Hugging Face's evaluate library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl4dialog.core.cache import cache_root
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.hub import cache_only_without_network
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths, check_references
+
+
+class HfEvaluateMetric(BaseMetric):
+    """A metric of the evaluate library; every number that it gives, as ``hf_evaluate/<metric>/<number>``.
+
+    It gets the texts as ``predictions``, the references (the first one of each, if it compares with one only) as
+    ``references``, and the prompts as ``sources``, whatever of these it asks for.
+
+    Args:
+        name: Of a metric on the hub, or the path of its script.
+        config_name: Which of the metric's configurations.
+        compute_args: Further arguments of its ``compute``.
+
+    Raises:
+        ModelError: If the metric cannot be loaded.
+        ConfigError: If it asks for anything else.
+    """
+
+    def __init__(
+        self, name: str, config_name: str | None = None, compute_args: Mapping[str, Any] | None = None
+    ) -> None:
+        import evaluate
+
+        self._who = f"metric 'hf_evaluate' ({name})"
+        try:
+            with cache_only_without_network():
+                self._metric = evaluate.load(name, config_name, cache_dir=str(cache_root() / "evaluate"))
+        except Exception as error:  # OSError, ImportError, ValueError, ... by what is missing
+            raise ModelError(
+                f"{self._who} cannot be loaded ({error}). Give name: <path of the metric's script>, or the name of "
+                f"one on the hub while there is a network, and install what it imports."
+            ) from error
+        features = self._metric.features
+        self._features: list[Any] = features if isinstance(features, list) else [features]
+        self._inputs = set(self._features[0])
+        unknown = self._inputs - {"predictions", "references", "sources"}
+        if unknown or "predictions" not in self._inputs:
+            raise ConfigError(
+                f"{self._who} compares {', '.join(sorted(self._inputs))}; only metrics of predictions, and if they "
+                f"like of references and sources, can be used here"
+            )
+        self._compute_args = dict(compute_args or {})
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        inputs: dict[str, Any] = {"predictions": generated_texts}
+        if "references" in self._inputs:
+            check_references(reference_texts)
+            several = any(_is_list(features["references"]) for features in self._features)
+            inputs["references"] = reference_texts if several else [references[0] for references in reference_texts]
+        if "sources" in self._inputs:
+            inputs["sources"] = prompt_texts
+        try:
+            found = self._metric.compute(**inputs, **self._compute_args)
+        except Exception as error:  # whatever the metric's own code raises
+            raise DataError(f"{self._who} failed: {type(error).__name__}: {error}") from error
+        scores = {
+            f"hf_evaluate/{self._metric.name}/{key}": score
+            for key, value in (found or {}).items()
+            if (score := _as_score(value, len(generated_texts))) is not None
+        }
+        if not scores:
+            raise DataError(f"{self._who} gave no number: {found!r}")
+        return scores
+
+
+def _is_list(feature: Any) -> bool:
+    from datasets import List, Sequence
+
+    return isinstance(feature, (List, Sequence, list))
+
+
+def _as_score(value: Any, n_texts: int) -> tuple[list[float] | None, float] | None:
+    """A number as a corpus score, a number per text as their scores and mean; None for anything else."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (int, float)):
+        return None, float(value)
+    if isinstance(value, list) and len(value) == n_texts and all(isinstance(each, (int, float)) for each in value):
+        return [float(each) for each in value], float(sum(value) / n_texts)
+    return None

@@ -1,0 +1,79 @@
+"""A sequence classifier's or a reward model's opinion of the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.metrics.sequence_classifier import SequenceClassifier, label_index
+
+OUTPUTS = ("probability", "log_probability", "logit")
+
+
+class LearnedRewardMetric(SentenceMetric):
+    """Probability of one class of any sequence classifier; the output itself of a reward model, which has only one.
+
+    RL4LMs takes the softmax of a single output too, which is always 1.
+
+    Args:
+        model_name: Folder or hub id.
+        label_ix: The class, as a number or by its name in the model's ``id2label``; not needed for a single output.
+        batch_size: Texts per forward pass.
+        include_prompt_for_eval: Classify prompt and reply, with nothing put between them, or the reply alone.
+        output: What is taken of a class: ``probability`` (the default), ``log_probability`` (in nats) or ``logit``,
+            which is the default and the only choice for a single output.
+
+    Raises:
+        ConfigError: If the model has no such class, or several and none is given; or if the output is unknown, or a
+            probability is asked of a single output.
+        ModelError: If the model cannot be loaded.
+    """
+
+    needs_references = False
+
+    def __init__(
+        self,
+        model_name: str,
+        label_ix: int | str | None = None,
+        batch_size: int = 64,
+        include_prompt_for_eval: bool = True,
+        output: str | None = None,
+    ) -> None:
+        who = "metric 'learned_reward'"
+        if output is not None and output not in OUTPUTS:
+            raise ConfigError(
+                f"{who}: output must be one of {', '.join(OUTPUTS)}, not {output!r}{nearest_hint(output, OUTPUTS)}"
+            )
+        # A long text loses its beginning: the reply is at its end.
+        self._classifier = SequenceClassifier.from_pretrained(
+            model_name,
+            batch_size,
+            what=f"{who}: model",
+            hint="Give model_name: <folder of a sequence classifier>, or a hub id while there is a network.",
+            truncation_side="left",
+        )
+        config = self._classifier.model.config
+        if label_ix is None and config.num_labels > 1:
+            names = ", ".join(f"{i} {config.id2label.get(i, i)!r}" for i in range(config.num_labels))
+            raise ConfigError(f"{who} needs label_ix, the class whose probability is the score (classes: {names})")
+        self._class = label_index(config, label_ix if label_ix is not None else 0, who)
+        self._include_prompt = include_prompt_for_eval
+        if config.num_labels == 1 and output not in (None, "logit"):
+            raise ConfigError(f"{who}: output is {output!r}, but the model's single output is no probability")
+        self._output = output or ("probability" if config.num_labels > 1 else "logit")
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        texts = generated_texts
+        if self._include_prompt:
+            texts = [prompt + text for prompt, text in zip(prompt_texts, generated_texts, strict=True)]
+        logits = self._classifier.logits(texts)
+        if self._output != "logit":
+            logits = logits.log_softmax(-1) if self._output == "log_probability" else logits.softmax(-1)
+        return {"semantic/learned_automodel_metric": logits[:, self._class].tolist()}

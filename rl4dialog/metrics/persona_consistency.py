@@ -1,0 +1,67 @@
+"""Whether replies agree with the speaker's persona, as told by natural language inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.metrics.nli import DEFAULT_MODEL, NliModel
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+
+
+class PersonaConsistencyMetric(SentenceMetric):
+    """C score of the replies, and the share of replies that contradict the persona.
+
+    The C score (Madotto et al. 2019, "Personalizing Dialogue Agents via Meta-Learning") counts 1 for each sentence of
+    the persona that follows from the reply and -1 for each that the reply contradicts; ``consistency/persona``. A reply
+    that contradicts at least one counts in ``consistency/persona_contradiction`` (Welleck et al. 2019, arXiv
+    1811.00671).
+
+    Args:
+        model_name: Folder or hub id of a model for natural language inference.
+        batch_size: Pairs of reply and sentence per forward pass.
+
+    Raises:
+        ModelError: If the model cannot be loaded, or its labels do not say which class is which.
+    """
+
+    needs_references = False
+
+    def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: int = 64) -> None:
+        self._nli = NliModel(model_name, batch_size, "metric 'persona_consistency'")
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        personas = _personas_of(meta_infos, len(generated_texts))
+        rows = [row for row, persona in enumerate(personas) for _ in persona]
+        facts = [fact for persona in personas for fact in persona]
+        consistency, contradiction = np.zeros(len(personas)), np.zeros(len(personas))
+        if facts:
+            likeliest = self._nli.probabilities([generated_texts[row] for row in rows], facts).argmax(-1)
+            # The columns are entailment, contradiction and neutral.
+            np.add.at(consistency, rows, np.array([1.0, -1.0, 0.0])[likeliest])
+            np.maximum.at(contradiction, rows, likeliest == 1)
+        return {
+            "consistency/persona": consistency.tolist(),
+            "consistency/persona_contradiction": contradiction.tolist(),
+        }
+
+
+def _personas_of(meta_infos: list[dict[str, Any]] | None, n_texts: int) -> list[list[str]]:
+    personas = []
+    for row, info in enumerate(meta_infos if meta_infos is not None else [None] * n_texts):
+        persona = (info or {}).get("persona")
+        if not isinstance(persona, (list, tuple)):
+            raise DataError(
+                f"metric 'persona_consistency' needs samples with a list of sentences in meta_data['persona'], which "
+                f"the datapool persona_chat provides; text {row} has {info!r}"
+            )
+        personas.append(list(persona))
+    return personas

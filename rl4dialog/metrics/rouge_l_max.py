@@ -1,0 +1,85 @@
+"""ROUGE-L of the best reference, as NarrativeQA is scored, computed by Google's rouge-score."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+
+_LIMIT_TYPES = ("words", "bytes")
+
+
+class RougeLMaxMetric(SentenceMetric):
+    """Best ROUGE-L over the references; lines count as sentences (the union of their common subsequences).
+
+    Arguments are those of RL4LMs' library (py-rouge), which differs in two ways: it looks up the stems of irregular
+    words, and takes precision and recall to the power ``1 / weight_factor``, which belongs to ROUGE-W alone.
+
+    Args:
+        stemming: Compare stems (Porter).
+        alpha: Weight of precision in the F-measure ``P * R / ((1 - alpha) * P + alpha * R)``.
+        limit_length: Whether texts and references are cut.
+        length_limit: Where they are cut.
+        length_limit_type: Unit of that: ``words``, or ``bytes``, which are characters here and in py-rouge.
+        max_n: No effect, like all that follow: they are py-rouge's for other scores.
+
+    Raises:
+        ConfigError: If a limit or its type is unknown, or alpha is not between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        stemming: bool = True,
+        alpha: float = 0.5,
+        limit_length: bool = True,
+        length_limit: int = 665,
+        length_limit_type: str = "bytes",
+        max_n: Any = None,
+        apply_avg: Any = None,
+        apply_best: Any = None,
+        weight_factor: Any = None,
+        ensure_compatibility: Any = None,
+    ) -> None:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        if length_limit_type not in _LIMIT_TYPES:
+            raise ConfigError(
+                f"metric 'rouge_l_max': length_limit_type must be {' or '.join(_LIMIT_TYPES)}, not "
+                f"{length_limit_type!r}"
+            )
+        if not isinstance(length_limit, int) or length_limit < 0:
+            raise ConfigError(f"metric 'rouge_l_max': length_limit must be a whole number, not {length_limit!r}")
+        if not 0 <= alpha <= 1:
+            raise ConfigError(f"metric 'rouge_l_max': alpha must be between 0 and 1, not {alpha!r}")
+        self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
+        self._alpha = alpha
+        # As in py-rouge, a limit of 0 is none.
+        self._limit, self._limit_type = (length_limit if limit_length else 0), length_limit_type
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        pairs = zip(generated_texts, reference_texts, strict=True)
+        scores = [max(self._f_measure(text, reference) for reference in references) for text, references in pairs]
+        return {"lexical/rouge_l_max": scores}
+
+    def _f_measure(self, text: str, reference: str) -> float:
+        score = self._scorer.score(self._cut(reference), self._cut(text))["rougeLsum"]
+        if not score.precision or not score.recall:
+            return 0.0
+        weighted = (1 - self._alpha) * score.precision + self._alpha * score.recall
+        return float(score.precision * score.recall / weighted)
+
+    def _cut(self, text: str) -> str:
+        if not self._limit:
+            return text
+        if self._limit_type == "bytes":
+            return text[: self._limit]
+        words = list(re.finditer(r"\S+", text))[: self._limit]
+        return text[: words[-1].end()] if words else ""

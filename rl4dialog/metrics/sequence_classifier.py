@@ -1,0 +1,134 @@
+"""A sequence classifier of transformers, asked in batches: the model behind every metric that runs one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
+from rl4dialog.core.hub import load_pretrained
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SequenceClassifier:
+    """Logits of texts, or of pairs of texts.
+
+    Args:
+        model: With a head for sequence classification (or regression).
+        tokenizer: The model's.
+        device: Where it runs.
+        batch_size: Texts per forward pass.
+        max_length: Longest text in tokens; by default what model and tokenizer allow.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, device: str = "cpu", batch_size: int = 64, max_length: int | None = None
+    ) -> None:
+        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self._device, self._batch_size = device, batch_size
+        longest = max_tokens(tokenizer, model.config)
+        self._max_length = min(longest, max_length) if max_length is not None else longest
+        self._inputs = set(inspect.signature(model.forward).parameters)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_id: str,
+        batch_size: int = 64,
+        max_length: int | None = None,
+        *,
+        what: str = "sequence classifier",
+        hint: str = "Give the folder of a model, or a hub id while there is a network.",
+        truncation_side: str = "right",
+    ) -> Any:
+        """Load a classifier from a folder or a hub.
+
+        Args:
+            path_or_id: Folder or hub id.
+            batch_size: Texts per forward pass.
+            max_length: Longest text in tokens.
+            what: It is called so in errors.
+            hint: What would be right, with which errors end.
+            truncation_side: Where a text that is too long is cut: ``left`` or ``right``.
+
+        Raises:
+            ModelError: If it cannot be loaded, or its tokenizer can pad no batches.
+        """
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        model = load_pretrained(AutoModelForSequenceClassification, path_or_id, what, hint)
+        tokenizer = load_pretrained(AutoTokenizer, path_or_id, what, hint, truncation_side=truncation_side)
+        if tokenizer.pad_token is None:
+            # Language models with a head for classes often have none; they read the last token that is no padding.
+            if tokenizer.eos_token is None:
+                raise ModelError(f"{what} {path_or_id!r} has a tokenizer with neither a pad nor an eos token. {hint}")
+            tokenizer.pad_token = tokenizer.eos_token
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size, max_length)
+
+    def logits(self, texts: list[str], pairs: list[str] | None = None) -> Tensor:
+        """Logits, whatever the number of texts.
+
+        Args:
+            texts: What is classified.
+            pairs: The second text of each pair, if there are pairs. Of a pair that is too long the longer text is cut.
+
+        Returns:
+            Shape (number of texts, number of classes), on the CPU.
+        """
+        import torch
+
+        # Texts of like length share a batch, so that little is padded.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]) + (len(pairs[i]) if pairs else 0))
+        found = torch.empty(len(texts), self.model.config.num_labels)
+        with torch.inference_mode():
+            for start in range(0, len(order), self._batch_size):
+                rows = order[start : start + self._batch_size]
+                batch = self.tokenizer(
+                    [texts[i] for i in rows],
+                    [pairs[i] for i in rows] if pairs else None,
+                    return_tensors="pt",
+                    padding=True,
+                    padding_side="right",  # decoders count positions from the first column
+                    truncation=True,
+                    max_length=self._max_length,
+                )
+                inputs = {name: ids.to(self._device) for name, ids in batch.items() if name in self._inputs}
+                found[rows] = self.model(**inputs).logits.float().cpu()
+        return found
+
+
+def max_tokens(tokenizer: Any, config: Any) -> int:
+    """The longest text that a model has positions for; a tokenizer that knows none says 1e30."""
+    n_positions: int = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
+    # Models of RoBERTa's family number positions from the padding id on.
+    if "roberta" in config.model_type:
+        n_positions -= config.pad_token_id + 1
+    return min(tokenizer.model_max_length, n_positions)
+
+
+def label_index(config: Any, label: int | str, who: str) -> int:
+    """The class of a label.
+
+    Args:
+        config: The model's.
+        label: A class as a number, or a name of ``id2label`` in any case.
+        who: Asks for it, for the error message.
+
+    Raises:
+        ConfigError: If the model has no such class.
+    """
+    names = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
+        return label
+    matching = [i for i, name in enumerate(names) if isinstance(label, str) and name.lower() == label.lower()]
+    if len(matching) == 1:
+        return matching[0]
+    raise ConfigError(
+        f"{who}: the model has no class {label!r}{nearest_hint(str(label), names)} "
+        f"(classes: {', '.join(f'{i} {name!r}' for i, name in enumerate(names))})"
+    )

@@ -1,0 +1,268 @@
+"""SummaC (Laban et al. 2022, arXiv 2111.09525): whether a text is consistent with its source, here the prompt.
+
+Each sentence of the text is a hypothesis and each sentence of the prompt a premise of a model for natural language
+inference; SummaC-ZS takes the best premise of each, SummaC-Conv lets a small trained layer look at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
+from rl4dialog.metrics.nli import NliModel
+from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.text.words import split_sentences
+
+# The short names of the reference implementation.
+_MODELS = {
+    "snli-base": "boychaboy/SNLI_roberta-base",
+    "snli-large": "boychaboy/SNLI_roberta-large",
+    "mnli-base": "microsoft/deberta-base-mnli",
+    "mnli": "FacebookAI/roberta-large-mnli",
+    "anli": "ynie/roberta-large-snli_mnli_fever_anli_R1_R2_R3-nli",
+    "vitc-base": "tals/albert-base-vitaminc-mnli",
+    "vitc": "tals/albert-xlarge-vitaminc-mnli",
+    "vitc-only": "tals/albert-xlarge-vitaminc",
+}
+# Shorter pieces are left out, as they are mostly faults of splitting.
+_MIN_CHARACTERS = 11
+_LABELS = {"e": 0, "c": 1, "n": 2}
+_REDUCE: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
+_MAX_SENTENCES = 10
+_PERCENTILES = (
+    *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
+    *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
+)
+_WEIGHTS_URL = "https://github.com/tingofurro/summac/raw/master/summac_conv_vitc_sent_perc_e.bin"
+
+
+class SummaCZSMetric(SentenceMetric):
+    """SummaC-ZS: the best premise for each sentence of the text, averaged. Texts of very short sentences score 0.
+
+    Args:
+        model_name: ``mnli``, ``vitc``, ... of the reference implementation, or a folder or hub id of an NLI model.
+        granularity: What is compared: ``sentence``, ``2sents``, ``paragraph``, ``document`` or ``mixed``; two of
+            them joined by a hyphen for prompt and text.
+        op1: Over the premises: ``max``, ``mean`` or ``min``.
+        op2: Over the sentences of the text.
+        use_ent: Whether entailment counts.
+        use_con: Whether contradiction counts, against it.
+        max_doc_sents: Pieces of the prompt at most.
+        batch_size: Pairs per forward pass.
+
+    Raises:
+        ConfigError: If an argument is unknown.
+        ModelError: If the model cannot be loaded, or its labels do not say which class is which.
+    """
+
+    needs_references = False
+
+    def __init__(
+        self,
+        model_name: str = "mnli",
+        granularity: str = "paragraph",
+        op1: str = "max",
+        op2: str = "mean",
+        use_ent: bool = True,
+        use_con: bool = True,
+        max_doc_sents: int = 100,
+        batch_size: int = 64,
+    ) -> None:
+        who = "metric 'summaCZS'"
+        self._op1, self._op2 = _choice(who, "op1", op1, _REDUCE), _choice(who, "op2", op2, _REDUCE)
+        if not (use_ent or use_con):
+            raise ConfigError(f"{who}: at least one of use_ent and use_con must be true")
+        self._use_entailment, self._use_contradiction = use_ent, use_con
+        self._tables = _NliTables([model_name], granularity, max_doc_sents, batch_size, who)
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        tables = self._tables(prompt_texts, generated_texts)
+        return {"consistency/summaczs": [self._score(table[0]) for table in tables]}
+
+    def _score(self, table: np.ndarray) -> float:
+        entailment, contradiction = self._op1(table[0], axis=0), self._op1(table[1], axis=0)
+        if not self._use_contradiction:
+            return float(self._op2(entailment))
+        return float(self._op2((entailment if self._use_entailment else 1.0) - contradiction))
+
+
+class SummaCConvMetric(SentenceMetric):
+    """SummaC-Conv: probability that the text is consistent, of a trained layer over histograms of the premises.
+
+    The defaults are those of the published layer. RL4LMs leaves the layer untrained, with random weights.
+
+    Args:
+        start_file: The layer's weights (``.bin`` of torch, or ``.safetensors``).
+        models: NLI models as in SummaC-ZS, which the layer was trained with.
+        bins: Of the histogram: ``percentile``, or ``even50`` for 50 of equal width.
+        granularity: As in SummaC-ZS.
+        nli_labels: Which probabilities are counted: letters of ``ecn``.
+        agg: Over the sentences of the text: ``mean``, ``min``, ``max`` or ``all`` three.
+        max_doc_sents: Pieces of the prompt at most.
+        batch_size: Pairs per forward pass.
+
+    Raises:
+        ConfigError: If an argument is unknown.
+        ModelError: If weights or a model cannot be loaded, or do not fit the arguments.
+    """
+
+    needs_references = False
+
+    def __init__(
+        self,
+        start_file: str | None = None,
+        models: Sequence[str] = ("vitc",),
+        bins: str = "percentile",
+        granularity: str = "sentence",
+        nli_labels: str = "e",
+        agg: str = "mean",
+        max_doc_sents: int = 100,
+        batch_size: int = 64,
+    ) -> None:
+        who = "metric 'summaCConv'"
+        if not nli_labels or not set(nli_labels) <= set(_LABELS):
+            raise ConfigError(f"{who}: nli_labels must be letters of 'ecn', not {nli_labels!r}")
+        self._labels = [index for letter, index in _LABELS.items() if letter in nli_labels]
+        self._edges = _edges(bins, who)
+        self._aggregate = _choice(who, "agg", agg, {**_REDUCE, "all": None})
+        n_inputs = len(models) * len(self._labels) * (len(self._edges) - 1)
+        self._weights = _load_weights(start_file, n_inputs, who)
+        self._tables = _NliTables(models, granularity, max_doc_sents, batch_size, who)
+
+    def sentence_scores(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None,
+    ) -> dict[str, list[float]]:
+        tables = self._tables(prompt_texts, generated_texts)
+        return {"consistency/summacconv": [self._score(table) for table in tables]}
+
+    def _score(self, tables: np.ndarray) -> float:
+        chosen = tables[:, self._labels].reshape(-1, *tables.shape[2:])
+        histograms = [
+            np.concatenate([np.histogram(row[:, sentence], bins=self._edges)[0] for row in chosen])
+            for sentence in range(min(chosen.shape[2], _MAX_SENTENCES))
+        ]
+        weights = self._weights
+        outputs = np.array(histograms) @ weights["mlp.weight"][0] + weights["mlp.bias"][0]
+        functions = list(_REDUCE.values()) if self._aggregate is None else [self._aggregate] * 3
+        features = np.array([function(outputs) for function in functions])
+        inconsistent, consistent = weights["layer_final.weight"] @ features + weights["layer_final.bias"]
+        return float(1 / (1 + np.exp(inconsistent - consistent)))
+
+
+class _NliTables:
+    """The models' probabilities for all pairs of a piece of the source and a piece of the text."""
+
+    def __init__(
+        self, models: Sequence[str], granularity: str, max_source_pieces: int, batch_size: int, who: str
+    ) -> None:
+        names = granularity.split("-")
+        if len(names) > 2:
+            raise ConfigError(f"{who}: granularity has at most two parts, for prompt and text, not {granularity!r}")
+        splitters = [_choice(who, "granularity", name, _SPLITTERS) for name in names]
+        self._split_source, self._split_text = splitters[0], splitters[-1]
+        self._max_source_pieces = max_source_pieces
+        self._models = [NliModel(_MODELS.get(name, name), batch_size, who) for name in models]
+
+    def __call__(self, sources: list[str], texts: list[str]) -> list[np.ndarray]:
+        """A table per text. Shape (models, 3, source pieces, text pieces); zeros (models, 3, 1, 1) without pieces."""
+        pieces = [
+            (self._split_source(source)[: self._max_source_pieces], self._split_text(text))
+            for source, text in zip(sources, texts, strict=True)
+        ]
+        pairs = [(premise, hypothesis) for left, right in pieces for premise in left for hypothesis in right]
+        premises, hypotheses = [premise for premise, _ in pairs], [hypothesis for _, hypothesis in pairs]
+        # Shape (pairs, models, classes).
+        found = np.stack([model.probabilities(premises, hypotheses) for model in self._models], axis=1)
+        nothing = np.zeros((len(self._models), 3, 1, 1))
+        tables, start = [], 0
+        for left, right in pieces:
+            end = start + len(left) * len(right)
+            table = found[start:end].reshape(len(left), len(right), *nothing.shape[:2])
+            tables.append(table.transpose(2, 3, 0, 1) if end > start else nothing)
+            start = end
+        return tables
+
+
+def _long_enough(pieces: Sequence[str]) -> list[str]:
+    return [piece for piece in pieces if len(piece) >= _MIN_CHARACTERS]
+
+
+def _sentences(text: str) -> list[str]:
+    return _long_enough(split_sentences(text))
+
+
+def _two_sentences(text: str) -> list[str]:
+    sentences = _sentences(text)
+    return [" ".join(sentences[i : i + 2]) for i in range(len(sentences))]
+
+
+def _paragraphs(text: str) -> list[str]:
+    return _long_enough([piece.strip() for piece in text.split("\n\n" if "\n\n" in text else "\n")])
+
+
+_SPLITTERS: dict[str, Callable[[str], list[str]]] = {
+    "sentence": _sentences,
+    "2sents": _two_sentences,
+    "paragraph": _paragraphs,
+    "document": lambda text: [text],
+    "mixed": lambda text: _sentences(text) + _paragraphs(text),
+}
+
+
+def _choice(who: str, argument: str, value: Any, known: dict[str, Any]) -> Any:
+    if value not in known:
+        hint = nearest_hint(str(value), known)
+        raise ConfigError(f"{who}: {argument} must be one of {', '.join(known)}, not {value!r}{hint}")
+    return known[value]
+
+
+def _edges(bins: str, who: str) -> np.ndarray:
+    if bins == "percentile":
+        return np.array(_PERCENTILES)
+    number = str(bins).removeprefix("even")
+    if str(bins).startswith("even") and number.isdigit() and int(number) > 0:
+        return np.linspace(0, 1, int(number) + 1)
+    raise ConfigError(f"{who}: bins must be 'percentile', or 'even50' for 50 bins of equal width, not {bins!r}")
+
+
+def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, np.ndarray]:
+    """The layer's four arrays, from a file that can run no code."""
+    if start_file is None:
+        raise ModelError(f"{who} needs start_file: <weights of its trained layer>; download {_WEIGHTS_URL}")
+    path = Path(start_file).expanduser()
+    shapes = {"mlp.weight": (1, n_inputs), "mlp.bias": (1,), "layer_final.weight": (2, 3), "layer_final.bias": (2,)}
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            weights = load_file(path)
+        else:
+            import torch
+
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+            weights = {name: tensor.float().numpy() for name, tensor in loaded.items()}
+        found = {name: weights[name].shape for name in shapes}
+    except Exception as error:  # OSError, KeyError, and what torch and safetensors raise
+        raise ModelError(
+            f"{who}: {start_file!r} cannot be read as the layer's weights ({type(error).__name__}: {error}). Download "
+            f"{_WEIGHTS_URL}"
+        ) from error
+    if found != shapes:
+        raise ModelError(
+            f"{who}: the weights in {start_file!r} have the shapes {found}; models, bins and nli_labels need {shapes}"
+        )
+    return weights

@@ -1,0 +1,59 @@
+"""SPICE's program, played by a script that gives known scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ModelError
+from rl4dialog.metrics.spice import SpiceMetric
+
+
+def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder: Path) -> None:
+    texts, references = ["a cat", "", "the dog's", "no"], [["cat.", "one"], ["x"], ["", "the dog"], ["yes"]]
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+    scores, corpus = metric.compute(["same"] * 4, texts, references)["lexical/spice"]
+    assert scores == pytest.approx([1 / 2, 0.0, 2 / 3, 0.0])
+    assert corpus == pytest.approx(7 / 24)
+    assert metric.compute([""], [""], [["x"]])["lexical/spice"] == ([0.0], 0.0)
+
+
+def test_program_is_told_memory_and_cache(spice_folder: Path) -> None:
+    cache = spice_folder / "parsed" / "here"
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"), memory="2G", cache_path=str(cache))
+    metric.compute([""], ["a cat"], [["cat"]])
+    seen = (spice_folder / "seen.json").read_text()
+    assert '"-Xmx2G"' in seen and f'"-cache", "{cache}"' in seen and cache.is_dir()
+
+
+def test_failing_program_is_quoted(spice_folder: Path) -> None:
+    (spice_folder / "java").write_text("#!/bin/sh\necho out of memory >&2\nexit 3\n")
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+    with pytest.raises(ModelError, match=r"status 3 and no scores; it said: out of memory\. SPICE is made for Java 8"):
+        metric.compute([""], ["a"], [["a"]])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("spice-1.0.jar", r"no spice-1\.0\.jar in .*pip install pycocoevalcap"),
+        (
+            "lib/stanford-corenlp-3.6.0-models.jar",
+            r"needs the parser stanford-corenlp-3\.6\.0-models\.jar.*download https",
+        ),
+    ],
+)
+def test_missing_file_says_where_to_get_it(name: str, message: str, spice_folder: Path) -> None:
+    (spice_folder / name).unlink()
+    with pytest.raises(ModelError, match=message):
+        SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+
+
+def test_missing_java_and_package_say_what_to_install(spice_folder: Path, monkeypatch: Any) -> None:
+    with pytest.raises(ModelError, match=r"no program 'nojava'; run `apt-get install"):
+        SpiceMetric(str(spice_folder), "nojava")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"run `pip install pycocoevalcap`, or give spice_path"):
+        SpiceMetric()
