@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BatchedRewardFunction
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.types import RewardPart, clip_bounds
+from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.schedules import Weight, multiply, parse_weight
 from rl4dialog.rewards.scoring import score_replies
 
-_KEYS = ("id", "args", "weight", "name")
+_KEYS = ("id", "args", "weight", "name", "clip")
 
 
 class CompositeReward(BatchedRewardFunction):
-    """Sum of rewards; token-level parts run in the env workers, batched ones in the main process.
+    """Sum of rewards; token-level parts run in the env workers, batched ones and coroutines in the main process.
+
+    Each part is clipped, then weighted, in the main process. What is logged of a part is neither clipped nor weighted.
 
     Args:
-        rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (1 by default) and ``name`` for the log.
+        rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (1 by default; a number or a schedule, see
+            :func:`~rl4dialog.rewards.schedules.parse_weight`), ``clip`` (a positive number, or the least and the most
+            that the part pays at once) and ``name`` for the log.
         build_part: Builds a reward from id and arguments; given by the toolkit.
+        async_calls: How coroutines are awaited; given by the toolkit.
 
     Raises:
         ConfigError: If a block is wrong, by its path.
     """
 
     def __init__(
-        self, rewards: list[dict[str, Any]], build_part: Callable[[str, dict[str, Any]], Any] | None = None
+        self,
+        rewards: list[dict[str, Any]],
+        build_part: Callable[[str, dict[str, Any]], Any] | None = None,
+        async_calls: AsyncCalls | None = None,
     ) -> None:
         if build_part is None:
             from rl4dialog.catalog import RewardFunctionRegistry
 
             build_part = RewardFunctionRegistry.get
+        self._async_calls = async_calls
+        self.parts: list[RewardPart] = []
+        for i, (id, args) in enumerate(self.inner_rewards({"rewards": rewards})):
+            block, where = rewards[i], f"rewards[{i}]"
+            weight, bounds = _weight_and_clip(block, where)
+            reward = build_part(id, args)
+            if bounds is not None and hasattr(reward, "parts"):
+                raise ConfigError(
+                    f"reward 'composite': {where} is a composite itself, whose parts are added to the others one by "
+                    f"one; put clip into its own blocks"
+                )
+            for part in as_parts(reward, block.get("name", id)):
+                self.parts.append(
+                    RewardPart(
+                        self._unique(part.name), multiply(weight, part.weight), part.function, bounds or part.clip
+                    )
+                )
+
+    @classmethod
+    def inner_rewards(cls, args: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Id and arguments of each reward that arguments of a composite name.
+
+        Raises:
+            ConfigError: If a block is wrong, by its path.
+        """
+        rewards = args.get("rewards")
         if not isinstance(rewards, list) or not rewards:
             raise ConfigError("reward 'composite': 'rewards' must be a list of at least one block with an id")
-        self.parts: list[RewardPart] = []
         for i, block in enumerate(rewards):
             _check_block(block, f"rewards[{i}]")
-            name, weight = block.get("name", block["id"]), float(block.get("weight", 1.0))
-            built = as_parts(build_part(block["id"], dict(block.get("args") or {})), name)
-            for part in built:
-                self.parts.append(RewardPart(self._unique(part.name), weight * part.weight, part.function))
+            yield block["id"], dict(block.get("args") or {})
 
     def __call__(
         self,
@@ -52,7 +84,10 @@ class CompositeReward(BatchedRewardFunction):
     ) -> list[float]:
         infos = meta_infos if meta_infos is not None else [{} for _ in gen_texts]
         ids = range(len(gen_texts))
-        return score_replies(self.parts, prompt_texts, gen_texts, ref_texts, infos, ids, dones).total
+        scores = score_replies(
+            self.parts, prompt_texts, gen_texts, ref_texts, infos, ids, dones, async_calls=self._async_calls
+        )
+        return scores.total
 
     def _unique(self, name: str) -> str:
         taken = {part.name for part in self.parts}
@@ -69,6 +104,17 @@ def _check_block(block: Any, where: str) -> None:
     for key in block:
         if key not in _KEYS:
             raise ConfigError(f"reward 'composite': unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
-    weight = block.get("weight", 1.0)
-    if not isinstance(weight, (int, float)) or isinstance(weight, bool):
-        raise ConfigError(f"reward 'composite': {where}.weight must be a number, not {weight!r}")
+    if not isinstance(block.get("args") or {}, dict):
+        raise ConfigError(f"reward 'composite': {where}.args must be a block, not {block['args']!r}")
+    _weight_and_clip(block, where)
+
+
+def _weight_and_clip(block: dict[str, Any], where: str) -> tuple[Weight, tuple[float, float] | None]:
+    try:
+        weight = parse_weight(block.get("weight", 1.0))
+    except ValueError as error:
+        raise ConfigError(f"reward 'composite': {where}.weight {error}") from error
+    try:
+        return weight, clip_bounds(block["clip"]) if block.get("clip") is not None else None
+    except ValueError as error:
+        raise ConfigError(f"reward 'composite': {where}.clip {error}") from error

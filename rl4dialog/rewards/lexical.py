@@ -1,59 +1,85 @@
-"""Overlap of the reply with its references as a reward."""
+"""Overlap of the reply with its references as a reward, computed in the env workers."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.metrics.bleu import BleuMetric
+from rl4dialog.metrics.chrf import ChrfMetric
 from rl4dialog.metrics.meteor import MeteorMetric
+from rl4dialog.metrics.parent_totto import ParentTottoMetric
 from rl4dialog.metrics.rouge import ROUGE_TYPES, RougeMetric
+from rl4dialog.metrics.rouge_l_max import RougeLMaxMetric
 from rl4dialog.metrics.sacre_bleu import SacreBleuMetric
+from rl4dialog.metrics.ter import TerMetric
 from rl4dialog.rewards.metric_reward import MetricReward
 
 
 class MeteorReward(MetricReward):
     """METEOR of the reply."""
 
-    def __init__(self, shaping_fn: str | None = None, synonyms: bool = True, wordnet_path: str | None = None) -> None:
-        metric = MeteorMetric(synonyms, wordnet_path)
-        super().__init__(metric, metric.key, shaping_fn)
+    build_metric = MeteorMetric
 
 
 class RougeReward(MetricReward):
     """ROUGE F-measure of the reply."""
 
-    def __init__(self, rouge_type: str = "rouge1", shaping_fn: str | None = None, use_single_ref: bool = True) -> None:
+    build_metric = RougeMetric
+
+    def __init__(self, rouge_type: str = "rouge1", **kwargs: Any) -> None:
         if rouge_type not in ROUGE_TYPES:
             raise ConfigError(
                 f"reward 'rouge': unknown rouge_type {rouge_type!r}{nearest_hint(rouge_type, ROUGE_TYPES)} "
                 f"(known: {', '.join(ROUGE_TYPES)})"
             )
-        super().__init__(RougeMetric(use_single_ref), f"lexical/rouge_{rouge_type}", shaping_fn)
+        super().__init__(**kwargs)
+        self.key = f"lexical/rouge_{rouge_type}"
+
+
+class RougeCombinedReward(MetricReward):
+    """Mean of ROUGE-1, ROUGE-2 and ROUGE-L of the reply."""
+
+    build_metric = RougeMetric
+    key = {f"lexical/rouge_{name}": 1 / 3 for name in ("rouge1", "rouge2", "rougeL")}  # noqa: RUF012 (never changes)
+
+
+class RougeLMaxReward(MetricReward):
+    """ROUGE-L of the reply and the best reference."""
+
+    build_metric = RougeLMaxMetric
+    key = "lexical/rouge_l_max"
 
 
 class BleuReward(MetricReward):
     """Smoothed sentence BLEU of the reply."""
 
-    def __init__(self, shaping_fn: str | None = None) -> None:
-        super().__init__(BleuMetric(), BleuMetric.key, shaping_fn)
+    build_metric = BleuMetric
 
 
 class SacreBleuReward(MetricReward):
     """Sentence BLEU of the reply by sacrebleu."""
 
-    def __init__(
-        self,
-        tokenize: str | None = None,
-        lowercase: bool = False,
-        smooth_method: str = "exp",
-        smooth_value: float | None = None,
-        max_ngram_order: int = 4,
-        shaping_fn: str | None = None,
-    ) -> None:
-        metric = SacreBleuMetric(
-            tokenize,
-            lowercase,
-            smooth_method=smooth_method,
-            smooth_value=smooth_value,
-            max_ngram_order=max_ngram_order,
-        )
-        super().__init__(metric, metric.key, shaping_fn)
+    build_metric = SacreBleuMetric
+
+
+class TerReward(MetricReward):
+    """1 - translation edit rate of the reply, as in RL4LMs: 1 is best, and a long wrong reply is below 0."""
+
+    build_metric = TerMetric
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
+
+
+class ChrfReward(MetricReward):
+    """Character n-gram F-score of the reply."""
+
+    build_metric = ChrfMetric
+
+
+class ParentReward(MetricReward):
+    """F-score of PARENT of the reply, its references and its table (samples of ToTTo)."""
+
+    build_metric = ParentTottoMetric
+    key = "table_to_text/parent_overall_f_score"

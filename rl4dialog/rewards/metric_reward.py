@@ -1,30 +1,72 @@
-"""The one adapter from a metric to a reward."""
+"""The one adapter from a metric to a reward: in the env workers, or in the main process.
+
+Metrics that read a text and its references are cheap and run in the workers, side by side. In the main process belong
+those with a model, which would otherwise be loaded by every worker, and those whose score of a text depends on the
+others, such as CIDEr.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl4dialog.core.protocols import BaseMetric, SentenceRewardFunction
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.protocols import BaseMetric, BatchedRewardFunction, ObservationLike, SentenceRewardFunction
+from rl4dialog.core.types import RewardPart
+from rl4dialog.rewards.parts import as_parts, is_batched
+from rl4dialog.rewards.scoring import score_replies
+
+_SHAPINGS = ("end", "every_token")
+
+Key = str | Mapping[str, float] | None
 
 
 class MetricReward(SentenceRewardFunction):
-    """A metric's score of the reply, paid at the end of the episode.
+    """A metric's score of the reply, computed in the env workers.
+
+    Subclasses say which metric it is by ``build_metric``, whose arguments are theirs too.
+
+    Attributes:
+        build_metric: The metric's class.
+        key: Which of the metric's keys, or several with weights; by default the metric's ``key``, or its only one.
 
     Args:
-        metric: Must give a score per text.
-        key: Which of the metric's keys.
-        shaping_fn: Id of another reward that is added (RL4LMs).
+        shaping: ``end`` pays the score when the episode ends. ``every_token`` pays on each token how much the score of
+            the reply so far has changed by it (a potential, Ng, Harada and Russell 1999), which adds up to the score of
+            the whole reply; it costs as many computations of the metric as there are tokens. In a conversation of
+            several turns each reply then earns its own score, and not the last one alone.
+        shaping_fn: Id of another reward that is added when the score is paid (RL4LMs).
+        metric_args: The metric's.
+
+    Raises:
+        ConfigError: If shaping is unknown, or shaping_fn is scored in the main process.
     """
 
-    def __init__(self, metric: BaseMetric, key: str, shaping_fn: str | None = None) -> None:
-        from rl4dialog.catalog import RewardFunctionRegistry
+    build_metric: Callable[..., BaseMetric]
+    key: Key = None
 
-        self._metric, self._key = metric, key
-        self._shaping_fn = RewardFunctionRegistry.get(shaping_fn) if shaping_fn is not None else None
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _declare_arguments(cls, MetricReward)
+
+    def __init__(self, shaping: str = "end", shaping_fn: str | None = None, **metric_args: Any) -> None:
+        if shaping not in _SHAPINGS:
+            raise ConfigError(
+                f"reward shaping must be {' or '.join(_SHAPINGS)}, not {shaping!r}{nearest_hint(shaping, _SHAPINGS)}"
+            )
+        self.metric = type(self).build_metric(**metric_args)
+        self._every_token = shaping == "every_token"
+        self._added = _shaping_parts(shaping_fn)
+        if any(is_batched(part.function) for part in self._added):
+            raise ConfigError(
+                f"shaping_fn {shaping_fn!r} is scored in the main process, but this reward in the env workers; add the "
+                f"two with the reward 'composite'"
+            )
+        self._last: tuple[Any, float] | None = None
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        scores, corpus = self._metric.compute([prompt_text], [gen_text], [ref_texts], [meta_info])[self._key]
-        return scores[0] if scores is not None else corpus
+        return text_scores(self.metric, self.key, [prompt_text], [gen_text], [ref_texts], [meta_info])[0]
 
     def __call__(
         self,
@@ -34,7 +76,164 @@ class MetricReward(SentenceRewardFunction):
         done: bool,
         meta_info: dict[str, Any] | None = None,
     ) -> float:
-        reward = super().__call__(prev_observation, action, current_observation, done, meta_info)
-        if self._shaping_fn is not None:
-            reward += self._shaping_fn(prev_observation, action, current_observation, done, meta_info)
-        return reward
+        if not self._every_token:
+            if not done:
+                return 0.0
+            reward = self._potential(current_observation, meta_info)
+        else:
+            before = self._potential_before(prev_observation, meta_info)
+            potential = self._potential(current_observation, meta_info)
+            self._last = (current_observation, potential)
+            reward = potential - before
+        arguments = (prev_observation, action, current_observation, done, meta_info)
+        return reward + sum(part.term(part.function(*arguments)) for part in self._added)
+
+    def _potential(self, observation: ObservationLike, meta_info: dict[str, Any] | None) -> float:
+        return self.score(
+            observation.prompt_or_input_text,
+            observation.context_text,
+            observation.target_or_reference_texts,
+            meta_info or {},
+        )
+
+    def _potential_before(self, observation: Any, meta_info: dict[str, Any] | None) -> float:
+        """The potential of the state before a token; 0 where the reply had not begun."""
+        if self._last is not None and self._last[0] is observation:
+            return self._last[1]
+        return self._potential(observation, meta_info) if observation.context_ids else 0.0
+
+
+class BatchedMetricReward(BatchedRewardFunction):
+    """A metric's score of each reply, computed in the main process for all replies that end together.
+
+    Replies before the end of an episode are not scored, and earn 0. Subclasses say which metric it is by
+    ``build_metric``, whose arguments are theirs too.
+
+    Attributes:
+        build_metric: The metric's class.
+        key: As in :class:`MetricReward`.
+
+    Args:
+        shaping_fn: Id of another reward that is added (RL4LMs).
+        metric_args: The metric's.
+    """
+
+    build_metric: Callable[..., BaseMetric]
+    key: Key = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _declare_arguments(cls, BatchedMetricReward)
+
+    def __init__(self, shaping_fn: str | None = None, **metric_args: Any) -> None:
+        self.metric = type(self).build_metric(**metric_args)
+        self._added = _shaping_parts(shaping_fn)
+
+    def scores(
+        self,
+        prompt_texts: list[str],
+        gen_texts: list[str],
+        ref_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]],
+    ) -> list[float]:
+        """Score at least one reply that is the last of its episode."""
+        return text_scores(self.metric, self.key, prompt_texts, gen_texts, ref_texts, meta_infos)
+
+    def __call__(
+        self,
+        prompt_texts: list[str],
+        gen_texts: list[str],
+        ref_texts: list[list[str]],
+        dones: list[bool],
+        meta_infos: list[dict[str, Any]] | None = None,
+    ) -> list[float]:
+        infos = meta_infos if meta_infos is not None else [{} for _ in gen_texts]
+        batch: tuple[list[Any], ...] = (prompt_texts, gen_texts, ref_texts, infos)
+        rows = [row for row, done in enumerate(dones) if done]
+        rewards = [0.0] * len(gen_texts)
+        if rows:
+            for row, score in zip(rows, self.scores(*[[each[row] for row in rows] for each in batch]), strict=True):
+                rewards[row] = score
+        if self._added:
+            ids = range(len(gen_texts))
+            added = score_replies(self._added, prompt_texts, gen_texts, ref_texts, infos, ids, dones).total
+            rewards = [reward + extra for reward, extra in zip(rewards, added, strict=True)]
+        return rewards
+
+
+def text_scores(
+    metric: BaseMetric,
+    key: Key,
+    prompt_texts: list[str],
+    gen_texts: list[str],
+    ref_texts: list[list[str]],
+    meta_infos: list[dict[str, Any]],
+) -> list[float]:
+    """A metric's score of each text; where it gives none, that of a corpus of this text alone.
+
+    Raises:
+        ConfigError: If the metric has no such key, or several and none is given.
+    """
+    found = metric.compute(prompt_texts, gen_texts, ref_texts, meta_infos)
+    key = key or getattr(metric, "key", None) or (next(iter(found)) if len(found) == 1 else None)
+    weights = {key: 1.0} if isinstance(key, str) else dict(key or {})
+    unknown = next((name for name in weights if name not in found), None)
+    if not weights or unknown is not None:
+        raise ConfigError(
+            f"{type(metric).__name__} has several keys, of which one must be given as key: {', '.join(found)}"
+            if unknown is None
+            else f"{type(metric).__name__} has no key {unknown!r}{nearest_hint(unknown, found)} ({', '.join(found)})"
+        )
+    total = [0.0] * len(gen_texts)
+    for name, weight in weights.items():
+        scores, corpus = found[name]
+        if scores is None and len(gen_texts) > 1:
+            rows = zip(prompt_texts, gen_texts, ref_texts, meta_infos, strict=True)
+            return [text_scores(metric, key, *[[each] for each in row])[0] for row in rows]  # type: ignore[arg-type]
+        total = [a + weight * b for a, b in zip(total, scores if scores is not None else [corpus], strict=True)]
+    return total
+
+
+def _shaping_parts(shaping_fn: str | None) -> list[RewardPart]:
+    from rl4dialog.catalog import RewardFunctionRegistry
+
+    return as_parts(RewardFunctionRegistry.get(shaping_fn), shaping_fn) if shaping_fn is not None else []
+
+
+def _declare_arguments(cls: Any, adapter: type) -> None:
+    """Tell ``inspect``, and so the registry, the arguments of a reward: its own, the metric's and the adapter's."""
+    if not hasattr(cls, "build_metric"):
+        return
+    below = cls.__mro__[: cls.__mro__.index(adapter)]
+    constructors = [vars(each)["__init__"] for each in below if "__init__" in vars(each)]
+    found: dict[str, inspect.Parameter] = {}
+    for function in (*constructors, cls.build_metric, adapter.__init__):  # type: ignore[misc]
+        parameters = inspect.signature(function).parameters
+        for name, parameter in parameters.items():
+            if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                found.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+        if function in constructors and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            break  # it passes no other arguments on
+    cls.__signature__ = inspect.Signature(list(found.values()))
+
+
+def registered_metric(id: str, args: Mapping[str, Any] | None = None) -> BaseMetric:
+    """Build any metric by its id and arguments."""
+    from rl4dialog.catalog import MetricRegistry
+
+    return MetricRegistry.get(id, args)  # type: ignore[no-any-return]
+
+
+class AnyMetricReward(BatchedMetricReward):
+    """Any metric's score of the reply, by the metric's id.
+
+    Args:
+        key: Which of the metric's keys, if it has several.
+        kwargs: ``id`` and ``args`` of the metric, and ``shaping_fn``.
+    """
+
+    build_metric = staticmethod(registered_metric)
+
+    def __init__(self, key: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.key = key

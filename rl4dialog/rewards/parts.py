@@ -9,6 +9,7 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
 from rl4dialog.core.types import RewardPart
+from rl4dialog.rewards.async_reward import AsyncReward, is_async
 
 _FUNCTION_PARAMETERS = ("prompt_text", "gen_text", "ref_texts", "meta_info")
 
@@ -24,8 +25,8 @@ class FunctionReward(SentenceRewardFunction):
 
 
 def is_batched(function: Any) -> bool:
-    """Whether a reward scores whole batches in the main process; RL4LMs' classes are told by their parameters."""
-    if isinstance(function, BatchedRewardFunction):
+    """Whether a reward is scored in the main process; RL4LMs' classes are told by their parameters."""
+    if isinstance(function, (BatchedRewardFunction, AsyncReward)):
         return True
     if isinstance(function, RewardFunction):
         return False
@@ -38,22 +39,33 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
 
     Args:
         reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
-            one of the two, or a plain function.
+            one of the two, or a plain function. Batched ones, functions, and ``score`` of a ``SentenceRewardFunction``
+            may be ``async``.
         name: Under which a single part is logged.
 
     Raises:
         ConfigError: If it is none of these.
     """
     parts = getattr(reward, "parts", None)
-    if isinstance(parts, list):
-        return parts
-    if isinstance(reward, (RewardFunction, BatchedRewardFunction)) or (callable(reward) and is_batched(reward)):
-        return [RewardPart(name, 1.0, reward)]
+    return parts if isinstance(parts, list) else [RewardPart(name, 1.0, _as_function(reward, name))]
+
+
+def _as_function(reward: Any, name: str) -> Any:
     names = _parameter_names(reward) if callable(reward) else []
-    if "action" in names and "done" in names:
-        return [RewardPart(name, 1.0, reward)]
+    score: Any = getattr(reward, "score", None)
+    if isinstance(reward, SentenceRewardFunction) and is_async(score):
+        return AsyncReward(score, per_reply=True)
+    if callable(reward) and is_batched(reward):
+        return AsyncReward(reward, per_reply=False) if is_async(reward) else reward
+    if isinstance(reward, RewardFunction) or ("action" in names and "done" in names):
+        if is_async(reward):
+            raise ConfigError(
+                f"reward {name!r} is called after every token and cannot be async; a coroutine scores whole replies: "
+                f"async def f({', '.join(_FUNCTION_PARAMETERS)})"
+            )
+        return reward
     if callable(reward) and _accepts_four(reward):
-        return [RewardPart(name, 1.0, FunctionReward(reward))]
+        return AsyncReward(reward, per_reply=True) if is_async(reward) else FunctionReward(reward)
     raise ConfigError(
         f"reward {name!r} is no reward: a function has the form f({', '.join(_FUNCTION_PARAMETERS)}) -> float; a class "
         f"derives from RewardFunction, SentenceRewardFunction or BatchedRewardFunction"

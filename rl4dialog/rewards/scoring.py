@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.protocols import SentenceRewardFunction
 from rl4dialog.core.types import RewardPart
+from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.parts import is_batched
 
 
 @dataclass
 class ReplyScores:
-    """Weighted sums per reply, and the unweighted values of each part. NaN marks a reply whose reward failed."""
+    """Weighted sums per reply, and the values of each part as it gave them. NaN marks a reply whose reward failed."""
 
     total: list[float]
     parts: dict[str, list[float]]
@@ -42,6 +45,8 @@ def score_replies(
     sample_ids: Sequence[Any],
     dones: list[bool] | None = None,
     on_error: str = "raise",
+    iteration: int = 1,
+    async_calls: AsyncCalls | None = None,
 ) -> ReplyScores:
     """Score whole replies.
 
@@ -54,59 +59,88 @@ def score_replies(
         sample_ids: For error messages.
         dones: Whether the episode ended with the reply; by default all did.
         on_error: ``raise``, or ``mask`` for NaN in place of an error.
+        iteration: For weights that change, counted from 1.
+        async_calls: How coroutines are awaited. All are under way together, while the other rewards are computed.
 
     Raises:
         RewardError: If a reward raises, or does not return one finite number per reply.
     """
     dones = dones if dones is not None else [True] * len(gen_texts)
-    total, values = [0.0] * len(gen_texts), {}
-    for part in parts:
-        if is_batched(part.function):
-
-            def batched(function: Any = part.function) -> Any:
-                return function(prompt_texts, gen_texts, ref_texts, dones, meta_infos)
-
-            scores = _guarded(batched, len(gen_texts), part.name, sample_ids, on_error)
-            values.update({f"{part.name}/{n}": v for n, v in getattr(part.function, "last_parts", {}).items()})
-        else:
-            scores = []
-            for i, text in enumerate(gen_texts):
-
-                def single(function: Any = part.function, i: int = i, text: str = text) -> Any:
-                    if isinstance(function, SentenceRewardFunction):
-                        return [function.score(prompt_texts[i], text, ref_texts[i], meta_infos[i]) if dones[i] else 0.0]
-                    reply = _FinishedReply(prompt_texts[i], text, ref_texts[i], meta_infos[i])
-                    return [function(reply, -1, reply, dones[i], meta_infos[i])]
-
-                scores += _guarded(single, 1, part.name, [sample_ids[i]], on_error)
-        values[part.name] = scores
-        total = [t + part.weight * score for t, score in zip(total, scores, strict=True)]
-    return ReplyScores(total, values)
+    batch = (prompt_texts, gen_texts, ref_texts, dones, meta_infos)
+    coroutines = {part.name: part.function for part in parts if isinstance(part.function, AsyncReward)}
+    calls = [call for reward in coroutines.values() for call in reward.calls(*batch)]
+    pending = (async_calls or AsyncCalls()).start(calls, keep_going=on_error == "mask")
+    values: dict[str, list[float]] = {}
+    try:
+        for part in parts:
+            if part.name not in coroutines:
+                values.update(_computed(part, *batch, sample_ids, on_error))
+        outcomes = pending.result()
+    finally:
+        pending.cancel()
+    values.update(_awaited(coroutines, outcomes, sample_ids, dones, on_error))
+    terms = [[part.term(value, iteration) for value in values[part.name]] for part in parts]
+    return ReplyScores([sum(each) for each in zip(*terms, strict=True)], values)
 
 
 class BatchScorer:
-    """Scores the utterances of a rollout batch in the main process.
+    """Adds up what utterances earn: token by token from the env workers, and whole replies in the main process.
 
     Args:
-        parts: Batched rewards.
+        parts: All rewards of a run.
         on_error: ``raise`` or ``mask``.
+        async_calls: How coroutines are awaited.
     """
 
-    def __init__(self, parts: Sequence[RewardPart], on_error: str = "raise") -> None:
-        self._parts, self._on_error = list(parts), on_error
+    def __init__(
+        self, parts: Sequence[RewardPart], on_error: str = "raise", async_calls: AsyncCalls | None = None
+    ) -> None:
+        self._parts, self._on_error, self._async_calls = list(parts), on_error, async_calls
+        self._in_main = [part for part in parts if is_batched(part.function)]
+        self._in_workers = [part for part in parts if not is_batched(part.function)]
 
-    def __call__(self, infos: list[dict[str, Any]], dones: list[bool]) -> tuple[list[float], dict[str, list[float]]]:
-        scores = score_replies(
-            self._parts,
-            [info["prompt_text"] for info in infos],
-            [info["gen_text"] for info in infos],
-            [info["ref_texts"] for info in infos],
-            [info["meta_info"] for info in infos],
-            [info["sample_id"] for info in infos],
-            dones,
-            self._on_error,
-        )
-        return scores.total, scores.parts
+    def __call__(
+        self, infos: list[dict[str, Any]], dones: list[bool], iteration: int
+    ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
+        """Score a batch of utterances.
+
+        Args:
+            infos: Of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
+            dones: Whether the episode ended with the utterance.
+            iteration: For weights that change, counted from 1.
+
+        Returns:
+            The weighted sum per token of each utterance, (n,) float64, where what is paid for a whole reply is on its
+            last token; and per part its value for each utterance, and its weight if that changes.
+
+        Raises:
+            RewardError: If a reward raises, or does not return one finite number per reply.
+        """
+        rewards = [np.zeros(len(info["token_rewards"])) for info in infos]
+        values: dict[str, list[float]] = {}
+        for part in self._in_workers:
+            per_token = [info["reward_parts"][part.name].tolist() for info in infos]
+            for total, own in zip(rewards, per_token, strict=True):
+                total += [part.term(value, iteration) for value in own]
+            values[part.name] = [sum(own) for own in per_token]
+        if self._in_main:
+            scores = score_replies(
+                self._in_main,
+                [info["prompt_text"] for info in infos],
+                [info["gen_text"] for info in infos],
+                [info["ref_texts"] for info in infos],
+                [info["meta_info"] for info in infos],
+                [info["sample_id"] for info in infos],
+                dones,
+                self._on_error,
+                iteration,
+                self._async_calls,
+            )
+            for total, score in zip(rewards, scores.total, strict=True):
+                total[-1] += score
+            values.update(scores.parts)
+        changing = {part.name: [part.weight_at(iteration)] for part in self._parts if callable(part.weight)}
+        return rewards, {**values, **{f"{name}/weight": weight for name, weight in changing.items()}}
 
 
 def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_error: str = "raise") -> list[float]:
@@ -150,12 +184,78 @@ def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_e
     return checked
 
 
+def _computed(
+    part: RewardPart,
+    prompt_texts: list[str],
+    gen_texts: list[str],
+    ref_texts: list[list[str]],
+    dones: list[bool],
+    meta_infos: list[dict[str, Any]],
+    sample_ids: Sequence[Any],
+    on_error: str,
+) -> dict[str, list[float]]:
+    """The values of a part that is no coroutine, and of the terms that it has itself."""
+    if is_batched(part.function):
+        call = functools.partial(part.function, prompt_texts, gen_texts, ref_texts, dones, meta_infos)
+        values = {part.name: _guarded(call, len(gen_texts), part.name, sample_ids, on_error)}
+        own_terms = getattr(part.function, "last_parts", {})
+        return {**values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
+    scores = []
+    for row, sample_id in enumerate(sample_ids):
+        reply = _FinishedReply(prompt_texts[row], gen_texts[row], ref_texts[row], meta_infos[row])
+        call = functools.partial(_score_one, part.function, reply, dones[row])
+        scores += _guarded(call, 1, part.name, [sample_id], on_error)
+    return {part.name: scores}
+
+
+def _score_one(function: Callable[..., Any], reply: _FinishedReply, done: bool) -> list[Any]:
+    return [function(reply, -1, reply, done, reply.meta_info)]
+
+
+def _awaited(
+    rewards: dict[str, AsyncReward],
+    outcomes: Sequence[Any],
+    sample_ids: Sequence[Any],
+    dones: list[bool],
+    on_error: str,
+) -> dict[str, list[float]]:
+    """The values of the rewards that were awaited, from what became of their coroutines."""
+    finished = [[sample_id] for sample_id, done in zip(sample_ids, dones, strict=True) if done]
+    asked = [
+        (name, ids)
+        for name, reward in rewards.items()
+        for ids in (finished if reward.per_reply else [list(sample_ids)])
+    ]
+    if on_error != "mask":
+        # The one that failed had the others cancelled.
+        for kind in (Exception, BaseException):
+            for (name, ids), outcome in zip(asked, outcomes, strict=True):
+                if isinstance(outcome, kind):
+                    raise _failure(name, ids, outcome) from outcome
+    answers: dict[str, list[float]] = {name: [] for name in rewards}
+    for (name, ids), outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            answers[name] += [math.nan] * len(ids)
+        else:
+            values = [outcome] if rewards[name].per_reply else outcome
+            answers[name] += check_scores(values, len(ids), name, ids, on_error)
+    for name, reward in rewards.items():
+        if reward.per_reply:
+            own = iter(answers[name])
+            answers[name] = [next(own) if done else 0.0 for done in dones]
+    return answers
+
+
 def _guarded(call: Callable[[], Any], n: int, name: str, sample_ids: Sequence[Any], on_error: str) -> list[float]:
     try:
         values = call()
     except Exception as error:
         if on_error == "mask":
             return [math.nan] * n
-        which = repr(sample_ids[0]) if n == 1 else f"{sample_ids[0]!r} to {sample_ids[-1]!r}"
-        raise RewardError(f"reward {name!r} failed on sample {which}: {type(error).__name__}: {error}") from error
+        raise _failure(name, sample_ids, error) from error
     return check_scores(values, n, name, sample_ids, on_error)
+
+
+def _failure(name: str, sample_ids: Sequence[Any], error: BaseException) -> RewardError:
+    which = repr(sample_ids[0]) if len(sample_ids) == 1 else f"{sample_ids[0]!r} to {sample_ids[-1]!r}"
+    return RewardError(f"reward {name!r} failed on sample {which}: {type(error).__name__}: {error}")

@@ -13,6 +13,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
 from rl4dialog.functional.advantages import generalized_advantages
+from rl4dialog.functional.batching import length_groups
+from rl4dialog.functional.distributed import mean_and_std, smallest, total_of_numbers
 from rl4dialog.functional.kl import kl_penalized_rewards
 
 
@@ -70,23 +72,44 @@ class SequenceSamples(NamedTuple):
     returns: Tensor
     ref_log_prob: Tensor
 
-    def split(self, micro_batch_size: int | None) -> Iterator[SequenceSamples]:
-        """Cut into parts of at most ``micro_batch_size`` replies; ``None`` yields the whole."""
-        lengths = self.observations["response_mask"].sum(dim=1).tolist()
-        if micro_batch_size is None or micro_batch_size >= len(lengths):
+    def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterator[SequenceSamples]:
+        """Cut into parts, each padded to its own longest reply.
+
+        Args:
+            micro_batch_size: Replies that a part may have; any number if ``None``.
+            fixed_cost: What one more part costs, in token positions: if this is less than the padding that is saved,
+                replies of different lengths are parted. ``None`` parts by ``micro_batch_size`` alone.
+
+        Yields:
+            Parts whose padding of prompts, too, no row needs.
+        """
+        prompts, responses = self.observations["prompt_mask"].sum(dim=1), self.observations["response_mask"].sum(dim=1)
+        lengths = (prompts + responses).cpu().numpy()
+        n_rows = len(lengths)
+        if fixed_cost is not None:
+            groups = length_groups(lengths, fixed_cost, micro_batch_size)
+        else:
+            size = micro_batch_size or n_rows
+            groups = [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+        if len(groups) == 1:
             yield self
             return
-        first_token = 0
-        for start in range(0, len(lengths), micro_batch_size):
-            rows = slice(start, start + micro_batch_size)
-            tokens = slice(first_token, first_token + sum(lengths[rows]))
-            first_token = tokens.stop
-            longest = max(lengths[rows])
-            observations = {
-                name: array[rows, :longest] if name.startswith("response") else array[rows]
-                for name, array in self.observations.items()
-            }
+        ends = responses.cumsum(dim=0).cpu().numpy()
+        starts = ends - responses.cpu().numpy()
+        for group in groups:
+            rows = self.to_index(group)
+            observations = {name: array[rows] for name, array in self.observations.items()}
+            tokens = self.to_index(np.concatenate([np.arange(starts[row], ends[row]) for row in group]))
+            longest = int(responses[rows].max())
+            for name in ("response_ids", "response_mask"):
+                observations[name] = observations[name][:, :longest]
+            for name in ("prompt_ids", "prompt_mask"):
+                observations[name] = observations[name][:, -max(int(prompts[rows].max()), 1) :]
             yield SequenceSamples(observations, *(flat[tokens] for flat in self[1:]))
+
+    def to_index(self, indices: np.ndarray) -> Tensor:
+        """Indices on the device of the samples."""
+        return torch.as_tensor(indices, device=self.actions.device)
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -136,14 +159,14 @@ class SequenceRolloutBuffer(RolloutBuffer):
                 utterance.task_rewards, utterance.unmasked_log_probs, utterance.ref_log_probs, kl_coef
             )
         if self.normalize_rewards and self.utterances:
-            every = np.concatenate([utterance.rewards for utterance in self.utterances])
+            mean, std = mean_and_std(np.concatenate([utterance.rewards for utterance in self.utterances]))
             for utterance in self.utterances:
-                utterance.rewards = (utterance.rewards - every.mean()) / (every.std() + 1e-8)
+                utterance.rewards = ((utterance.rewards - mean) / (std + 1e-8)).astype(np.float32)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """GAE over the agent tokens of each episode, in order, whatever the partner said in between."""
         del last_values, dones  # episodes are whole: each knows the value after its own end
-        episodes = self._episodes()
+        episodes = self.episodes()
         if episodes:
             lengths = [sum(len(u.response_ids) for u in episode) for episode in episodes]
             rewards, values = np.zeros((2, len(episodes), max(lengths)), dtype=np.float32)
@@ -166,26 +189,29 @@ class SequenceRolloutBuffer(RolloutBuffer):
         """Minibatches of whole utterances in random order, each utterance exactly once.
 
         Args:
-            batch_size: Agent tokens per minibatch, as nearly as whole utterances allow; minibatches are cut evenly,
-                so there is no small remainder. ``None`` yields everything at once.
+            batch_size: Agent tokens per minibatch, of all processes together, as nearly as whole utterances allow;
+                minibatches are cut evenly, so there is no small remainder. ``None`` yields everything at once.
         """
         units = self._units()
         order = np.random.permutation(len(units))
         lengths = np.array([sum(len(self.utterances[i].response_ids) for i in units[unit]) for unit in order])
-        n_batches = 1 if batch_size is None else max(1, round(lengths.sum() / batch_size))
+        (n_tokens,) = total_of_numbers(lengths.sum())
+        n_batches = 1 if batch_size is None else max(1, round(n_tokens / batch_size))
+        # A process that ran out of minibatches before the others would leave them waiting.
+        n_batches = smallest(min(n_batches, len(units)))
         # A unit belongs to the minibatch in which its middle token lies.
         middle = np.cumsum(lengths) - lengths / 2
         batch_of = np.minimum((middle * n_batches / lengths.sum()).astype(int), n_batches - 1)
+        if len(np.unique(batch_of)) < n_batches:  # one unit is longer than a minibatch
+            batch_of = np.arange(len(units)) * n_batches // len(units)
         for batch in range(n_batches):
-            chosen = [i for unit in order[batch_of == batch] for i in units[unit]]
-            if chosen:
-                yield self.collate([self.utterances[i] for i in chosen])
+            yield self.collate([self.utterances[i] for unit in order[batch_of == batch] for i in units[unit]])
 
     def _units(self) -> list[list[int]]:
         """Utterances, by their place in the buffer, that stay together in a minibatch: here each is on its own."""
         return [[i] for i in range(len(self.utterances))]
 
-    def _episodes(self) -> list[list[StoredUtterance]]:
+    def episodes(self) -> list[list[StoredUtterance]]:
         """The utterances of each episode, in order."""
         episodes: dict[int, list[StoredUtterance]] = {}
         for utterance in self.utterances:

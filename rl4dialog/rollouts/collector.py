@@ -16,18 +16,25 @@ import numpy as np
 import torch
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.core.errors import EnvWorkerError, RewardError
+from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.utterance_view import PADDING_ACTION
+from rl4dialog.functional.distributed import gather, largest, total_of_numbers
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.generation import Utterances
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 
 
 class BatchScorer(Protocol):
-    """Scores whole replies in the main process; NaN marks a reply whose reward failed and is to be left out."""
+    """Adds up what utterances earn, in the workers and in the main process."""
 
-    def __call__(self, infos: list[dict[str, Any]], dones: list[bool]) -> tuple[list[float], dict[str, list[float]]]:
-        """Weighted scores of a batch of utterances, and the values of each part."""
+    def __call__(
+        self, infos: list[dict[str, Any]], dones: list[bool], iteration: int
+    ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
+        """Rewards per token of each utterance, and the values of each part, by name.
+
+        NaN marks a reply whose reward failed and is to be left out.
+        """
 
 
 @dataclass
@@ -44,7 +51,6 @@ class RolloutStats:
 
     n_tokens: int = 0
     n_masked: int = 0
-    kl: float = 0.0
     means: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     episodes: list[dict[str, float]] = field(default_factory=list)
@@ -54,17 +60,23 @@ class RolloutCollector:
     """Fills a buffer with whole episodes.
 
     Args:
-        scorer: Scores utterances in the main process, or ``None`` if all rewards come from the workers.
+        scorer: Adds up the rewards of utterances; by default they are what the environments say.
         mask_failed_rewards: Leave episodes whose reward failed out of training and count them, instead of raising.
         bootstrap_truncated: Add the value of the last state where an episode was cut at the length limit.
+        normalizer: Normalizes and clips the rewards that are trained on; what is logged is as it was earned.
     """
 
     def __init__(
-        self, scorer: BatchScorer | None = None, mask_failed_rewards: bool = False, bootstrap_truncated: bool = False
+        self,
+        scorer: BatchScorer | None = None,
+        mask_failed_rewards: bool = False,
+        bootstrap_truncated: bool = False,
+        normalizer: RewardNormalizer | None = None,
     ) -> None:
         self._scorer = scorer
         self._mask_failed_rewards = mask_failed_rewards
         self._bootstrap_truncated = bootstrap_truncated
+        self.normalizer = normalizer
 
     def collect(
         self,
@@ -75,6 +87,7 @@ class RolloutCollector:
         n_tokens: int,
         on_step: Callable[[], bool],
         group_size: int = 1,
+        iteration: int = 1,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
         """Collect whole episodes until they hold at least ``n_tokens`` agent tokens.
 
@@ -87,13 +100,14 @@ class RolloutCollector:
             on_step: Called after every step of the environments; False stops.
             group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
                 episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
+            iteration: Counted from 1, for weights of rewards that change with it.
 
         Returns:
             Statistics (``None`` if stopped), and where the environments stand now.
 
         Raises:
             RewardError: If a reward failed, unless failures are masked.
-            EnvWorkerError: If a worker process died.
+            EnvWorkerError: If a worker process died, or an environment raised.
         """
         stats = RolloutStats()
         series: dict[str, list[float]] = defaultdict(list)
@@ -102,8 +116,11 @@ class RolloutCollector:
         n_episodes = 0
         n_done = np.zeros(env.num_envs, dtype=int)
         n_wanted: np.ndarray | None = None  # known once there are tokens enough
-        while active.any():
+        while largest(int(active.any())) if policy.lockstep else active.any():
             rows = np.flatnonzero(active)
+            if not len(rows):
+                _keep_in_step(policy, observations)
+                continue
             obs = {name: torch.as_tensor(array[rows], device=policy.device) for name, array in observations.items()}
             started = time.perf_counter()
             utterances = policy.generate(obs)
@@ -112,18 +129,15 @@ class RolloutCollector:
             actions = np.full((env.num_envs, policy.max_reply_length), PADDING_ACTION, dtype=np.int64)
             ids = utterances.ids.masked_fill(~utterances.mask, PADDING_ACTION).cpu().numpy()
             actions[rows, : ids.shape[1]] = ids
-            try:
-                env.step_async(actions)
-                started = time.perf_counter()
-                stored = _evaluate(policy, obs, utterances)
-                stats.seconds["time/evaluate_s"] += time.perf_counter() - started
-                started = time.perf_counter()
-                observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
-            except (EOFError, ConnectionError) as error:
-                raise EnvWorkerError(_dead_worker_message(env)) from error
+            env.step_async(actions)
+            started = time.perf_counter()
+            stored = _evaluate(policy, obs, utterances)
+            stats.seconds["time/evaluate_s"] += time.perf_counter() - started
+            started = time.perf_counter()
+            observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
             infos = [all_infos[row] for row in rows]
             done = [bool(dones[row]) for row in rows]
-            self._score(stored, infos, done, series)
+            self._score(stored, infos, done, series, iteration)
             stats.seconds["time/score_s"] += time.perf_counter() - started
 
             for row, utterance, info, is_done in zip(rows, stored, infos, done, strict=True):
@@ -150,7 +164,7 @@ class RolloutCollector:
                         "l": float(sum(len(u.response_ids) for u in episode)),
                     }
                 )
-            series["rollout/truncated_mass"].extend(utterances.truncated_mass[utterances.mask].tolist())
+            _measure_sampler(utterances, series)
             if not on_step():
                 return None, observations
             stats.n_tokens = buffer.n_tokens
@@ -161,7 +175,9 @@ class RolloutCollector:
                 active = n_done < n_wanted
             _check_progress(stats, n_episodes)
 
-        stats.kl = _summarize(stats, buffer, series)
+        _summarize(stats, buffer, series)
+        if self.normalizer is not None:
+            self.normalizer.normalize(buffer.episodes())
         return stats, observations
 
     def _score(
@@ -170,23 +186,23 @@ class RolloutCollector:
         infos: list[dict[str, Any]],
         dones: list[bool],
         series: dict[str, list[float]],
+        iteration: int,
     ) -> None:
-        """Write the task rewards of a batch of utterances: the workers' per token, and the batch's on the last."""
+        """Write the task rewards of a batch of utterances."""
         failed = [i for i, info in enumerate(infos) if "error" in info]
         if failed and not self._mask_failed_rewards:
             raise RewardError(infos[failed[0]]["error"])
         good = [i for i in range(len(infos)) if i not in failed]
         for i in failed:
             stored[i].task_rewards = np.full(len(stored[i].response_ids), np.nan, dtype=np.float32)
-        for i in good:
-            stored[i].task_rewards = infos[i]["token_rewards"].astype(np.float32)
-            for name, value in infos[i]["reward_parts"].items():
-                series[f"rollout/reward/{name}"].append(value)
-        if self._scorer is None or not good:
+        if not good:
             return
-        scores, parts = self._scorer([infos[i] for i in good], [dones[i] for i in good])
-        for i, score in zip(good, scores, strict=True):
-            stored[i].task_rewards[-1] += score
+        rewards: list[np.ndarray] = [infos[i]["token_rewards"] for i in good]
+        parts: dict[str, list[float]] = {}
+        if self._scorer is not None:
+            rewards, parts = self._scorer([infos[i] for i in good], [dones[i] for i in good], iteration)
+        for i, per_token in zip(good, rewards, strict=True):
+            stored[i].task_rewards = per_token.astype(np.float32)
         for name, values in parts.items():
             series[f"rollout/reward/{name}"].extend(value for value in values if np.isfinite(value))
 
@@ -196,48 +212,75 @@ def _evaluate(
 ) -> list[StoredUtterance]:
     """Values and reference log-probabilities of a batch of utterances."""
     batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
+    values, ref_log_probs = (torch.zeros(batch.response_mask.shape, device=policy.device) for _ in range(2))
     with torch.no_grad():
-        values = policy.predict_sequence_values(batch).cpu().numpy()
-        ref_log_probs = policy.reference_log_probs(batch).cpu().numpy()
-    ids, log_probs = utterances.ids.cpu().numpy(), utterances.log_probs.cpu().numpy()
-    unmasked = utterances.unmasked_log_probs.cpu().numpy()
-    prompts, lengths = obs["prompt_ids"].cpu().numpy(), utterances.mask.sum(dim=1).tolist()
-    prompt_lengths = obs["prompt_mask"].sum(dim=1).tolist()
+        for rows, part in batch.by_length(policy.lockstep):
+            n_columns = part.response_mask.shape[1]
+            values[rows, :n_columns] = policy.predict_sequence_values(part)
+            ref_log_probs[rows, :n_columns] = policy.reference_log_probs(part)
+    ids, mask = utterances.ids.cpu().numpy(), utterances.mask.cpu().numpy()
+    per_token = {
+        "log_probs": utterances.log_probs,
+        "unmasked_log_probs": utterances.unmasked_log_probs,
+        "ref_log_probs": ref_log_probs,
+        "values": values,
+    }
+    arrays = {name: tensor.cpu().numpy() for name, tensor in per_token.items()}
+    prompts, prompt_mask = obs["prompt_ids"].cpu().numpy(), obs["prompt_mask"].bool().cpu().numpy()
     return [
         StoredUtterance(
-            prompt_ids=prompts[i, prompts.shape[1] - prompt_lengths[i] :],
-            response_ids=ids[i, :n],
-            log_probs=log_probs[i, :n],
-            unmasked_log_probs=unmasked[i, :n],
-            ref_log_probs=ref_log_probs[i, :n],
-            values=values[i, :n],
-            task_rewards=np.zeros(n, dtype=np.float32),
+            prompt_ids=prompts[i, prompt_mask[i]],
+            response_ids=ids[i, mask[i]],
+            task_rewards=np.zeros(mask[i].sum(), dtype=np.float32),
             episode=-1,
+            **{name: array[i, mask[i]] for name, array in arrays.items()},
         )
-        for i, n in enumerate(lengths)
+        for i in range(len(ids))
     ]
 
 
-def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[str, list[float]]) -> float:
-    """Fill ``stats.means`` and return the mean KL per token."""
+def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
+    """Run what the other processes run, for nothing."""
+    obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
+    _evaluate(policy, obs, policy.generate(obs))
+
+
+def _measure_sampler(utterances: Utterances, series: dict[str, list[float]]) -> None:
+    """How far what was sampled from is from the policy's distribution."""
+    mask = utterances.mask
+    if utterances.truncated_mass is not None:
+        series["rollout/truncated_mass"].extend(utterances.truncated_mass[mask].tolist())
+    if utterances.sampler_log_probs is not None:
+        gaps = (utterances.sampler_log_probs - utterances.log_probs)[mask]
+        # Their mean estimates the KL divergence of the sampler from the policy, per token.
+        series["rollout/sampler_kl"].extend(gaps.tolist())
+        largest = series["rollout/sampler_max_ratio"]
+        largest[:] = [max([*largest, gaps.abs().max().exp().item()])]
+
+
+def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[str, list[float]]) -> None:
+    """Fill ``stats.means``, over all processes."""
     stored = buffer.utterances
     kl_per_utterance = [u.unmasked_log_probs - u.ref_log_probs for u in stored]
-    kl = float(np.concatenate(kl_per_utterance).mean())
-    rewards = [episode["r"] for episode in stats.episodes]
-    stats.means = {
-        "rollout/task_reward": float(np.mean(rewards)),
-        "rollout/task_reward_std": float(np.std(rewards)),
-        "rollout/kl": kl,
-        "rollout/kl_per_reply": float(np.mean([k.sum() for k in kl_per_utterance])),
-        "rollout/log_prob": float(np.concatenate([u.log_probs for u in stored]).mean()),
-        "rollout/values": float(np.concatenate([u.values for u in stored]).mean()),
-        "rollout/reply_length": float(np.mean([len(u.response_ids) for u in stored])),
-        "rollout/n_episodes": len(stats.episodes),
-        "rollout/tokens": stats.n_tokens,
-        "rollout/masked_rewards": stats.n_masked,
-        **{name: float(np.mean(values)) for name, values in series.items() if values},
+    mine = {
+        **series,
+        "rollout/task_reward": [episode["r"] for episode in stats.episodes],
+        "rollout/kl": np.concatenate(kl_per_utterance),
+        "rollout/kl_per_reply": [kl.sum() for kl in kl_per_utterance],
+        "rollout/log_prob": np.concatenate([u.log_probs for u in stored]),
+        "rollout/values": np.concatenate([u.values for u in stored]),
+        "rollout/reply_length": [len(u.response_ids) for u in stored],
     }
-    return kl
+    numbers: dict[str, list[Any]] = defaultdict(list)
+    for theirs in gather(mine):
+        for name, values in theirs.items():
+            numbers[name].extend(values)
+    counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
+    stats.means = {
+        **{name: float(np.mean(values)) for name, values in numbers.items() if values},
+        "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
+        **{f"rollout/{name}": int(n) for name, n in zip(counts, total_of_numbers(*counts.values()), strict=True)},
+    }
 
 
 def _check_progress(stats: RolloutStats, n_episodes: int) -> None:
@@ -253,16 +296,3 @@ def _terminal_value(policy: LMActorCriticPolicy, observation: dict[str, np.ndarr
     with torch.no_grad():
         obs, _ = policy.obs_to_tensor(observation)
         return float(policy.predict_values(obs)[0, 0])  # type: ignore[arg-type]
-
-
-def _dead_worker_message(env: VecEnv) -> str:
-    dead = [
-        f"worker {i} (process {process.pid}, exit code {process.exitcode})"
-        for i, process in enumerate(getattr(env, "processes", []))
-        if not process.is_alive()
-    ]
-    return (
-        f"an environment worker died during a rollout: {', '.join(dead) or 'its connection was closed'}. Its own "
-        f"error, if it had one, stands above; exit code -9 means that it was killed, often for lack of memory. "
-        f"env.vec_env: dummy runs the environments in this process."
-    )

@@ -26,7 +26,7 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """Compare each episode with the others of its group; an episode without others has advantage 0."""
         del last_values, dones
-        episodes = self._episodes()
+        episodes = self.episodes()
         groups: dict[int, list[int]] = {}
         for i, episode in enumerate(episodes):
             groups.setdefault(episode[0].group, []).append(i)

@@ -1,0 +1,46 @@
+"""A sequence classifier's or a reward model's opinion of the reply as a reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import is_number
+from rl4dialog.metrics.learned_reward import LearnedRewardMetric
+from rl4dialog.rewards.metric_reward import BatchedMetricReward
+
+
+class LearnedReward(BatchedMetricReward):
+    """A classifier's or reward model's score of the reply, less a baseline.
+
+    Args:
+        baseline: A number, or ``reference`` for the model's score of the sample's first reference, so that a reply as
+            good as a person's earns 0.
+        kwargs: Of the metric, and ``shaping_fn``.
+
+    Raises:
+        ConfigError: If the baseline is neither.
+    """
+
+    build_metric = LearnedRewardMetric
+
+    def __init__(self, baseline: float | str = 0.0, **kwargs: Any) -> None:
+        if not is_number(baseline) and baseline != "reference":
+            raise ConfigError(f"reward 'learned_reward': baseline must be a number or 'reference', not {baseline!r}")
+        super().__init__(**kwargs)
+        self._baseline = baseline
+
+    def scores(
+        self,
+        prompt_texts: list[str],
+        gen_texts: list[str],
+        ref_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]],
+    ) -> list[float]:
+        scores = super().scores(prompt_texts, gen_texts, ref_texts, meta_infos)
+        if not isinstance(self._baseline, str):
+            return [score - self._baseline for score in scores]
+        if not all(ref_texts):
+            raise DataError("reward 'learned_reward': baseline 'reference' needs samples with a reference each")
+        references = super().scores(prompt_texts, [each[0] for each in ref_texts], ref_texts, meta_infos)
+        return [score - reference for score, reference in zip(scores, references, strict=True)]

@@ -1,0 +1,89 @@
+"""Rewards for what stands in the reply: keywords, and regular expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
+from rl4dialog.core.protocols import SentenceRewardFunction
+
+_MATCHES = ("share", "any", "all")
+
+
+class KeywordReward(SentenceRewardFunction):
+    """Share of keywords that the reply mentions, as whole words.
+
+    Args:
+        keywords: Words or phrases.
+        meta_key: Where each sample's meta data has its own keywords, in place of ``keywords``: ``concepts`` in the
+            datapool commongen, for instance.
+        match: ``share`` pays the share that is mentioned; ``any`` and ``all`` pay 1 or 0.
+        case_sensitive: Whether case counts.
+
+    Raises:
+        ConfigError: If not exactly one of keywords and meta_key is given, or match is unknown.
+    """
+
+    def __init__(
+        self,
+        keywords: Sequence[str] | None = None,
+        meta_key: str | None = None,
+        match: str = "share",
+        case_sensitive: bool = False,
+    ) -> None:
+        if (keywords is None) == (meta_key is None):
+            raise ConfigError("reward 'keyword' needs either keywords, a list of words, or meta_key")
+        if match not in _MATCHES:
+            raise ConfigError(
+                f"reward 'keyword': match must be one of {', '.join(_MATCHES)}, not {match!r}"
+                f"{nearest_hint(match, _MATCHES)}"
+            )
+        if keywords is not None and not _are_words(keywords):
+            raise ConfigError(f"reward 'keyword': keywords must be a list of at least one word, not {keywords!r}")
+        self._keywords, self._meta_key, self._match = keywords, meta_key, match
+        self._flags = 0 if case_sensitive else re.IGNORECASE
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        keywords = self._keywords if self._meta_key is None else meta_info.get(self._meta_key)
+        if not _are_words(keywords):
+            raise DataError(
+                f"reward 'keyword' needs samples with a list of words in meta_data[{self._meta_key!r}], not "
+                f"{keywords!r}"
+            )
+        assert keywords is not None
+        # Not \b, which is no edge beside a keyword that begins or ends in a mark, such as "C++".
+        found = [
+            re.search(rf"(?<!\w){re.escape(keyword)}(?!\w)", gen_text, self._flags) is not None for keyword in keywords
+        ]
+        if self._match == "share":
+            return sum(found) / len(found)
+        return float(any(found) if self._match == "any" else all(found))
+
+
+class RegexReward(SentenceRewardFunction):
+    """1 for a reply in which a regular expression is found, and 0 else.
+
+    Args:
+        pattern: In the syntax of Python's ``re``.
+        full: Whether the whole reply must match.
+
+    Raises:
+        ConfigError: If it is no regular expression.
+    """
+
+    def __init__(self, pattern: str, full: bool = False) -> None:
+        try:
+            self._pattern = re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise ConfigError(f"reward 'regex': {pattern!r} is no regular expression: {error}") from error
+        self._full = full
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        match = self._pattern.fullmatch if self._full else self._pattern.search
+        return float(match(gen_text) is not None)
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(word, str) and word for word in value)

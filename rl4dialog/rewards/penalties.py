@@ -1,0 +1,95 @@
+"""Penalties for the form of a reply: 0 where there is nothing to object to, and less than 0 else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import RewardFunction, SentenceRewardFunction
+from rl4dialog.core.types import is_number
+from rl4dialog.metrics.diversity import repetition
+from rl4dialog.text.words import split_words
+
+
+class LengthPenalty(SentenceRewardFunction):
+    """Minus the number of words (split at white space) that a reply has too few or too many.
+
+    Args:
+        max_length: Most words that cost nothing; any number by default.
+        min_length: Fewest words that cost nothing.
+        per_word: What each word too few or too many costs.
+
+    Raises:
+        ConfigError: If the lengths are no range, or per_word is no number.
+    """
+
+    def __init__(self, max_length: int | None = None, min_length: int = 0, per_word: float = 0.1) -> None:
+        if max_length is None and min_length == 0:
+            raise ConfigError("reward 'length_penalty' needs max_length or min_length, in words")
+        lengths = [min_length, *([max_length] if max_length is not None else [])]
+        if not all(isinstance(length, int) and length >= min_length >= 0 for length in lengths):
+            raise ConfigError(
+                f"reward 'length_penalty': min_length must be a whole number from 0 to max_length, not {min_length!r} "
+                f"with a max_length of {max_length!r}"
+            )
+        if not is_number(per_word):
+            raise ConfigError(f"reward 'length_penalty': per_word must be a number, not {per_word!r}")
+        self._min_length, self._max_length, self._per_word = min_length, max_length, per_word
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        n_words = len(gen_text.split())
+        too_many = max(n_words - self._max_length, 0) if self._max_length is not None else 0
+        return -self._per_word * max(self._min_length - n_words, too_many)
+
+
+class RepetitionPenalty(SentenceRewardFunction):
+    """Minus the share of a reply's n-grams that it has written before (Welleck et al. 2020, arXiv 1908.04319).
+
+    Args:
+        n: Words per n-gram; with 4 it is the metric ``diversity_metrics/seq-rep-4``.
+
+    Raises:
+        ConfigError: If it is less than 1.
+    """
+
+    def __init__(self, n: int = 4) -> None:
+        if not isinstance(n, int) or n < 1:
+            raise ConfigError(f"reward 'repetition_penalty': n must be at least 1, not {n!r}")
+        self._n = n
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return -repetition([word.lower() for word in split_words(gen_text)], self._n)
+
+
+class MissingEosPenalty(RewardFunction):
+    """Minus ``penalty`` if the episode's last reply was cut at the length limit and did not end by itself.
+
+    Args:
+        penalty: What that costs.
+
+    Raises:
+        ConfigError: If it is no number.
+    """
+
+    def __init__(self, penalty: float = 1.0) -> None:
+        if not is_number(penalty):
+            raise ConfigError(f"reward 'missing_eos_penalty': penalty must be a number, not {penalty!r}")
+        self._penalty = penalty
+
+    def __call__(
+        self,
+        prev_observation: Any,
+        action: int,
+        current_observation: Any,
+        done: bool,
+        meta_info: dict[str, Any] | None = None,
+    ) -> float:
+        if not done:
+            return 0.0
+        end_of_turn = getattr(current_observation, "end_of_turn", None)
+        if end_of_turn is None:
+            raise ConfigError(
+                "reward 'missing_eos_penalty' is about a reply's tokens, of which a text alone tells nothing; use it "
+                "as reward_fn, or as a part of a composite there"
+            )
+        return 0.0 if end_of_turn.is_end(current_observation.context_ids) else -self._penalty

@@ -1,0 +1,68 @@
+"""The other direction: any registered reward as a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.metrics.checks import check_lengths
+from rl4dialog.rewards.async_reward import AsyncCalls
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import score_replies
+
+
+class RewardMetric(BaseMetric):
+    """What a reward pays for the texts, as ``reward/<id>``; the parts of a composite too, as ``reward/<part>``.
+
+    Each text is the last of its episode. Weights that change are those of the first iteration.
+
+    Args:
+        id: Of the reward.
+        args: Its arguments.
+        build_part: Builds a reward from id and arguments; given by the toolkit.
+        async_calls: How coroutines are awaited; given by the toolkit.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        args: dict[str, Any] | None = None,
+        build_part: Callable[[str, dict[str, Any]], Any] | None = None,
+        async_calls: AsyncCalls | None = None,
+    ) -> None:
+        if build_part is None:
+            from rl4dialog.catalog import RewardFunctionRegistry
+
+            build_part = RewardFunctionRegistry.get
+        self._id, self._parts = id, as_parts(build_part(id, dict(args or {})), id)
+        self._async_calls = async_calls
+
+    @classmethod
+    def inner_rewards(cls, args: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Id and arguments of the reward that arguments of this metric name."""
+        yield args["id"], dict(args.get("args") or {})
+
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult:
+        check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
+        n = len(generated_texts)
+        infos = meta_infos if meta_infos is not None else [{}] * n
+        scores = score_replies(
+            self._parts,
+            prompt_texts,
+            generated_texts,
+            reference_texts,
+            [info or {} for info in infos],
+            range(n),
+            async_calls=self._async_calls,
+        )
+        found = {**scores.parts, self._id: scores.total}
+        return {f"reward/{name}": (values, sum(values) / n) for name, values in found.items()}

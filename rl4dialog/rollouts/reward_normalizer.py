@@ -1,0 +1,87 @@
+"""Normalizing and clipping what whole episodes earned, before the KL penalty is charged.
+
+An episode's score is the sum of its task rewards. It becomes (score - mean) / deviation, and is clipped then. Every
+token's reward is divided by the deviation; what shift and clip change besides is paid on the episode's last token. So
+the rewards of an episode still add up to its score, and tokens keep their share of it. Scores that are all alike are
+only shifted, to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import gather
+from rl4dialog.rollouts.buffer import StoredUtterance
+
+MODES = ("none", "running", "batch")
+_SMALLEST_DEVIATION = 1e-6  # below that the scores differ by rounding
+
+
+class RewardNormalizer:
+    """Holds the statistics of all episodes so far.
+
+    Args:
+        mode: ``running`` takes mean and deviation of all episodes since the run began, those of the present iteration
+            included; ``batch`` takes those of the present iteration; ``none`` leaves scores as they are.
+        clip: The least and the most that a score may be, after it was normalized.
+
+    Raises:
+        ConfigError: If the mode is unknown.
+    """
+
+    def __init__(self, mode: str = "none", clip: tuple[float, float] | None = None) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"reward_fn.normalize must be one of {', '.join(MODES)}, not {mode!r}")
+        self.mode, self.clip = mode, clip
+        self._n, self._mean, self._sum_of_squares = 0, 0.0, 0.0
+
+    def normalize(self, episodes: Sequence[Sequence[StoredUtterance]]) -> None:
+        """Change the task rewards of an iteration in place, by the statistics of all processes.
+
+        Args:
+            episodes: The utterances of each, in order.
+        """
+        if not episodes:
+            return
+        scores = np.array([sum(float(u.task_rewards.sum(dtype=np.float64)) for u in episode) for episode in episodes])
+        mean, deviation = self._statistics(np.concatenate(gather(scores)))
+        targets = (scores - mean) / deviation
+        if self.clip is not None:
+            targets = targets.clip(*self.clip)
+        for episode, target in zip(episodes, targets, strict=True):
+            for utterance in episode:
+                utterance.task_rewards = utterance.task_rewards / np.float32(deviation)
+            paid = sum(float(u.task_rewards.sum(dtype=np.float64)) for u in episode)
+            episode[-1].task_rewards[-1] += target - paid
+
+    def state_dict(self) -> dict[str, Any]:
+        """What :meth:`load_state_dict` needs."""
+        return {"n": self._n, "mean": self._mean, "sum_of_squares": self._sum_of_squares}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self._n, self._mean = int(state["n"]), float(state["mean"])
+        self._sum_of_squares = float(state["sum_of_squares"])
+
+    def _statistics(self, scores: np.ndarray) -> tuple[float, float]:
+        """Mean and deviation that the mode asks for."""
+        if self.mode == "none":
+            return 0.0, 1.0
+        if self.mode == "batch":
+            return float(scores.mean()), _usable(float(scores.std()))
+        # Two samples of different sizes put together (Chan, Golub and LeVeque 1983).
+        n, difference = self._n + len(scores), float(scores.mean()) - self._mean
+        self._sum_of_squares += float(((scores - scores.mean()) ** 2).sum())
+        self._sum_of_squares += difference**2 * self._n * len(scores) / n
+        self._mean += difference * len(scores) / n
+        self._n = n
+        return self._mean, _usable(math.sqrt(self._sum_of_squares / n))
+
+
+def _usable(deviation: float) -> float:
+    return deviation if deviation > _SMALLEST_DEVIATION else 1.0

@@ -1,0 +1,93 @@
+"""Scoring replies: what rewards may return, what is said of those that fail, and how utterances are added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
+from rl4dialog.core.types import RewardPart
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.schedules import Linear
+from rl4dialog.rewards.scoring import BatchScorer, check_scores, score_replies
+
+
+@pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])
+def test_scores_may_be_any_kind_of_sequence(values: Any) -> None:
+    assert check_scores(values, 2, "r", ["a", "b"]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "x"])
+def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
+    with pytest.raises(RewardError, match=r"reward 'r' returned .* for sample 'b'"):
+        check_scores([1.0, bad], 2, "r", ["a", "b"])
+    masked = check_scores([1.0, bad], 2, "r", ["a", "b"], on_error="mask")
+    assert masked[0] == 1.0 and np.isnan(masked[1])
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_wrong_number_of_scores_is_never_masked(values: list[float], on_error: str) -> None:
+    with pytest.raises(RewardError, match=f"{len(values)} values for 2 replies"):
+        check_scores(values, 2, "r", ["a", "b"], on_error)
+
+
+def test_score_replies_names_the_sample_whose_reward_raised() -> None:
+    def picky(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return 1.0 / len(gen_text)
+
+    parts = as_parts(picky, "picky")
+    arguments: Any = (parts, ["p", "q"], ["text", ""], [["r"], ["r"]], [{}, {}], [10, 11])
+    with pytest.raises(RewardError, match="'picky' failed on sample 11: ZeroDivisionError"):
+        score_replies(*arguments)
+    scores = score_replies(*arguments, on_error="mask")
+    assert scores.total[0] == 0.25 and np.isnan(scores.total[1])
+
+
+class PerToken(RewardFunction):
+    """Is called in the workers, not here."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> float:
+        raise AssertionError
+
+
+class Hundred(BatchedRewardFunction):
+    """A hundred for every reply that is the last of its episode."""
+
+    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        return [100.0 * done for done in dones]
+
+
+def info(*values: float) -> dict[str, Any]:
+    """What the view says of an utterance with a token per value."""
+    array = np.array(values, dtype=np.float32)
+    texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
+    return {"token_rewards": array, "reward_parts": {"token": array}, **texts}
+
+
+def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last() -> None:
+    parts = [
+        RewardPart("token", Linear(1.0, 3.0, 3), PerToken(), clip=(-1.0, 1.0)),
+        RewardPart("reply", 0.5, Hundred()),
+    ]
+    infos, dones = [info(0.5, -4.0), info(2.0, 0.0, 0.25)], [True, False]
+    for iteration, weight in ((1, 1.0), (2, 2.0), (3, 3.0), (9, 3.0)):
+        rewards, values = BatchScorer(parts)(infos, dones, iteration)
+        assert [each.tolist() for each in rewards] == [
+            [0.5 * weight, -weight + 50.0],
+            [weight, 0.0, 0.25 * weight],
+        ]
+        assert values == {"token": [-3.5, 2.25], "reply": [100.0, 0.0], "token/weight": [weight]}
+
+
+def test_masked_reply_is_nan_on_its_last_token() -> None:
+    def failing(prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        return [1.0, None]
+
+    rewards, _ = BatchScorer(as_parts(failing), on_error="mask")([info(0.0, 0.0), info(0.0)], [True, True], 1)
+    np.testing.assert_array_equal(rewards[0], [0.0, 1.0])
+    assert np.isnan(rewards[1][-1])

@@ -1,0 +1,76 @@
+"""Collecting: which rewards reach the buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_class_of
+
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.rewards.schedules import Linear
+from rl4dialog.rewards.scoring import BatchScorer
+from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.kl_controllers import FixedKLController
+from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+
+
+def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations: int = 1) -> Any:
+    """An algorithm after some rollouts without any training in between."""
+    tokenizer = make_tokenizer()
+    env = make_env(tokenizer, reward_parts=parts)
+    algorithm = PPO(
+        policy_class_of(make_gpt2(tokenizer)),
+        DummyVecEnv([lambda: UtteranceView(env)]),
+        n_steps=24,
+        batch_size=24,
+        policy_kwargs={"model": make_gpt2(tokenizer), "end_of_turn": env.end_of_turn},
+        seed=0,
+        collector=collector,
+        kl_controller=FixedKLController(0.7),
+    )
+    # Away from the reference, so that there is a KL to pay for.
+    for parameter in algorithm.policy.language_model.parameters():
+        parameter.data *= 1.1
+    _, callback = algorithm._setup_learn(10**6)
+    for _ in range(n_iterations):
+        algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    return algorithm
+
+
+def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
+    parts = [RewardPart("words", 1.0, n_words_reward)]
+    plain, normalized = (
+        collected(RolloutCollector(BatchScorer(parts), normalizer=n), parts)
+        for n in (None, RewardNormalizer("batch", clip=(-1.0, 1.0)))
+    )
+    earned = [u.task_rewards.sum() for u in plain.rollout_buffer.utterances]
+    expected = np.clip((earned - np.mean(earned)) / np.std(earned), -1.0, 1.0)
+    utterances = normalized.rollout_buffer.utterances
+    assert [u.response_ids.tolist() for u in utterances] == [
+        u.response_ids.tolist() for u in plain.rollout_buffer.utterances
+    ]
+    assert [u.task_rewards.sum() for u in utterances] == pytest.approx(expected, abs=1e-5)
+    kl = np.array([(u.log_probs - u.ref_log_probs).sum() for u in utterances])
+    assert abs(kl).max() > 1e-3
+    assert [u.rewards.sum() for u in utterances] == pytest.approx(expected - 0.7 * kl, abs=1e-5)
+    assert normalized.logger.name_to_value["rollout/task_reward"] == pytest.approx(np.mean(earned))
+
+
+def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_first() -> None:
+    parts = [RewardPart("words", Linear(1.0, 2.0, 2), n_words_reward, clip=(0.0, 2.5))]
+    by_env = collected(RolloutCollector(), parts).rollout_buffer.utterances
+    first, second = (
+        collected(RolloutCollector(BatchScorer(parts)), parts, n).rollout_buffer.utterances for n in (1, 2)
+    )
+    assert max(u.task_rewards.max() for u in first) == 2.5
+    for u, v in zip(by_env, first, strict=True):
+        np.testing.assert_allclose(u.task_rewards, v.task_rewards, rtol=1e-6)
+    for u in second:
+        own = [0.1 * (id % 5) for id in u.response_ids]
+        own[-1] += len(u.response_ids)
+        np.testing.assert_allclose(u.task_rewards, 2.0 * np.clip(own, 0.0, 2.5), rtol=1e-6)

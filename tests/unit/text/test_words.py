@@ -1,0 +1,35 @@
+"""Sentences and words without downloaded data."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl4dialog.text.words import split_sentences, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I see. Do you? Yes!", ["I see.", "Do you?", "Yes!"]),
+        ("Mr. Smith comes at 8 p.m. on time.", ["Mr. Smith comes at 8 p.m. on time."]),
+        ("no end", ["no end"]),
+        ("", []),
+        (" \n", []),
+        ("😀 ok. Ünïcode.", ["😀 ok.", "Ünïcode."]),
+    ],
+)
+def test_sentences_end_at_marks_but_not_at_abbreviations(text: str, expected: list[str]) -> None:
+    assert split_sentences(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't stop. Go on!", ["Do", "n't", "stop", ".", "Go", "on", "!"]),
+        ("the boy's cat, 3.5 kg", ["the", "boy", "'s", "cat", ",", "3.5", "kg"]),
+        ("", []),
+        ("😀", ["😀"]),
+    ],
+)
+def test_words_are_those_of_the_penn_treebank(text: str, expected: list[str]) -> None:
+    assert split_words(text) == expected
