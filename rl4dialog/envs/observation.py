@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class Observation:
     meta_info: dict[str, Any]
     end_of_turn: EndOfTurn = field(repr=False)
 
-    @property
+    @functools.cached_property
     def context_text(self) -> str:
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)

@@ -18,6 +18,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.envs.observation import Observation
+from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import encode_prompt
 
@@ -31,12 +32,15 @@ class TextGenEnv(gym.Env):
     Args:
         end_of_turn: Recognizes the end of a reply; holds the tokenizer.
         samples: Prompts with references; or pairs of them with a sampling weight.
-        reward_parts: Token-level rewards, summed by weight. Rewards of whole batches are added in the main process.
+        reward_parts: Token-level rewards, summed by the weights of the first iteration. Rewards of whole batches, and
+            weights that change, are the main process's business.
         max_prompt_length: P, in tokens. The oldest turns of a longer history are dropped whole.
         max_episode_length: T, the most tokens of one agent utterance.
         vocab_size: V, the number of rows of the model's embedding.
         prompt_truncation_side: Which end of a sample's prompt is dropped when it is longer than P.
         max_turns: Most agent utterances in a conversation.
+        priority_scale: How much the samples' weights decide: they are drawn in proportion to their weights to the
+            power of it. With 0, or weights that are alike, every sample comes once per round.
         partner: Answers between agent utterances; required for more than one turn.
         between_turns: Makes the text between two agent utterances from the partner's reply; by default the reply
             between the format's markers, or on a line of its own.
@@ -58,12 +62,15 @@ class TextGenEnv(gym.Env):
         max_turns: int = 1,
         partner: Partner | None = None,
         between_turns: Callable[[str], str] | None = None,
+        priority_scale: float = 1.0,
     ) -> None:
         super().__init__()
         if not samples:
             raise DataError("an environment needs at least one sample")
         if max_turns > 1 and partner is None:
             raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
+        if not 0 <= priority_scale < math.inf:
+            raise ConfigError(f"env.args.priority_scale must be a number of at least 0, not {priority_scale}")
         self.end_of_turn = end_of_turn
         self.tokenizer = end_of_turn.tokenizer
         self.reward_parts = list(reward_parts)
@@ -73,10 +80,12 @@ class TextGenEnv(gym.Env):
         self._prompt_truncation_side = prompt_truncation_side
         self._partner = partner
         self._between_turns = between_turns
-        self._samples = [sample if isinstance(sample, Sample) else sample[0] for sample in samples]
-        weights = np.array([1.0 if isinstance(sample, Sample) else float(sample[1]) for sample in samples])
-        self._weights = None if np.all(weights == weights[0]) else weights / weights.sum()
-        self._order: list[int] = []
+        # Kept as given: the environments of a process share it.
+        self._samples = samples
+        self._weights = samples.weights if isinstance(samples, SharedSamples) else sampling_weights(samples)
+        self._priority_scale = priority_scale
+        self._order = np.zeros(0, dtype=np.int32)
+        self._n_left = 0
         self._pad_token_id = int(self.tokenizer.pad_token_id)
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
@@ -103,7 +112,7 @@ class TextGenEnv(gym.Env):
         """
         super().reset(seed=seed)
         if seed is not None:
-            self._order = []
+            self._n_left = 0
         self.sample = (options or {}).get("sample") or self._next_sample()
         self._meta_info = self.sample.meta_data or {}
         prompt = encode_prompt(
@@ -114,7 +123,7 @@ class TextGenEnv(gym.Env):
         self._begin_utterance(prompt, self.sample.prompt_or_input_text)
         if self._partner is not None:
             self._partner.reset(self._meta_info, int(self.np_random.integers(2**31)))
-        return self._observe(), {"sample_id": self.sample.id}
+        return self.observe(), {"sample_id": self.sample.id}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Append one token to the agent's utterance.
@@ -125,6 +134,13 @@ class TextGenEnv(gym.Env):
         Raises:
             RewardError: If a reward function raises or does not return a finite number.
         """
+        reward, terminated, truncated, info = self.advance(action)
+        return self.observe(), reward, terminated, truncated, info
+
+    # -- conversation ---------------------------------------------------------------------------------------------
+
+    def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
+        """:meth:`step` without the observation, which would take half of its time."""
         previous = self.state
         self.state = current = previous.after(int(action))
         ended = self.end_of_turn.is_end(current.context_ids)
@@ -157,24 +173,26 @@ class TextGenEnv(gym.Env):
                 self._longer_history(current, ended, between),
                 current.prompt_or_input_text + current.context_text + between,
             )
-        return self._observe(), reward, terminated, truncated, info
+        return reward, terminated, truncated, info
 
-    # -- conversation ---------------------------------------------------------------------------------------------
+    def observe(self) -> dict[str, np.ndarray]:
+        """The present state as arrays."""
+        return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
 
     def _next_sample(self) -> Sample:
-        if not self._order:
-            n = len(self._samples)
-            if self._weights is None:
-                self._order = self.np_random.permutation(n).tolist()
+        if not self._n_left:
+            self._n_left = n = len(self._samples)
+            if self._weights is None or self._priority_scale == 0:
+                order = self.np_random.permutation(n)
             else:
-                self._order = self.np_random.choice(n, size=n, p=self._weights).tolist()
-        return self._samples[self._order.pop()]
+                order = self.np_random.choice(n, size=n, p=sampling_probabilities(self._weights, self._priority_scale))
+            self._order = order.astype(np.int32)
+        self._n_left -= 1
+        sample = self._samples[int(self._order[self._n_left])]
+        return sample if isinstance(sample, Sample) else sample[0]
 
     def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
         self.state = Observation(prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn)
-
-    def _observe(self) -> dict[str, np.ndarray]:
-        return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
 
     def _text_between_turns(self, partner_reply: str) -> str:
         if self._between_turns is not None:
@@ -218,6 +236,6 @@ class TextGenEnv(gym.Env):
                     f"reward {part.name!r} returned {value!r} for sample {self.sample.id!r} "
                     f"(reply {current.context_text[:80]!r}); a finite number is needed"
                 )
-            total += part.weight * number
+            total += part.term(number)
             parts[part.name] = number
         return total, parts

@@ -21,9 +21,9 @@ class UtteranceView(gym.Env):
     """Action: int64 ``[T]``, the utterance's token ids padded with -1 on the right.
 
     An action of padding alone says "wait": nothing happens, and the observation is the present one. The info of a
-    step holds ``token_rewards`` (n,), ``reward_parts`` (sums over the utterance), the texts that batched rewards
-    need, and ``error`` with a message if a reward function failed: the episode ends there, and it is for the main
-    process to raise (an exception here would only kill the worker).
+    step holds ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts that
+    batched rewards need, and ``error`` with a message if a reward function failed: the episode ends there, and it is
+    for the main process to raise (an exception here would only kill the worker).
 
     Args:
         env: The token-level environment.
@@ -56,15 +56,15 @@ class UtteranceView(gym.Env):
         if not tokens:
             return self._observation, 0.0, False, False, {"token_rewards": np.zeros(0, dtype=np.float32)}
         token_rewards: list[float] = []
-        parts: dict[str, float] = {}
+        parts: dict[str, list[float]] = {part.name: [] for part in self.env.reward_parts}
         for i, token in enumerate(tokens):
             try:
-                observation, reward, terminated, truncated, step_info = self.env.step(token)
+                reward, terminated, truncated, step_info = self.env.advance(token)
             except RewardError as error:
                 return self._observation, 0.0, True, False, {"error": str(error), "sample_id": self.env.sample.id}
             token_rewards.append(reward)
             for name, value in step_info["reward_parts"].items():
-                parts[name] = parts.get(name, 0.0) + value
+                parts[name].append(value)
             if step_info["utterance_over"] and i + 1 < len(tokens):
                 raise ValueError(f"the utterance ended after {i + 1} tokens, but {len(tokens)} were given")
         if not step_info["utterance_over"]:
@@ -72,19 +72,19 @@ class UtteranceView(gym.Env):
                 f"{len(tokens)} tokens do not end the utterance: it needs an end-of-turn token or "
                 f"max_episode_length={self.env.max_episode_length} tokens"
             )
-        self._observation = observation
+        self._observation = self.env.observe()
         spoken = step_info["final_observation"]
         info = {
             "sample_id": step_info["sample_id"],
             "utterance_truncated": step_info["utterance_truncated"],
             "token_rewards": np.array(token_rewards, dtype=np.float32),
-            "reward_parts": parts,
+            "reward_parts": {name: np.array(values, dtype=np.float32) for name, values in parts.items()},
             "prompt_text": spoken.prompt_or_input_text,
             "gen_text": spoken.context_text,
             "ref_texts": spoken.target_or_reference_texts,
             "meta_info": spoken.meta_info,
         }
-        return observation, float(sum(token_rewards)), terminated, truncated, info
+        return self._observation, float(sum(token_rewards)), terminated, truncated, info
 
 
 def _tokens(action: np.ndarray) -> list[int]:

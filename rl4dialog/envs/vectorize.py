@@ -1,63 +1,78 @@
-"""Several environments at once, behind stable-baselines3's own vectorized environments."""
+"""Several environments at once, in this process or in workers."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
-import signal
+import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rl4dialog.core.errors import EnvWorkerError
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.shared_samples import SharedSamples
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
+_logger = logging.getLogger(__name__)
+
 
 def make_utterance_env(env_kwargs: dict[str, Any]) -> UtteranceView:
-    """One environment, built where it will run."""
-    return UtteranceView(TextGenEnv(**env_kwargs))
+    """One environment, built where it will run.
+
+    What may remember something between two calls, rewards and the partner, is copied, so that an environment does the
+    same wherever and beside whichever others it runs; tokenizer and samples are shared with them.
+    """
+    end_of_turn = env_kwargs["end_of_turn"]
+    shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
+    parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
+    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
+    return UtteranceView(TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner}))
 
 
-def _make_in_worker(env_kwargs: dict[str, Any]) -> UtteranceView:
-    # Ctrl-C reaches the whole process group; the main process tells the workers to stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make_utterance_env(env_kwargs)
+def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
+    try:
+        return copy.deepcopy(part.function, shared)
+    except Exception as error:
+        raise RewardError(
+            f"reward {part.name!r} cannot be copied, and each environment has its own: {type(error).__name__}: "
+            f"{error}. A method __deepcopy__ of its class that returns self lets the environments share it."
+        ) from error
 
 
-def make_vec_env(env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subproc") -> VecEnv:
+def make_vec_env(
+    env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subproc", n_workers: int | None = None
+) -> VecEnv:
     """Vectorize :class:`UtteranceView`.
 
     Args:
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
-        vec_env: ``subproc`` for a process per environment, ``dummy`` for all in this process.
+        vec_env: ``subproc`` for blocks of them in worker processes, ``dummy`` for all in this process.
+        n_workers: Number of workers; by default one per core.
 
     Raises:
-        EnvWorkerError: If a worker process dies while it starts.
+        EnvWorkerError: If a worker process dies while it starts, or an environment cannot be built in it.
+        RewardError: If a reward cannot be copied.
     """
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
-    make = make_utterance_env if vec_env == "dummy" else _make_in_worker
-    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make, env_kwargs) for _ in range(n_envs)]
+    samples = env_kwargs["samples"]
+    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
+    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make_utterance_env, env_kwargs)] * n_envs
+    if vec_env == "subproc" and not hasattr(os, "fork"):
+        _logger.warning("env.vec_env: subproc needs a system that can fork; the environments run in this process")
+        vec_env = "dummy"
     if vec_env == "dummy":
         return DummyVecEnv(env_fns)
-    try:
-        return SubprocVecEnv(env_fns)
-    except (EOFError, ConnectionError) as error:
-        raise EnvWorkerError(
-            "an environment worker died while it started; its own error stands above. "
-            "env.vec_env: dummy runs the environments in this process, which shows the whole traceback."
-        ) from error
 
+    from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-def close_vec_env(env: VecEnv) -> None:
-    """Close the environments, also when some of their workers are dead."""
-    try:
-        env.close()
-    except (EOFError, OSError):
-        for process in getattr(env, "processes", []):
-            process.terminate()
+    return BlockVecEnv(env_fns, n_workers)

@@ -15,7 +15,6 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
@@ -67,6 +66,20 @@ def test_weights_decide_how_often_a_sample_comes() -> None:
     env.reset(seed=0)
     drawn = [env.reset()[1]["sample_id"] for _ in range(400)]
     assert 0.8 < drawn.count("often") / 400 < 0.97
+
+
+@pytest.mark.parametrize(("scale", "share"), [(0.0, 0.5), (0.5, 0.75), (2.0, 81 / 82)])
+def test_priority_scale_says_how_much_the_weights_decide(scale: float, share: float) -> None:
+    samples = [(Sample("often", "w0", [""]), 9.0), (Sample("seldom", "w1", [""]), 1.0)]
+    env = make_env(make_tokenizer(), samples=samples, priority_scale=scale)
+    drawn = [env.reset(seed=0)[1]["sample_id"]] + [env.reset()[1]["sample_id"] for _ in range(1999)]
+    assert drawn.count("often") / 2000 == pytest.approx(share, abs=0.0 if scale == 0 else 0.03)
+
+
+@pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
+def test_priority_scale_below_0_is_an_error(scale: float) -> None:
+    with pytest.raises(ConfigError, match=r"priority_scale must be a number of at least 0"):
+        make_env(make_tokenizer(), priority_scale=scale)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "high"])
@@ -203,26 +216,3 @@ def test_failed_reward_is_reported_through_the_info() -> None:
     _, _, terminated, _, info = view.step(np.array([0, -1, -1, -1, -1]))
     assert terminated
     assert "'bad'" in info["error"] and "'s3'" in info["error"]
-
-
-@pytest.mark.parametrize("kind", ["dummy", "subproc"])
-def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: str) -> None:
-    tokenizer = make_tokenizer()
-    env = make_env(tokenizer)
-    kwargs = {
-        "end_of_turn": env.end_of_turn,
-        "samples": env._samples,
-        "reward_parts": env.reward_parts,
-        "max_prompt_length": 6,
-        "max_episode_length": 5,
-        "vocab_size": len(tokenizer),
-    }
-    vec_env = make_vec_env(kwargs, 3, kind)
-    try:
-        vec_env.seed(5)
-        prompts = vec_env.reset()["prompt_ids"]
-        for i in range(3):
-            alone = make_env(tokenizer).reset(seed=5 + i)[0]["prompt_ids"]
-            np.testing.assert_array_equal(prompts[i], alone)
-    finally:
-        vec_env.close()
