@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check clean
+.PHONY: help install demo test benchmark check clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -27,6 +27,9 @@ demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, with
 
 test: $(STAMP) ## Run the test-suite
 	$(BIN)/python -m pytest --numprocesses auto
+
+benchmark: $(STAMP) ## Time an iteration beside the plain loop, stable-baselines3 token by token and TRL
+	$(BIN)/python scripts/benchmark.py --token_by_token
 
 check: $(STAMP) ## Lint, format check and type check
 	$(BIN)/ruff check .

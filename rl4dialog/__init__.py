@@ -15,6 +15,7 @@ _LAZY = {
     "DataPoolRegistry": "rl4dialog.catalog",
     "MetricRegistry": "rl4dialog.catalog",
     "PolicyRegistry": "rl4dialog.catalog",
+    "PostProcessorRegistry": "rl4dialog.catalog",
     "RewardFunctionRegistry": "rl4dialog.catalog",
     "BaseMetric": "rl4dialog.core.protocols",
     "BatchedRewardFunction": "rl4dialog.core.protocols",

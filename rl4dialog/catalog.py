@@ -7,11 +7,26 @@ from rl4dialog.core.registry import Registry
 DataPoolRegistry = Registry(
     "datapool",
     {
+        "cnn_daily_mail": "rl4dialog.data.cnn_daily_mail:CNNDailyMail",
+        "commongen": "rl4dialog.data.commongen:CommonGen",
+        "conversational": "rl4dialog.data.conversational:Conversational",
+        "crd3": "rl4dialog.data.crd3:CRD3",
+        "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "hf_dataset": "rl4dialog.data.tables:HFDataset",
+        "imdb": "rl4dialog.data.imdb:IMDB",
+        "imdb_seq2seq": "rl4dialog.data.imdb:IMDBForSeq2Seq",
+        "iwslt2017en_de": "rl4dialog.data.translation:IWSLT2017EnDe",
+        "jsonl": "rl4dialog.data.tables:Jsonl",
+        "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
         "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "small_talk": "rl4dialog.data.small_talk:SmallTalk",
+        "totto": "rl4dialog.data.totto:ToTTo",
+        "wmt14_processed_en_de": "rl4dialog.data.translation:WMT14ProcessedEnDe",
+        "wmt16": "rl4dialog.data.translation:WMT16",
+        "wmt16newsonly": "rl4dialog.data.translation:WMT16NewsOnly",
     },
     constructor="prepare",
     provided=("split", "render_chat"),
@@ -20,15 +35,36 @@ DataPoolRegistry = Registry(
 RewardFunctionRegistry = Registry(
     "reward function",
     {
+        "bert_score": "rl4dialog.rewards.semantic:BertScoreReward",
         "bleu": "rl4dialog.rewards.lexical:BleuReward",
+        "bleurt": "rl4dialog.rewards.semantic:BleurtReward",
+        "chrf": "rl4dialog.rewards.lexical:ChrfReward",
+        "common_gen_preference_model": "rl4dialog.rewards.common_gen_preference_model:CommonGenPreferenceModel",
+        "common_gen_repeat_penalty": "rl4dialog.rewards.common_gen:CommonGenRepeatPenalty",
+        "common_gen_repeat_penalty_batched": "rl4dialog.rewards.common_gen:BatchedCommonGenRepeatPenalty",
         "composite": "rl4dialog.rewards.composite:CompositeReward",
         "increasing_numbers": "rl4dialog.rewards.increasing_numbers:IncreasingNumbersReward",
         "intent_accuracy": "rl4dialog.rewards.intent_accuracy:IntentAccuracyReward",
+        "keyword": "rl4dialog.rewards.patterns:KeywordReward",
+        "learned_batched_reward": "rl4dialog.rewards.learned_reward:LearnedReward",
+        "learned_reward": "rl4dialog.rewards.learned_reward:LearnedReward",
+        "length_penalty": "rl4dialog.rewards.penalties:LengthPenalty",
         "meteor": "rl4dialog.rewards.lexical:MeteorReward",
+        "metric": "rl4dialog.rewards.metric_reward:AnyMetricReward",
+        "missing_eos_penalty": "rl4dialog.rewards.penalties:MissingEosPenalty",
+        "nlp_reward": "rl4dialog.rewards.nlp_reward:NlpReward",
+        "parent": "rl4dialog.rewards.lexical:ParentReward",
+        "regex": "rl4dialog.rewards.patterns:RegexReward",
+        "repetition_penalty": "rl4dialog.rewards.penalties:RepetitionPenalty",
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
+        "rouge_combined": "rl4dialog.rewards.lexical:RougeCombinedReward",
+        "rouge_l_max": "rl4dialog.rewards.lexical:RougeLMaxReward",
         "sacre_bleu": "rl4dialog.rewards.lexical:SacreBleuReward",
+        "sentences_with_dates": "rl4dialog.rewards.sentences_with_dates:SentencesWithDatesReward",
+        "spider": "rl4dialog.rewards.semantic:SpiderReward",
+        "ter": "rl4dialog.rewards.lexical:TerReward",
     },
-    provided=("tokenizer", "classifier", "accelerator", "build_part"),
+    provided=("tokenizer", "classifier", "accelerator", "build_part", "async_calls"),
 )
 
 MetricRegistry = Registry(
@@ -36,16 +72,38 @@ MetricRegistry = Registry(
     {
         "bert_score": "rl4dialog.metrics.bert_score:BertScoreMetric",
         "bleu": "rl4dialog.metrics.bleu:BleuMetric",
+        "bleu_totto": "rl4dialog.metrics.bleu_totto:BleuTottoMetric",
+        "bleurt": "rl4dialog.metrics.bleurt:BleurtMetric",
         "causal_perplexity": "rl4dialog.metrics.causal_perplexity:CausalPerplexityMetric",
+        "chrf": "rl4dialog.metrics.chrf:ChrfMetric",
+        "cider": "rl4dialog.metrics.cider:CiderMetric",
+        "dates": "rl4dialog.metrics.dates:DatesMetric",
         "diversity": "rl4dialog.metrics.diversity:DiversityMetric",
+        "embedding_similarity": "rl4dialog.metrics.embedding_similarity:EmbeddingSimilarityMetric",
+        "hf_evaluate": "rl4dialog.metrics.hf_evaluate:HfEvaluateMetric",
         "increasing_numbers": "rl4dialog.metrics.increasing_numbers:IncreasingNumbersMetric",
         "intent_accuracy": "rl4dialog.metrics.intent_accuracy:IntentAccuracyMetric",
+        "learned_reward": "rl4dialog.metrics.learned_reward:LearnedRewardMetric",
         "length": "rl4dialog.metrics.length:LengthMetric",
         "meteor": "rl4dialog.metrics.meteor:MeteorMetric",
+        "parent_totto": "rl4dialog.metrics.parent_totto:ParentTottoMetric",
+        "persona_consistency": "rl4dialog.metrics.persona_consistency:PersonaConsistencyMetric",
+        "reward": "rl4dialog.rewards.reward_metric:RewardMetric",
         "rouge": "rl4dialog.metrics.rouge:RougeMetric",
+        "rouge_l_max": "rl4dialog.metrics.rouge_l_max:RougeLMaxMetric",
         "sacre_bleu": "rl4dialog.metrics.sacre_bleu:SacreBleuMetric",
+        "self_bleu": "rl4dialog.metrics.self_bleu:SelfBleuMetric",
+        "spice": "rl4dialog.metrics.spice:SpiceMetric",
+        "spider": "rl4dialog.metrics.spider:SpiderMetric",
+        "summaCConv": "rl4dialog.metrics.summac:SummaCConvMetric",
+        "summaCZS": "rl4dialog.metrics.summac:SummaCZSMetric",
+        "ter": "rl4dialog.metrics.ter:TerMetric",
     },
-    provided=("tokenizer", "classifier", "accelerator"),
+    provided=("tokenizer", "classifier", "accelerator", "build_part", "async_calls"),
+)
+
+PostProcessorRegistry = Registry(
+    "post-processor", {"three_sentence_summary": "rl4dialog.text.post_processing:three_sentence_summary"}
 )
 
 PolicyRegistry = Registry(
@@ -56,7 +114,7 @@ PolicyRegistry = Registry(
         "maskable_seq2seq_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableSeq2SeqLMActorCriticPolicy",
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
     },
-    provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn"),
+    provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
 )
 
 AlgorithmRegistry = Registry(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rl4dialog.core.allocator import keep_freed_memory, return_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 
-KINDS = ("datapools", "rewards", "metrics", "policies", "algorithms")
+if TYPE_CHECKING:
+    from rl4dialog.core.config import RunConfig
+
+KINDS = ("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,12 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_train_arguments(commands.add_parser("train", help="train a model from a config file"))
+    prepare = commands.add_parser("prepare", help="do in advance what a run keeps in the cache: classifier, warm start")
+    _add_config_arguments(prepare)
     lister = commands.add_parser("list", help="list what a config can name, with its arguments")
     lister.add_argument("kind", nargs="?", choices=KINDS, help="all of them if left out")
     lister.add_argument("--imports", nargs="*", default=[], help="modules or files that register more")
     lister.add_argument("--debug", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)
-    return _run(_train if args.command == "train" else _list, args)
+    return _run({"train": _train, "prepare": _prepare, "list": _list}[args.command], args)
 
 
 def train_main(argv: Sequence[str] | None = None) -> int:
@@ -78,14 +85,8 @@ def _train_classifier(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config_path", required=True, help="YAML file of the run")
-    parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")
-    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="folder of this run")
-    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
-    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
-    parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -95,8 +96,18 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
         help="override a key of the config, such as alg.args.n_epochs=3; may be repeated",
     )
     parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
-    parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_config_arguments(parser)
+    parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")
+    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="folder of this run")
+    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
+    parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
+    parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
 
 
 def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -122,7 +133,8 @@ def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace)
         return 130
 
 
-def _train(args: argparse.Namespace) -> int:
+def _load_config(args: argparse.Namespace) -> RunConfig:
+    """The config with all that it imports, checked."""
     from rl4dialog.core.config import load_config
     from rl4dialog.core.plugins import load_entry_points, load_imports
 
@@ -133,6 +145,51 @@ def _train(args: argparse.Namespace) -> int:
     from rl4dialog.training.builders import check_components
 
     check_components(config)
+    return config
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from rl4dialog.training import builders
+
+    builders.fill_cache(_load_config(args))
+    return 0
+
+
+def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
+    """What transformers' Trainer does for the cache must not see that there are several processes."""
+    from rl4dialog.training.processes import LAUNCHER_VARIABLES
+
+    settings = ["--config_path", args.config_path, "--variant", str(args.variant)]
+    settings += [text for override in args.overrides for text in ("--set", override)]
+    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    code = subprocess.run([sys.executable, "-m", "rl4dialog.cli", "prepare", *settings], env=environment).returncode
+    if code:
+        sys.exit(code)
+
+
+def _train(args: argparse.Namespace) -> int:
+    from rl4dialog.training.processes import is_launched, join_processes, leave_processes
+
+    if is_launched() and not args.dry_run:
+        join_processes(lambda: _prepare_in_a_process_of_its_own(args))
+    try:
+        return _train_in_this_process(args)
+    finally:
+        leave_processes()
+
+
+def _train_in_this_process(args: argparse.Namespace) -> int:
+    config = _load_config(args)
+    saves_memory = config.alg.policy is not None and getattr(config.alg.policy.args, "gradient_checkpointing", False)
+    return_freed_memory() if saves_memory else keep_freed_memory()
+
+    from rl4dialog.functional.distributed import is_main_process
+
+    if not is_main_process():
+        from rl4dialog.training.on_policy import OnPolicyTrainer
+
+        OnPolicyTrainer(config).train_and_eval()
+        return 0
     for warning in config.warnings:
         print(f"note: {warning}", file=sys.stderr)
     if args.dry_run:
@@ -184,6 +241,7 @@ def _list(args: argparse.Namespace) -> int:
         "datapools": catalog.DataPoolRegistry,
         "rewards": catalog.RewardFunctionRegistry,
         "metrics": catalog.MetricRegistry,
+        "post-processors": catalog.PostProcessorRegistry,
         "policies": catalog.PolicyRegistry,
         "algorithms": catalog.AlgorithmRegistry,
     }

@@ -1,4 +1,4 @@
-"""What every test gets: a cache of its own, no network, and a fixed seed."""
+"""What every test gets: a cache of its own, no network, a fixed seed, and the registries as they came."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 from tiny import MODELS, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from rl4dialog import catalog
+from rl4dialog.core.registry import Registry
+
 
 @pytest.fixture(autouse=True)
 def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,6 +21,8 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("WANDB_MODE", "offline")
     torch.set_num_threads(1)  # tiny models gain nothing from more, and sums come out the same every time
     torch.manual_seed(0)
+    for registry in (value for value in vars(catalog).values() if isinstance(value, Registry)):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))  # what a test registers goes with it
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.types import clip_bounds, is_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
 Side = Literal["left", "right"]
@@ -39,8 +40,27 @@ class ComponentConfig(_Block):
     args: dict[str, Any] = Field(default_factory=dict)
 
 
+class AsyncCallsConfig(_Block):
+    concurrency: int = Field(default=8, ge=1)
+    timeout_s: float = Field(default=60.0, gt=0)
+    retries: int = Field(default=2, ge=0)
+    retry_wait_s: float = Field(default=1.0, ge=0)
+
+
 class RewardConfig(ComponentConfig):
+    """What the whole reward goes through, in this order: normalize, clip; then comes the KL penalty."""
+
     on_error: Literal["raise", "mask"] = "raise"
+    normalize: Literal["none", "running", "batch"] = "none"
+    clip: Any = None
+    async_calls: AsyncCallsConfig = Field(default_factory=AsyncCallsConfig)
+
+    @field_validator("clip")
+    @classmethod
+    def _clip_is_a_range(cls, value: Any) -> Any:
+        if value is not None:
+            clip_bounds(value)
+        return value
 
 
 class EnvArgs(_Block):
@@ -50,6 +70,7 @@ class EnvArgs(_Block):
     prompt_truncation_side: Side = "left"
     context_start_token: int | None = None
     max_turns: int = Field(default=1, ge=1)
+    priority_scale: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     bootstrap_truncated: bool = False
     partner_replies: list[str] | None = None
 
@@ -57,6 +78,7 @@ class EnvArgs(_Block):
 class EnvConfig(_Block):
     n_envs: int = Field(default=1, ge=1)
     vec_env: Literal["subproc", "dummy"] = "subproc"
+    n_workers: int | None = Field(default=None, ge=1)
     args: EnvArgs
 
 
@@ -138,6 +160,21 @@ class WarmStartConfig(_Block):
     max_samples: int | None = Field(default=None, ge=1)
 
 
+class GenerationConfig(_Block):
+    backend: Literal["transformers", "vllm"] = "transformers"
+    # Of vLLM's engine:
+    gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    sleep: bool = False
+
+    @model_validator(mode="after")
+    def _options_fit_backend(self) -> GenerationConfig:
+        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if self.backend == "transformers" and given:
+            raise ValueError(f"{', '.join(given)} has a meaning only with backend: vllm")
+        return self
+
+
 class RunConfig(_Block):
     """A whole run."""
 
@@ -148,6 +185,9 @@ class RunConfig(_Block):
     reward_fn: RewardConfig | None = None
     env: EnvConfig | None = None
     warm_start: WarmStartConfig | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    lora: dict[str, Any] | None = None
+    generation: GenerationConfig = Field(default_factory=GenerationConfig)
     seed: int = Field(default=0, ge=0, lt=2**32)
     imports: list[str] = Field(default_factory=list)
     _warnings: list[str] = PrivateAttr(default_factory=list)
@@ -175,7 +215,7 @@ class RunConfig(_Block):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"alg.args.{name} must be a whole number of at least 1, not {value!r}")
         rate = args.get("learning_rate", 1e-4)
-        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or rate < 0:
+        if not is_number(rate) or rate < 0:
             raise ValueError(f"alg.args.learning_rate must be a number of at least 0, not {rate!r}")
         if "n_steps" in args and "batch_size" in args:
             n_tokens = args["n_steps"] * env.n_envs
@@ -224,7 +264,15 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
     except ValidationError as error:
         problems = [_describe(problem) for problem in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error
-    for path, reason in _WITHOUT_EFFECT.items():
+    without_effect = dict(_WITHOUT_EFFECT)
+    if checked.env is not None and checked.env.vec_env == "dummy":
+        without_effect["env.n_workers"] = "with env.vec_env: dummy there are no workers"
+    if checked.reward_fn is not None and checked.reward_fn.id == "nlp_reward":
+        without_effect["reward_fn.args.ref_model"] = (
+            "the reference is the policy as it was at the start; NLPReward's KL penalty is alg.kl_div: {coeff: 0.2, "
+            "target_kl: 0.05}"
+        )
+    for path, reason in without_effect.items():
         node: Any = config
         for key in path.split("."):
             node = node.get(key) if isinstance(node, Mapping) else None

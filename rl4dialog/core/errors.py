@@ -26,12 +26,16 @@ class ModelError(RL4DialogError):
     """A model or a tokenizer cannot be found, or does not fit the run."""
 
 
+class GenerationError(RL4DialogError):
+    """An engine that writes replies did not start, failed, or returned something else than replies."""
+
+
 class RewardError(RL4DialogError):
     """A reward function raised, or did not return one finite number per reply."""
 
 
 class EnvWorkerError(RL4DialogError):
-    """A process that runs an environment died."""
+    """A process that runs environments died, or one of its environments raised."""
 
 
 class RunFolderError(RL4DialogError):
@@ -46,3 +50,7 @@ def nearest_hint(name: str, candidates: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(str(name), [str(candidate) for candidate in candidates], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class ProcessError(RL4DialogError):
+    """Another process of a data-parallel run ended."""

@@ -23,7 +23,11 @@ class ObservationLike(Protocol):
 
 
 class RewardFunction(ABC):
-    """Reward per token, called in the env workers after every token."""
+    """Reward per token, called in the env workers after every token.
+
+    Each environment has its own copy of the object, so that it may remember what it saw. What is large and never
+    changes can be shared by a method ``__deepcopy__`` that returns ``self``.
+    """
 
     @abstractmethod
     def __call__(

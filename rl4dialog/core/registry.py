@@ -166,8 +166,11 @@ class Registry:
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Named parameters; where a constructor passes ``**kwargs`` on to its parents, theirs too."""
-    if not inspect.isclass(factory):
+    """Named parameters; where a constructor passes ``**kwargs`` on to its parents, theirs too.
+
+    A class may declare them itself, by the ``__signature__`` that Python's ``inspect`` knows.
+    """
+    if not inspect.isclass(factory) or "__signature__" in vars(factory):
         return _named(inspect.signature(factory))
     found: dict[str, inspect.Parameter] = {}
     open_end: inspect.Parameter | None = None

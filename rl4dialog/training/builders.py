@@ -7,12 +7,13 @@ import functools
 import hashlib
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
@@ -21,27 +22,38 @@ from rl4dialog.catalog import (
     DataPoolRegistry,
     MetricRegistry,
     PolicyRegistry,
+    PostProcessorRegistry,
     RewardFunctionRegistry,
 )
 from rl4dialog.core.cache import cached_folder, content_hash
-from rl4dialog.core.config import ComponentConfig, EnvConfig, RunConfig
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
+from rl4dialog.core.errors import ConfigError, DataError, GenerationError
 from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.types import RewardPart, Sample, clip_bounds
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
-from rl4dialog.envs.vectorize import close_vec_env, make_vec_env
+from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
-from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies import vllm_engine
+from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.lora import check_settings
 from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model
+from rl4dialog.policies.vllm_backend import VLLMBackend
+from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
+from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.intent_classifier import builtin_intent_classifier
+from rl4dialog.training.processes import wants_sharding
 from rl4dialog.training.supervised import warm_start
 
 _logger = logging.getLogger(__name__)
@@ -76,12 +88,20 @@ def check_components(config: RunConfig) -> None:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
     """
     DataPoolRegistry.check(config.datapool.id, config.datapool.args)
-    for metric in config.train_evaluation.metrics:
-        MetricRegistry.check(metric.id, metric.args)
+    for registry, id, args in _metrics_and_rewards(config):
+        registry.check(id, args)
+    for where, kwargs in _generation_kwargs(config):
+        GenerationSettings.from_kwargs(kwargs, where)
+        build_post_processor(kwargs, where)
+    if config.generation.backend == "vllm":
+        _check_vllm(config)
     if config.alg.id == "supervised":
+        if n_processes() > 1:
+            raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
+        if config.lora is not None:
+            check_settings(config.lora)
         return
-    assert config.reward_fn is not None and config.alg.policy is not None
-    RewardFunctionRegistry.check(config.reward_fn.id, config.reward_fn.args)
+    assert config.alg.policy is not None
     chosen = [
         ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
         ("alg.policy.args", PolicyRegistry, config.alg.policy.id, _policy_args(config)),
@@ -93,8 +113,14 @@ def check_components(config: RunConfig) -> None:
         registry.check(id, args)
     assert config.env is not None
     algorithm, policy = algorithm_class(config.alg.id), policy_class(config)
-    algorithm.check_arguments(config.alg.args, config.env.n_envs)
-    policy.check_arguments(_policy_args(config))
+    if wants_sharding():
+        _check_sharding(config)
+    if n_processes() > 1 and not algorithm.data_parallel:
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+    if config.env.n_envs % n_processes():
+        raise ConfigError(f"env.n_envs is {config.env.n_envs}, which {n_processes()} processes cannot share evenly")
+    algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
+    policy.check_arguments({**_policy_args(config), "precision": config.precision, "lora": config.lora})
     if algorithm.maskable != policy.maskable:
         plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
         fitting = masked if algorithm.maskable else plain
@@ -189,6 +215,13 @@ def build_language_model(
     return warmed  # type: ignore[no-any-return]
 
 
+def fill_cache(config: RunConfig) -> None:
+    """Do what a run keeps in the cache: the intent classifier, and the warm start."""
+    tokenizer, data = build_run_tokenizer(config)
+    build_toolkit(config, tokenizer, data)
+    build_language_model(config, tokenizer, data, run_lengths(config))
+
+
 def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
     """The class of the run's policy; of a supervised run, the one that generates with its model."""
     if config.alg.policy is not None:
@@ -207,8 +240,10 @@ def build_end_of_turn(
 
 
 def build_toolkit(config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> dict[str, Any]:
-    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``build_part``."""
+    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``."""
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
+    if config.reward_fn is not None:
+        toolkit["async_calls"] = _async_calls(config.reward_fn)
     if _needs_builtin_classifier(config):
         folder = builtin_intent_classifier(
             data.samples("train"), data.samples("val"), seed=derive_seed(config.seed, "classifier")
@@ -219,25 +254,54 @@ def build_toolkit(config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: D
 
 def build_metrics(config: RunConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric]:
     """The metrics of ``train_evaluation``."""
+    build_part = _reward_builder(toolkit)
     return [
-        MetricRegistry.get(metric.id, metric.args, **_injected(metric, toolkit))
+        MetricRegistry.get(metric.id, metric.args, **_injected(metric, toolkit), build_part=build_part)
         for metric in config.train_evaluation.metrics
     ]
+
+
+def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
+    """What replies go through before they are measured: that of the ``generation_kwargs`` they are generated with."""
+    where, kwargs = next(((where, kwargs) for where, kwargs in _generation_kwargs(config) if kwargs), ("", None))
+    return build_post_processor(kwargs, where)
+
+
+def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str) -> Callable[[str], str] | None:
+    """The ``post_processing_fn`` of a ``generation_kwargs`` block.
+
+    Raises:
+        ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or no such post-processor or argument exists.
+    """
+    chosen = (generation_kwargs or {}).get("post_processing_fn")
+    if chosen is None:
+        return None
+    if isinstance(chosen, str):
+        chosen = {"id": chosen}
+    try:
+        component = ComponentConfig.model_validate(chosen)
+    except ValidationError as error:
+        raise ConfigError(
+            f"{where}.post_processing_fn must be an id, or {{id: ..., args: {{...}}}}, not {chosen!r}"
+        ) from error
+    return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
 def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
     """The reward as a weighted sum of parts."""
     assert config.reward_fn is not None
+    reward = _reward_builder(toolkit)(config.reward_fn.id, config.reward_fn.args)
+    return as_parts(reward, config.reward_fn.id)
 
-    def build(component: ComponentConfig) -> Any:
-        return RewardFunctionRegistry.get(
-            component.id, component.args, **_injected(component, toolkit), build_part=build_part
-        )
 
-    def build_part(id: str, args: dict[str, Any]) -> Any:
-        return build(ComponentConfig(id=id, args=args))
+def _reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
+    """Builds rewards from id and arguments, and gives itself to those that consist of others."""
 
-    return as_parts(build(config.reward_fn), config.reward_fn.id)
+    def build(id: str, args: dict[str, Any]) -> Any:
+        injected = _injected(ComponentConfig(id=id, args=args), toolkit)
+        return RewardFunctionRegistry.get(id, args, **injected, build_part=build)
+
+    return build
 
 
 def build_algorithm(
@@ -251,35 +315,106 @@ def build_algorithm(
     """The environments, the policy and the algorithm."""
     env_config = config.env
     assert env_config is not None and config.alg.kl_div is not None and config.alg.policy is not None
-    assert config.reward_fn is not None
-    in_main = [part for part in reward_parts if is_batched(part.function)]
+    reward_config = config.reward_fn
+    assert reward_config is not None
+    in_workers = [part for part in reward_parts if not is_batched(part.function)]
     vec_env = make_vec_env(
-        _env_kwargs(env_config, data, model, end_of_turn, lengths, [p for p in reward_parts if p not in in_main]),
-        env_config.n_envs,
+        _env_kwargs(env_config, data, model, end_of_turn, lengths, in_workers),
+        env_config.n_envs // n_processes(),
         env_config.vec_env,
+        env_config.n_workers,
     )
     kl = config.alg.kl_div
     algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
     try:
-        return algorithm(
+        built = algorithm(
             policy_class(config),
             vec_env,
-            policy_kwargs={**policy_args, "model": model, "end_of_turn": end_of_turn},
+            policy_kwargs={
+                **policy_args,
+                "model": model,
+                "end_of_turn": end_of_turn,
+                "precision": config.precision,
+                "lora": config.lora,
+            },
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                BatchScorer(in_main, config.reward_fn.on_error) if in_main else None,
-                mask_failed_rewards=config.reward_fn.on_error == "mask",
+                BatchScorer(reward_parts, reward_config.on_error, _async_calls(reward_config)),
+                mask_failed_rewards=reward_config.on_error == "mask",
                 bootstrap_truncated=env_config.args.bootstrap_truncated,
+                normalizer=build_reward_normalizer(reward_config),
             ),
             normalize_rewards=kl.norm_reward,
+            shard=wants_sharding(),
             **config.alg.args,
         )
+        built.policy.backend = _build_backend(config, built.policy, lengths)
     except (AssertionError, TypeError, ValueError) as error:
-        close_vec_env(vec_env)
+        vec_env.close()
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+    except GenerationError:
+        vec_env.close()
+        raise
+    return built
+
+
+def _check_sharding(config: RunConfig) -> None:
+    """Check that a run can spread its weights over its processes."""
+    assert config.env is not None
+    for key, is_used in (
+        ("lora", config.lora is not None),
+        ("generation.backend: vllm", config.generation.backend == "vllm"),
+        ("env.args.bootstrap_truncated", config.env.args.bootstrap_truncated),
+        ("metric causal_perplexity", any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics)),
+        ("alg.policy.args.offload_reference", _policy_args(config).get("offload_reference", False)),
+    ):
+        if is_used:
+            raise ConfigError(f"{key} does not go with FSDP; choose a launcher's config without it")
+
+
+def _check_vllm(config: RunConfig) -> None:
+    """Check that vLLM can write this run's replies, and is there."""
+    if config.alg.policy is None:
+        raise ConfigError(f"generation.backend: vllm does not go with alg.id: {config.alg.id}; use transformers")
+    policy = policy_class(config)
+    if not issubclass(policy, CausalLMActorCriticPolicy) or policy.maskable:
+        raise ConfigError(
+            f"generation.backend: vllm does not go with policy {config.alg.policy.id!r}; it writes for decoder-only "
+            f"models without a mask (causal_lm_actor_critic_policy)"
+        )
+    for where, kwargs in _generation_kwargs(config):
+        vllm_engine.check_settings(GenerationSettings.from_kwargs(kwargs, where), where)
+    vllm_engine.import_vllm(config.generation.tensor_parallel_size)
+
+
+def _build_backend(config: RunConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
+    """What generates in the policy's place, if anything does."""
+    settings = config.generation.model_dump()
+    if settings.pop("backend") == "transformers":
+        return None
+    engine = vllm_engine.VLLMEngine(
+        policy.language_model,
+        policy.end_of_turn,
+        lengths.prompt + lengths.reply,
+        {"fp32": "float32", "bf16": "bfloat16"}[config.precision],
+        config.seed,
+        **settings,
+    )
+    return VLLMBackend(engine)
+
+
+def build_reward_normalizer(config: RewardConfig) -> RewardNormalizer | None:
+    """What rewards go through before the KL penalty, if anything."""
+    if config.normalize == "none" and config.clip is None:
+        return None
+    return RewardNormalizer(config.normalize, None if config.clip is None else clip_bounds(config.clip))
+
+
+def _async_calls(config: RewardConfig) -> AsyncCalls:
+    return AsyncCalls(**config.async_calls.model_dump())
 
 
 def algorithm_class(id: str) -> Any:
@@ -305,6 +440,7 @@ def _env_kwargs(
         "vocab_size": embedding_rows(model),
         "prompt_truncation_side": lengths.truncation_side,
         "max_turns": env.args.max_turns,
+        "priority_scale": env.args.priority_scale,
         "between_turns": getattr(data.pools["train"], "between_turns", None),
         "partner": ScriptedPartner(env.args.partner_replies) if env.args.partner_replies is not None else None,
     }
@@ -319,23 +455,45 @@ def _policy_args(config: RunConfig) -> dict[str, Any]:
     return args
 
 
+def _generation_kwargs(config: RunConfig) -> list[tuple[str, dict[str, Any] | None]]:
+    """The run's blocks of that name and where they are. The first one that says anything is the evaluation's."""
+    policy = config.alg.policy
+    evaluation = ("train_evaluation.generation_kwargs", config.train_evaluation.generation_kwargs)
+    if policy is None:
+        return [evaluation, ("alg.generation_kwargs", config.alg.generation_kwargs)]
+    return [evaluation, ("alg.policy.args.generation_kwargs", policy.args.generation_kwargs)]
+
+
 def _injected(component: ComponentConfig, toolkit: Mapping[str, Any]) -> dict[str, Any]:
     """The toolkit, without the built-in classifier where the component names a classifier of its own."""
-    own_classifier = not str(component.args.get("model_name", "builtin/")).startswith("builtin/")
+    own_classifier = not _names_builtin_classifier(component.args)
     return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
 
 
+def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
+    return str(args.get("model_name", args.get("intent_model", "builtin/"))).startswith("builtin/")
+
+
 def _needs_builtin_classifier(config: RunConfig) -> bool:
-    components = [(MetricRegistry, metric.id, metric.args) for metric in config.train_evaluation.metrics]
-    if config.reward_fn is not None:
-        components.append((RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args))
-        for part in config.reward_fn.args.get("rewards") or []:
-            components.append((RewardFunctionRegistry, part["id"], part.get("args") or {}))
     return any(
-        "classifier" in inspect.signature(registry.resolve(id)).parameters
-        and str(args.get("model_name", "builtin/")).startswith("builtin/")
-        for registry, id, args in components
+        "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
+        for registry, id, args in _metrics_and_rewards(config)
     )
+
+
+def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
+    """Registry, id and arguments of every metric and reward of a run, and of those inside them."""
+
+    def with_inner(registry: Registry, id: str, args: dict[str, Any]) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
+        yield registry, id, args
+        inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
+        for inner in inner_rewards(args) if inner_rewards is not None else ():
+            yield from with_inner(RewardFunctionRegistry, *inner)
+
+    for metric in config.train_evaluation.metrics:
+        yield from with_inner(MetricRegistry, metric.id, metric.args)
+    if config.reward_fn is not None and config.alg.id != "supervised":
+        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args)
 
 
 def _weights_hash(model: PreTrainedModel) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,13 @@ import torch
 from tqdm import tqdm
 
 from rl4dialog.core.config import RunConfig
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.tokenizer import encode_prompt
-from rl4dialog.training.builders import Data, Lengths
+from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
 from rl4dialog.training.summary import Example, print_summary
 from rl4dialog.training.tracking import Tracker
 
@@ -36,14 +37,15 @@ class Evaluator:
         data: Its samples.
         lengths: Of prompts, in tokens.
         metrics: All are computed over each split.
-        tracker: Receives the results.
+        tracker: Receives the results, if there is one.
     """
 
     def __init__(
-        self, config: RunConfig, data: Data, lengths: Lengths, metrics: Sequence[BaseMetric], tracker: Tracker
+        self, config: RunConfig, data: Data, lengths: Lengths, metrics: Sequence[BaseMetric], tracker: Tracker | None
     ) -> None:
         self._settings, self._seed = config.train_evaluation, config.seed
         self._data, self._lengths, self._metrics, self._tracker = data, lengths, metrics, tracker
+        self._post_process = build_evaluation_post_processor(config)
 
     def samples(self, split: str) -> list[Sample]:
         """Those that a split is measured on."""
@@ -61,15 +63,18 @@ class Evaluator:
             self._settings.generation_kwargs,
             self._lengths.truncation_side,
             derive_seed(self._seed, "evaluation", split),
+            self._post_process,
         )
-        self._tracker.log_metrics(epoch, split, result.metrics)
-        self._tracker.log_predictions(epoch, split, result.predictions)
+        if self._tracker is not None:
+            self._tracker.log_metrics(epoch, split, result.metrics)
+            self._tracker.log_predictions(epoch, split, result.predictions)
         return result
 
     def summarize(
         self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
     ) -> None:
         """Print the test split's metrics before and after training beside those of the gold replies, and dialogues."""
+        assert self._tracker is not None
         samples = self.samples("test")
         gold = [sample.references[0] if sample.references else "" for sample in samples]
         ceiling = compute_metrics(self._metrics, samples, gold, "test", policy.language_model)
@@ -93,6 +98,7 @@ def evaluate(
     generation_kwargs: dict[str, Any] | None,
     prompt_truncation_side: str,
     seed: int,
+    post_process: Callable[[str], str] | None = None,
 ) -> Evaluation:
     """Generate and score a reply to each sample's prompt.
 
@@ -108,6 +114,10 @@ def evaluate(
         generation_kwargs: ``None`` for those of the rollouts.
         prompt_truncation_side: Which end of a long prompt is dropped.
         seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
+        post_process: Done to each reply before it is scored and recorded.
+
+    Raises:
+        ConfigError: If ``post_process`` raises, or does not return a text.
     """
     tokenizer = policy.end_of_turn.tokenizer
     prompts = [
@@ -124,6 +134,8 @@ def evaluate(
             for row, text in zip(rows, _generate(policy, [prompts[i] for i in rows], generation_kwargs), strict=True):
                 replies[row] = text
             bar.update(len(rows))
+    if post_process is not None:
+        replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
     scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
     predictions = []
     for i, sample in enumerate(samples):
@@ -175,6 +187,18 @@ def _generate(
         policy.end_of_turn.reply_text(row_ids[row_mask].tolist())
         for row_ids, row_mask in zip(utterances.ids, utterances.mask, strict=True)
     ]
+
+
+def _post_processed(reply: str, sample: Sample, post_process: Callable[[str], str]) -> str:
+    try:
+        text = post_process(reply)
+    except Exception as error:
+        raise ConfigError(
+            f"post_processing_fn failed on sample {sample.id!r} (reply {reply[:80]!r}): {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(text, str):
+        raise ConfigError(f"post_processing_fn must return a text, not {text!r} (sample {sample.id!r})")
+    return text
 
 
 def _examples(before: Evaluation, after: Evaluation, gold: Sequence[str], n: int = 3) -> list[Example]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from stable_baselines3.common.utils import safe_mean
 from tqdm import tqdm
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.envs.vectorize import close_vec_env
+from rl4dialog.functional.distributed import wait_for_all
+from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import Evaluation, Evaluator
+from rl4dialog.training.memory import peak_mib
 from rl4dialog.training.plots import plot_reward_curve
 from rl4dialog.training.tracking import Tracker
 
@@ -54,13 +56,14 @@ class TrackingCallback(BaseCallback):
         now = time.perf_counter()
         logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
         logged["time/update_s"] = now - self._rollout_ended
+        logged["time/tokens_per_s"] = self._rollout["rollout/tokens"] / (now - self._started)
+        logged["memory/peak_mib"] = peak_mib(self.model.device)
         self._tracker.log_training_infos({"iteration": self.iteration, **logged})
-        seconds = now - self._started
         self._bar.set_postfix(
             {
                 "reward": f"{self._rollout['rollout/task_reward']:.3f}",
                 "KL": f"{self._rollout['rollout/kl']:.3f}",
-                "tokens/s": f"{self._rollout['rollout/tokens'] / seconds:.0f}",
+                "tokens/s": f"{logged['time/tokens_per_s']:.0f}",
             },
             refresh=False,
         )
@@ -89,19 +92,21 @@ class OnPolicyTrainer:
 
     Args:
         config: Checked.
-        tracker: Receives everything that is measured and saved.
+        tracker: Receives everything that is measured and saved; ``None`` in a process that is not the main one.
     """
 
-    def __init__(self, config: RunConfig, tracker: Tracker) -> None:
+    def __init__(self, config: RunConfig, tracker: Tracker | None = None) -> None:
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
         self.lengths = builders.run_lengths(config)
-        tracker.log_info(
-            "datapool: " + ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
-        )
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
-        metrics = builders.build_metrics(config, toolkit)
+        metrics = []
+        if tracker is not None:
+            tracker.log_info(
+                "datapool: " + ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
+            )
+            metrics = builders.build_metrics(config, toolkit)
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
         self.reward_parts = builders.build_reward_parts(config, toolkit)
         model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
@@ -112,35 +117,48 @@ class OnPolicyTrainer:
         # Nothing goes to the console but the progress bar; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
 
-    def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
+    def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
         """Evaluate, train, evaluate, save and print a summary.
 
         Returns:
-            The test split's evaluations before and after.
+            The test split's evaluations before and after; ``None`` in a process that is not the main one.
         """
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
-            before = {split: self.evaluator.run(self.algorithm.policy, split, 0) for split in ("val", "test")}
+            before = self._evaluate(("val", "test"), 0)
             if n_iters:
                 self._learn(n_iters)
-            after = {split: self.evaluator.run(self.algorithm.policy, split, n_iters) for split in ("val", "test")}
+            after = self._evaluate(("val", "test"), n_iters)
         finally:
-            close_vec_env(self.algorithm.env)
-        self._tracker.save_auto_model(self.algorithm.policy.language_model, self.tokenizer)
+            self.algorithm.env.close()
+        policy = self.algorithm.policy
+        weights = whole_weights(policy.language_model) if policy.lockstep else None
+        if self._tracker is None:
+            return None
+        self._tracker.save_auto_model(policy.language_model, self.tokenizer, policy.lora, weights)
         run_path = self._tracker.run_folder.root
         if n_iters:
             plot_reward_curve(run_path, run_path / "reward_curve.png")
-        self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))
+        self.evaluator.summarize(before["test"], after["test"], policy, ("before RL", "after RL"))
         return before["test"], after["test"]
+
+    def _evaluate(self, splits: Sequence[str], iteration: int) -> dict[str, Evaluation]:
+        """Evaluate splits in the main process, while the others wait, or lend it their part of the weights."""
+        found, policy = {}, self.algorithm.policy
+        if self._tracker is not None or policy.lockstep:
+            found = {split: self.evaluator.run(policy, split, iteration) for split in splits}
+        wait_for_all()
+        return found
 
     def _learn(self, n_iters: int) -> None:
         n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
         # Closed also by an error, whose message then begins a line of its own.
-        with tqdm(total=n_iters, desc="Training", unit="iteration") as bar:
-            evaluation = EvaluationCallback(
-                lambda iteration: self.evaluator.run(self.algorithm.policy, "val", iteration),
-                self._config.train_evaluation.eval_every,
-            )
-            self.algorithm.learn(
-                n_iters * n_timesteps, CallbackList([TrackingCallback(self._tracker, bar), evaluation])
-            )
+        with tqdm(total=n_iters, desc="Training", unit="iteration", disable=self._tracker is None) as bar:
+            callbacks: list[BaseCallback] = [
+                EvaluationCallback(
+                    lambda iteration: self._evaluate(("val",), iteration), self._config.train_evaluation.eval_every
+                )
+            ]
+            if self._tracker is not None:
+                callbacks.insert(0, TrackingCallback(self._tracker, bar))
+            self.algorithm.learn(n_iters * n_timesteps, CallbackList(callbacks))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 
+import torch
 from rich.console import Console
 from rich.table import Table
+from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import RunConfig
+from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.models import load_language_model
+from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.training import builders
-
-_BYTES_PER_FLOAT = 4
+from rl4dialog.training.memory import MIB, predict_memory
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
@@ -27,21 +29,25 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     table.add_row("longest reply", f"{lengths.reply} tokens")
     model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
     auto_class = builders.policy_class(config).auto_class
-    model = load_language_model(model_name, tokenizer, lengths.prompt, lengths.reply, auto_class)
+    with torch.device("meta"):
+        model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.reply, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
     if config.env is not None and config.alg.policy is not None:
-        _add_rl_rows(table, config, n_parameters)
+        _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
 
 
-def _add_rl_rows(table: Table, config: RunConfig, n_parameters: int) -> None:
+def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:
     assert config.env is not None and config.alg.policy is not None
     args = {**AlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
     n_tokens = args["n_steps"] * config.env.n_envs
     n_iters = config.train_evaluation.n_iters or 0
     table.add_row("iterations", f"{n_iters:,}")
-    table.add_row("environments", f"{config.env.n_envs} ({config.env.vec_env})")
+    table.add_row("environments", f"{config.env.n_envs}")
+    in_main = config.env.vec_env == "dummy"
+    n_workers = "none" if in_main else str(worker_count(config.env.n_envs, config.env.n_workers))
+    table.add_row("worker processes", n_workers)
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     if args.get("n_generations"):
         table.add_row("replies to each prompt", f"{args['n_generations']}")
@@ -50,17 +56,17 @@ def _add_rl_rows(table: Table, config: RunConfig, n_parameters: int) -> None:
         table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
         table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
     policy_args = {**PolicyRegistry.defaults(config.alg.policy.id), **(config.alg.policy.args.model_extra or {})}
-    algorithm = builders.algorithm_class(config.alg.id)
-    n_trained = 2 if algorithm.needs_critic and policy_args.get("critic") == "separate" else 1
-    n_frozen = 2 if str(policy_args.get("mask_type", "")).startswith("learned") else 1
-    # Weights, gradients and two moments for what is trained; weights alone for the reference and the mask policy.
-    n_bytes = _BYTES_PER_FLOAT * n_parameters * (4 * n_trained + n_frozen)
-    table.add_row("weights, gradients, optimizer", f"{n_bytes / 2**20:,.0f} MiB (without activations)")
+    memory = predict_memory(config, tokenizer, data, {**policy_args, **args})
+    for what in ("program", "weights", "gradients", "optimizer", "frozen", "activations", "rollout"):
+        table.add_row(f"memory: {what}", f"{getattr(memory, what) / MIB:,.0f} MiB")
+    table.add_row("memory: peak of a process", f"about {memory.total / MIB:,.0f} MiB")
     settings = GenerationSettings.from_kwargs(
         config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"
     )
+    table.add_row("replies written by", config.generation.backend)
+    measure = "sampler_kl" if config.generation.backend == "vllm" else "truncated_mass"
     behaviour = (
-        "cuts some of the policy's distribution (see rollout/truncated_mass)"
+        f"cuts some of the policy's distribution (see rollout/{measure})"
         if settings.truncates
         else "the policy's own distribution"
     )

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Sample, is_number
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.seq2seq import EncoderDecoder
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
@@ -214,7 +214,7 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
         if name == "group_by_length":
             known["train_sampling_strategy"] = "group_by_length" if value else "random"
             continue
-        if name == "warmup_ratio" and not (_is_number(value) and 0 <= value < 1):
+        if name == "warmup_ratio" and not (is_number(value) and 0 <= value < 1):
             raise ConfigError(f"alg.training_args.warmup_ratio must be at least 0 and less than 1, not {value!r}")
         current = _RENAMED_ARGS.get(name, name)
         if current not in fields:
@@ -225,14 +225,10 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
         default = fields[current].default
         if isinstance(default, bool) and not isinstance(value, bool):
             raise ConfigError(f"alg.training_args.{name} must be true or false, not {value!r}")
-        if _is_number(default) and not _is_number(value):
+        if is_number(default) and not is_number(value):
             raise ConfigError(f"alg.training_args.{name} must be a number, not {value!r}")
         known[current] = value
     return known
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _build_trainer(
@@ -303,7 +299,7 @@ def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: 
     ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
     learned = labels != IGNORED_LABEL
     if model.config.is_encoder_decoder:
-        hidden = EncoderDecoder(model)(ids, mask.bool(), labels[:, :-1].clamp(min=0), learned[:, :-1])
+        hidden = EncoderDecoder(model)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
     else:
         hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
         labels, learned = labels[:, 1:], learned[:, 1:]

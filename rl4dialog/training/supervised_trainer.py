@@ -9,6 +9,7 @@ from rl4dialog.core.config import RunConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import Evaluation, Evaluator
@@ -32,6 +33,7 @@ class SupervisedTrainer:
         metrics = builders.build_metrics(config, builders.build_toolkit(config, self.tokenizer, self.data))
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
         self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
         """Evaluate, train, evaluate, save and print a summary; returns the test split before and after."""
@@ -43,7 +45,7 @@ class SupervisedTrainer:
             end_of_turn=self.data.turn_marker,
             max_prompt_length=self.lengths.prompt,
             max_reply_length=self.lengths.reply,
-            training_args=self._config.alg.training_args or {},
+            training_args={"bf16": self._config.precision == "bf16", **(self._config.alg.training_args or {})},
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
             loss_on=self._config.alg.loss_on,
@@ -51,7 +53,7 @@ class SupervisedTrainer:
         )
         self._tracker.log_training_infos(info)
         after = {split: self.evaluator.run(self._generator(), split, 1) for split in ("val", "test")}
-        self._tracker.save_auto_model(self.model, self.tokenizer)
+        self._tracker.save_auto_model(self.model, self.tokenizer, self.lora)
         self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         return before["test"], after["test"]
 
@@ -75,4 +77,5 @@ class SupervisedTrainer:
             end_of_turn=end_of_turn,
             critic="none",
             generation_kwargs=self._config.alg.generation_kwargs,
+            precision=self._config.precision,
         )

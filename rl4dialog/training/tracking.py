@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.saving import save_language_model
 from rl4dialog.training.run_folder import (
     CONFIG_FILE,
     LOG_FILE,
@@ -26,6 +28,7 @@ from rl4dialog.training.run_folder import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LOGGER_NAME = "rl4dialog"
@@ -110,16 +113,29 @@ class Tracker:
         """Write a line to ``log.txt`` (and wherever the logger ``rl4dialog`` leads)."""
         self._logger.info(message)
 
-    def save_auto_model(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    def save_auto_model(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        lora: LoRA | None = None,
+        weights: dict[str, Tensor] | None = None,
+    ) -> Path:
         """Write model and tokenizer to ``model/``, to be read with transformers' Auto classes.
 
         The weights are safetensors. A ``model/`` that is there already stays until the new one is complete.
+
+        Args:
+            model: The language model.
+            tokenizer: Its tokenizer.
+            lora: The model's adapters, if it has some: they are merged into the weights, and stand by themselves in
+                ``model/adapter/`` too.
+            weights: The model's, if it is spread over processes.
 
         Returns:
             The folder.
         """
         with self.run_folder.replacing_folder(MODEL_FOLDER) as folder:
-            model.save_pretrained(folder)
+            save_language_model(model, folder, lora, weights)
             tokenizer.save_pretrained(folder)
         return self.run_folder.path(MODEL_FOLDER)
 

@@ -60,6 +60,8 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("env.n_envs", "three", "env.n_envs: input should be a valid integer, got 'three'"),
         ("env.n_envs", 0, "greater than or equal to 1"),
         ("env.n_envs", True, "valid integer"),
+        ("env.n_workers", 0, "greater than or equal to 1"),
+        ("env.n_workers", 1.5, "valid integer"),
         ("env.vec_env", "threads", "'subproc' or 'dummy'"),
         ("alg.args.n_steps", 0, "alg.args.n_steps must be a whole number of at least 1, not 0"),
         ("alg.args.n_steps", "many", "not 'many'"),
@@ -76,6 +78,13 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
 def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_config(changed(path, value), "x.yml")
+
+
+def test_workers_without_effect_are_a_warning() -> None:
+    config = changed("env.n_workers", 4)
+    assert not any("n_workers" in warning for warning in parse_config(config, "x.yml").warnings)
+    config["env"]["vec_env"] = "dummy"
+    assert any(w.startswith("env.n_workers has no effect") for w in parse_config(config, "x.yml").warnings)
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -69,3 +70,20 @@ def test_description_is_the_first_line_and_the_arguments(registry: Registry) -> 
 def test_what_cannot_be_built_is_refused(registry: Registry, component: Any) -> None:
     with pytest.raises(ConfigError, match="must be a class, a function or"):
         registry.add("bad", component)
+
+
+def test_class_may_declare_its_arguments_itself() -> None:
+    class Open:
+        """Takes what it says it takes."""
+
+        __signature__ = inspect.Signature([inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY, default=2)])
+
+        def __init__(self, **kwargs: Any) -> None:
+            self.kwargs = kwargs
+
+    registry = Registry("part", {})
+    registry.add("open", Open)
+    assert registry.get("open", {"scale": 3}).kwargs == {"scale": 3}
+    assert registry.describe("open") == ("Takes what it says it takes.", "scale=2")
+    with pytest.raises(ConfigError, match="no argument 'scael'; did you mean 'scale'"):
+        registry.check("open", {"scael": 3})

@@ -1,0 +1,1 @@
+"""Side-by-side timings of an iteration: this toolkit, and what else one could train with."""

@@ -1,0 +1,113 @@
+"""Which contestants meet on which workload, and what is printed of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from rl4dialog.benchmark import trl_trainer
+from rl4dialog.benchmark.contestants import PHASES, Setting
+from rl4dialog.benchmark.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
+from rl4dialog.benchmark.workloads import WORKLOADS
+
+_WIDTH = 130
+_REPLY_LENGTHS, _N_EPISODES = (16, 32, 64, 128, 256), (32, 64, 128, 256, 512)
+
+
+def compare_all(
+    workloads: Sequence[str],
+    kinds: Sequence[str],
+    critics: Sequence[str],
+    repeats: int,
+    token_by_token: bool = False,
+    device: str = "cpu",
+    output: Path | None = None,
+) -> None:
+    """Measure every combination, and print a table for each.
+
+    Args:
+        workloads: Names in ``WORKLOADS``.
+        kinds: ``causal``, ``seq2seq``.
+        critics: ``separate``, ``shared``, ``none``.
+        repeats: Iterations of each contestant, after one to warm up.
+        token_by_token: Whether unmodified stable-baselines3 takes part where there is a critic.
+        device: ``cpu`` or ``cuda``.
+        output: Receives everything as JSON.
+
+    Raises:
+        BenchmarkError: If a contestant fails.
+    """
+    console = Console(width=_WIDTH)
+    console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
+    measured = {}
+    for setting, names in _settings(workloads, kinds, critics, token_by_token, device):
+        title = f"{setting.workload}, {setting.kind}, {setting.algorithm}, critic: {setting.critic}"
+        results = measure(setting, WORKLOADS[setting.workload], names, repeats)
+        console.print(_table(title, results))
+        measured[title] = [dataclasses.asdict(result) for result in results]
+        if output is not None:
+            output.write_text(json.dumps(measured, indent=2) + "\n")
+
+
+def _settings(
+    workloads: Sequence[str], kinds: Sequence[str], critics: Sequence[str], token_by_token: bool, device: str
+) -> Iterator[tuple[Setting, list[str]]]:
+    for workload in workloads:
+        for kind in kinds:
+            for critic in critics:
+                if critic != "none":
+                    names = [OURS, PLAIN, *([TOKEN_BY_TOKEN] if token_by_token else [])]
+                    yield Setting(workload, kind, critic, "ppo", device), names
+                    continue
+                # TRL samples replies of one length, and has decoder-only models only.
+                fits_trl = kind == "causal" and len(WORKLOADS[workload].reply_lengths) == 1
+                with_trl = [TRL_TRAINER] if fits_trl and trl_trainer.is_installed() else []
+                yield Setting(workload, kind, critic, "rloo", device), [OURS, PLAIN, *with_trl]
+                if with_trl:
+                    yield Setting(workload, kind, critic, "grpo", device), [OURS, *with_trl]
+
+
+def _table(title: str, results: list[Result]) -> Table:
+    table = Table("", "seconds", "lowest to highest", *PHASES, "tokens/s", "peak MiB", "speed", title=title)
+    yardstick = next((result for result in results if result.name == PLAIN), results[-1])
+    for result in results:
+        table.add_row(
+            result.name,
+            f"{np.median(result.seconds):.2f}",
+            f"{min(result.seconds):.2f} to {max(result.seconds):.2f}",
+            *(f"{result.phases[phase]:.2f}" if phase in result.phases else "" for phase in PHASES),
+            f"{np.median(result.rates):.0f}",
+            f"{result.peak_mib:.0f}",
+            f"{result.speed_relative_to(yardstick):.2f} x",
+        )
+    return table
+
+
+def compare_sizes(kinds: Sequence[str], repeats: int, device: str = "cpu") -> None:
+    """Print how the time of an iteration grows with the length of replies and with the number of episodes.
+
+    The exponent k of time ~ size^k is fitted by least squares on the logarithms; 1 is linear.
+    """
+    console = Console(width=_WIDTH)
+    for kind in kinds:
+        base = dataclasses.replace(WORKLOADS["tiny"], n_epochs=1)
+        by_length = {n: dataclasses.replace(base, reply_lengths=(n,), n_episodes=32) for n in _REPLY_LENGTHS}
+        by_number = {n: dataclasses.replace(base, n_episodes=n) for n in _N_EPISODES}
+        for what, workloads in (("reply length", by_length), ("episodes", by_number)):
+            seconds = []
+            for workload in workloads.values():
+                (result,) = measure(Setting("tiny", kind, device=device), workload, [OURS], repeats)
+                seconds.append(float(np.median(result.seconds)))
+            table = Table(what, "seconds", title=f"{kind}: time against {what}")
+            for size, value in zip(workloads, seconds, strict=True):
+                table.add_row(str(size), f"{value:.2f}")
+            console.print(table)
+            exponent = np.polyfit(np.log(list(workloads)), np.log(seconds), 1)[0]
+            console.print(f"time grows with {what} to the power of {exponent:.2f}")

@@ -1,0 +1,194 @@
+"""This toolkit, and stable-baselines3 stepping the same environment token by token."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import stable_baselines3
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rl4dialog.benchmark.task import TableEndOfTurn, share_of_letters
+from rl4dialog.benchmark.workloads import Workload, build_model, build_prompts
+from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.training import builders
+
+PHASES = ("rollout", "score", "evaluate", "update")
+LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a contestant trains.
+
+    Attributes:
+        workload: Name of a workload.
+        kind: ``causal`` or ``seq2seq``.
+        critic: ``separate``, ``shared``, or ``none`` for an algorithm without a critic.
+        algorithm: ``ppo``, or ``rloo`` or ``grpo`` without a critic.
+        device: Where.
+    """
+
+    workload: str
+    kind: str = "causal"
+    critic: str = "separate"
+    algorithm: str = "ppo"
+    device: str = "cpu"
+
+
+@dataclass
+class Timing:
+    """One iteration: seconds in all and by phase, and how many agent tokens it had."""
+
+    total: float
+    phases: dict[str, float]
+    n_tokens: int
+
+
+class Contestant(Protocol):
+    """Somebody who can do an iteration."""
+
+    def iterate(self) -> Timing:
+        """Collect one rollout and train on it."""
+
+    def close(self) -> None:
+        """Stop worker processes."""
+
+
+def run_config(setting: Setting, workload: Workload, n_episodes: int) -> RunConfig:
+    """The workload as the YAML of a run would say it."""
+    args: dict[str, Any] = {
+        "n_steps": workload.n_tokens // workload.n_episodes,
+        "batch_size": round(workload.batch_size * workload.n_tokens / workload.n_episodes),
+        "n_epochs": workload.n_epochs,
+        "learning_rate": LEARNING_RATE,
+        "device": setting.device,
+    }
+    if setting.algorithm != "ppo":
+        args["n_generations"] = N_GENERATIONS
+    config = {
+        "tokenizer": {"model_name": "builtin/tiny-gpt2"},
+        "datapool": {"id": "small_talk"},
+        "reward_fn": {"id": "share_of_letters"},
+        "env": {
+            "n_envs": n_episodes,
+            "vec_env": "dummy",
+            "args": {
+                "max_prompt_length": workload.max_prompt_length,
+                "max_episode_length": workload.max_reply_length,
+            },
+        },
+        "alg": {
+            "id": setting.algorithm,
+            "args": args,
+            "kl_div": {"coeff": KL_COEFF},
+            "policy": {
+                "id": f"{setting.kind}_lm_actor_critic_policy",
+                "args": {"model_name": "builtin/tiny-gpt2", "critic": setting.critic},
+            },
+        },
+        "train_evaluation": {"n_iters": 1},
+    }
+    return parse_config(config, "the benchmark's config")
+
+
+class Rl4dialog:
+    """This toolkit, built and run as a trainer does it."""
+
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        config = run_config(setting, workload, workload.n_episodes)
+        tokenizer, samples = build_prompts(workload)
+        pools: Any = {"train": [(sample, 1.0) for sample in samples]}
+        model = build_model(workload, setting.kind, tokenizer)
+        self._timer = _PhaseTimer()
+        self._algorithm = builders.build_algorithm(
+            config,
+            builders.Data(pools, None),
+            model,
+            TableEndOfTurn(tokenizer, workload.reply_lengths),
+            builders.Lengths(workload.max_prompt_length, workload.max_reply_length),
+            as_parts(share_of_letters),
+        )
+        self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
+
+    def iterate(self) -> Timing:
+        n_timesteps = self._algorithm.n_steps * self._algorithm.env.num_envs
+        started = time.perf_counter()
+        self._algorithm.learn(n_timesteps, self._timer, reset_num_timesteps=False)
+        synchronize(self._algorithm.device)
+        total = time.perf_counter() - started
+        logged = self._timer.logged
+        phases = {
+            "rollout": logged["time/generate_s"],
+            "score": logged["time/score_s"],
+            "evaluate": logged["time/evaluate_s"],
+        }
+        phases["update"] = time.perf_counter() - self._timer.rollout_ended
+        return Timing(total, phases, int(logged["rollout/tokens"]))
+
+    def close(self) -> None:
+        self._algorithm.env.close()
+
+
+class _PhaseTimer(BaseCallback):
+    """Keeps what the rollout logged, and when it ended."""
+
+    logged: dict[str, float]
+    rollout_ended: float
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.logged = dict(self.logger.name_to_value)
+        self.rollout_ended = time.perf_counter()
+
+
+class VanillaSB3:
+    """Unmodified stable-baselines3 PPO on the token-level environment: a forward pass per token."""
+
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        config = run_config(setting, workload, workload.n_episodes)
+        tokenizer, samples = build_prompts(workload)
+        model = build_model(workload, setting.kind, tokenizer)
+        end_of_turn = TableEndOfTurn(tokenizer, workload.reply_lengths)
+        env_kwargs: dict[str, Any] = {
+            "end_of_turn": end_of_turn,
+            "samples": samples,
+            "reward_parts": as_parts(share_of_letters),
+            "max_prompt_length": workload.max_prompt_length,
+            "max_episode_length": workload.max_reply_length,
+            "vocab_size": builders.embedding_rows(model),
+        }
+        self._n_tokens = config.alg.args["n_steps"] * workload.n_episodes
+        self._algorithm: Any = stable_baselines3.PPO(
+            builders.policy_class(config),  # type: ignore[arg-type]
+            DummyVecEnv([lambda: TextGenEnv(**env_kwargs)] * workload.n_episodes),
+            policy_kwargs={"model": model, "end_of_turn": end_of_turn, "critic": setting.critic},
+            seed=0,
+            **config.alg.args,
+        )
+        self._timer = _PhaseTimer()
+
+    def iterate(self) -> Timing:
+        started = time.perf_counter()
+        self._algorithm.learn(self._n_tokens, self._timer, reset_num_timesteps=False)
+        synchronize(self._algorithm.device)
+        ended = time.perf_counter()
+        phases = {"rollout": self._timer.rollout_ended - started, "update": ended - self._timer.rollout_ended}
+        return Timing(ended - started, phases, self._n_tokens)
+
+    def close(self) -> None:
+        self._algorithm.env.close()
+
+
+def synchronize(device: torch.device | str) -> None:
+    """Wait for what a GPU still has to do."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()

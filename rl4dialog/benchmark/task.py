@@ -1,0 +1,32 @@
+"""What the environments of a workload need: when a reply ends, and its reward (no torch, for the workers' sake)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class TableEndOfTurn(EndOfTurn):
+    """Ends a reply at the length that its first token chooses from a table.
+
+    Args:
+        tokenizer: Decodes the tokens.
+        lengths: In tokens.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> None:
+        super().__init__(tokenizer, ())
+        self.lengths = tuple(lengths)
+
+    def is_end(self, ids: Sequence[int]) -> bool:
+        return len(ids) > 0 and len(ids) >= self.lengths[int(ids[0]) % len(self.lengths)]
+
+
+def share_of_letters(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+    """A reward that costs next to nothing."""
+    return sum(c.isalpha() for c in gen_text) / max(1, len(gen_text))

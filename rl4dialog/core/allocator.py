@@ -1,0 +1,38 @@
+"""The C library's memory allocator, told what to do with the memory that tensors free."""
+
+from __future__ import annotations
+
+import ctypes
+
+# From malloc.h of the GNU C library.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_ALWAYS, _NEVER = 2**20, 2**30
+
+
+def keep_freed_memory() -> bool:
+    """Stop the allocator from returning large blocks to the system and asking for them again, page fault by page fault.
+
+    Tensors of an update have the same sizes again and again. Only the GNU C library knows these settings.
+
+    Returns:
+        Whether they were accepted.
+    """
+    return _return_blocks_above(_NEVER)
+
+
+def return_freed_memory() -> bool:
+    """Let the allocator return every block of 1 MiB or more as soon as it is free.
+
+    Slower, but no memory is lost in gaps between tensors of different sizes.
+
+    Returns:
+        Whether the settings were accepted.
+    """
+    return _return_blocks_above(_ALWAYS)
+
+
+def _return_blocks_above(n_bytes: int) -> bool:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, n_bytes)) and bool(mallopt(_M_TRIM_THRESHOLD, n_bytes))

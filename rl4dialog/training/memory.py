@@ -1,0 +1,213 @@
+"""How much memory a run needs: predicted from shapes alone, and measured."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
+from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies.checkpointing import checkpoint_layers
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.models import language_model_without_weights
+from rl4dialog.training import builders
+
+MIB = 2**20
+_FLOAT = 4
+_N_PROMPTS = 256
+
+
+def peak_mib(device: torch.device) -> float:
+    """The most that this process has held so far, in MiB: of main memory, or of a GPU's what torch has allocated."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / MIB
+    return peak_resident_mib()
+
+
+@dataclass
+class MemoryPlan:
+    """Predicted bytes by what they are for.
+
+    Attributes:
+        program: What the process holds already: libraries, data, tokenizer. Nothing of it is on a GPU.
+        weights: Of everything that is trained.
+        gradients: As many, unless adapters alone are trained.
+        optimizer: Adam's two moments.
+        frozen: Reference, mask policy, and the base under adapters.
+        activations: What a micro-batch keeps for its backward pass, logits included.
+        rollout: Keys and values of the replies under way, and the logits of a pass without gradients.
+    """
+
+    program: int
+    weights: int
+    gradients: int
+    optimizer: int
+    frozen: int
+    activations: int
+    rollout: int
+
+    @property
+    def total(self) -> int:
+        """Peak of a run; a rollout and an update do not overlap."""
+        lasting = self.program + self.weights + self.gradients + self.optimizer + self.frozen
+        return lasting + max(self.activations, self.rollout)
+
+
+def predict_memory(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data, args: Mapping[str, Any]
+) -> MemoryPlan:
+    """Predict the peak memory of each process of an RL run, without loading a weight.
+
+    Args:
+        config: Checked, of an RL run.
+        tokenizer: Of the run.
+        data: Of the run.
+        args: Arguments of algorithm and policy, defaults included.
+    """
+    assert config.env is not None and config.alg.policy is not None
+    lengths = builders.run_lengths(config)
+    prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
+    algorithm, policy_class = builders.algorithm_class(config.alg.id), builders.policy_class(config)
+    critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
+    n_envs = math.ceil(config.env.n_envs / n_processes())
+    n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)
+    n_rows = n_replies
+    if args.get("batch_size") and args.get("n_epochs"):  # and not an algorithm that takes an iteration at once
+        n_rows = min(n_replies, math.ceil(args["batch_size"] / n_processes() / lengths.reply))
+    on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
+    fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf
+    of_batch = np.resize(prompt_lengths, n_rows) + lengths.reply
+    # Of the parts that a minibatch is cut into, the largest.
+    largest = max(
+        length_groups(of_batch, fixed_cost, args.get("micro_batch_size")), key=lambda g: len(g) * max(of_batch[g])
+    )
+    n_rows, prompt_length = len(largest), int(of_batch[largest].max()) - lengths.reply
+    n_prompts = n_rows
+    if args.get("share_prompts") and not args.get("gradient_checkpointing"):
+        n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(data.samples("train")))
+    half = config.precision == "bf16"
+    name, auto_class = config.alg.policy.args.model_name, policy_class.auto_class
+    architecture = functools.partial(
+        language_model_without_weights, name, tokenizer, lengths.prompt, lengths.reply, auto_class
+    )
+    with torch.device("meta"):
+        model = architecture()
+        if config.lora is not None:
+            LoRA(model.bfloat16() if half else model, config.lora)
+    weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
+    trained = [p for p in weights if p.requires_grad]
+    frozen = [p for p in weights if not p.requires_grad]
+    n_copies = int(config.lora is None and not (on_gpu and args.get("offload_reference")))
+    n_copies += str(args.get("mask_type", "")).startswith("learned")
+    frozen += [*model.parameters()] * n_copies
+    # Fake tensors, unlike those on meta, go the ways of the device's own kernels.
+    with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        fake = architecture()
+        sizes = (n_rows, n_prompts, prompt_length, lengths.reply)
+        trunk_bytes, head_bytes = _activations(fake, *sizes)
+        # While a layer goes backwards, there are gradients of its activations, or they themselves once more.
+        layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
+        if args.get("gradient_checkpointing"):
+            checkpoint_layers(fake)
+            trunk_bytes, head_bytes = _activations(fake, *sizes)
+            layer_bytes *= 2
+    n_passes = 2 if critic == "separate" else 1
+    cache = n_envs * _cache_bytes(model, int(prompt_lengths.max()), lengths.reply)
+    n_trained = _bytes_of(trained)
+    pass_rows = min(n_envs, PASS_SIZE["cuda" if on_gpu else "cpu"])
+    vocabulary = builders.embedding_rows(model)
+    pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * lengths.reply, 3 * n_envs)
+    return MemoryPlan(
+        program=0 if on_gpu else _resident_bytes(),
+        weights=n_trained,
+        gradients=n_trained,
+        optimizer=n_trained // 2 if str(args.get("optimizer_class")).endswith("8bit") else 2 * n_trained,
+        frozen=_bytes_of(frozen),
+        activations=n_passes * trunk_bytes + head_bytes + layer_bytes,
+        rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
+    )
+
+
+def _prompt_lengths(tokenizer: PreTrainedTokenizerBase, data: builders.Data, limit: int) -> np.ndarray:
+    """Tokens of some prompts of the train split."""
+    samples = data.samples("train")
+    chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
+    lengths = [len(tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
+    return np.clip(lengths, 1, limit)
+
+
+def _activations(
+    model: PreTrainedModel, n_rows: int, n_prompts: int, prompt_length: int, reply_length: int
+) -> tuple[int, int]:
+    """Bytes that the trunk, and the head with its log-softmax, keep for the backward pass."""
+
+    def zeros(length: int, n_rows: int = n_rows) -> Tensor:
+        return torch.zeros(n_rows, length, dtype=torch.long)
+
+    with _counting_saved(model.parameters()) as trunk_bytes:
+        if model.config.is_encoder_decoder:
+            encoded = model.get_encoder()(input_ids=zeros(prompt_length)).last_hidden_state
+            decoder = model.get_decoder()
+            hidden = decoder(input_ids=zeros(reply_length), encoder_hidden_states=encoded, use_cache=False)
+        elif 2 * n_prompts <= n_rows:  # each prompt is read once, as the causal policy does
+            cache = model.base_model(input_ids=zeros(prompt_length, n_prompts), use_cache=True).past_key_values
+            cache.batch_select_indices(zeros(1)[:, 0])
+            hidden = model.base_model(input_ids=zeros(reply_length), past_key_values=cache, use_cache=True)
+        else:
+            hidden = model.base_model(input_ids=zeros(prompt_length + reply_length), use_cache=False)
+        hidden = hidden.last_hidden_state[:, -reply_length:].reshape(n_rows * reply_length, -1)
+    with _counting_saved(model.parameters()) as head_bytes:
+        logits = model.get_output_embeddings()(hidden).float()
+        log_probs = logits.log_softmax(dim=-1)
+        (log_probs.gather(-1, zeros(reply_length).view(-1, 1)).sum() + (log_probs.exp() * log_probs).sum()).sum()
+    # The logits themselves, and their gradient.
+    return trunk_bytes(), head_bytes() + 2 * _FLOAT * logits.numel()
+
+
+@contextmanager
+def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]:
+    """Bytes of the tensors that operations save for their backward passes, parameters left out."""
+    own = {parameter.untyped_storage()._cdata for parameter in parameters}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()._cdata
+        if storage not in own:
+            kept[storage] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield lambda: sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) -> int:
+    """Keys and values of one reply."""
+    config = model.config.get_text_config(decoder=True)
+    n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
+    head_size = head_size or config.hidden_size // config.num_attention_heads
+    n_bytes = _FLOAT if model.dtype == torch.float32 else model.dtype.itemsize
+    return int(2 * config.num_hidden_layers * (prompt_length + reply_length) * n_heads * head_size * n_bytes)
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _resident_bytes() -> int:
+    """What this process holds now, and will once it runs."""
+    import transformers.trainer  # noqa: F401
+
+    return int(resident_mib() * MIB)

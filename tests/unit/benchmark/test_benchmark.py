@@ -1,0 +1,98 @@
+"""The benchmark's contestants do the same work."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.benchmark.contestants import Rl4dialog, Setting, VanillaSB3
+from rl4dialog.benchmark.measure import BenchmarkError, Result, measure
+from rl4dialog.benchmark.plain_loop import PlainLoop
+from rl4dialog.benchmark.task import TableEndOfTurn
+from rl4dialog.benchmark.workers import compare_workers
+from rl4dialog.benchmark.workloads import WORKLOADS, build_model, build_prompts
+
+SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
+RAGGED = dataclasses.replace(WORKLOADS["ragged"], n_episodes=8, n_epochs=1, vocab_size=300)
+
+
+@pytest.mark.parametrize("workload", [SMALL, RAGGED])
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_ours_and_the_plain_loop_finish_an_iteration(workload: Any, kind: str, critic: str) -> None:
+    setting = Setting("tiny", kind, critic, "rloo" if critic == "none" else "ppo")
+    for contestant in (Rl4dialog(setting, workload), PlainLoop(setting, workload)):
+        timing = contestant.iterate()
+        contestant.close()
+        assert timing.total >= sum(timing.phases.values()) > 0
+        if workload is SMALL:
+            assert timing.n_tokens == 8 * 20
+
+
+def test_token_by_token_finishes_an_iteration() -> None:
+    contestant = VanillaSB3(Setting("tiny"), SMALL)
+    assert contestant.iterate().n_tokens == 8 * 20
+    contestant.close()
+
+
+def test_the_plain_loop_computes_our_log_probs_and_values() -> None:
+    for kind in ("causal", "seq2seq"):
+        ours, plain = Rl4dialog(Setting("tiny", kind), RAGGED), PlainLoop(Setting("tiny", kind), RAGGED)
+        prompts = plain._next_prompts()
+        replies, mask = plain._generate(prompts)
+        prompt_mask = prompts["attention_mask"]
+        batch = {"prompt_ids": prompts["input_ids"], "prompt_mask": prompt_mask, "replies": replies, "mask": mask}
+        log_probs, _ = plain._forward(plain.model, batch)
+        obs = {name: batch[name] for name in ("prompt_ids", "prompt_mask")}
+        obs |= {"response_ids": replies, "response_mask": mask}
+        _, ours_log_probs, _ = ours._algorithm.policy.evaluate_actions(obs, replies[mask])
+        torch.testing.assert_close(log_probs[mask], ours_log_probs, rtol=1e-4, atol=1e-5)
+        ours.close()
+
+
+def test_prompts_have_the_wanted_lengths() -> None:
+    tokenizer, samples = build_prompts(WORKLOADS["ragged"])
+    lengths = [len(tokenizer(sample.prompt_or_input_text)["input_ids"]) for sample in samples]
+    wanted = np.resize(WORKLOADS["ragged"].prompt_lengths, len(lengths))
+    assert np.abs(np.sort(lengths) - np.sort(wanted)).max() <= 2
+
+
+def test_reply_lengths_are_chosen_by_the_first_token() -> None:
+    tokenizer, _ = build_prompts(SMALL)
+    end_of_turn = TableEndOfTurn(tokenizer, (1, 3))
+    assert end_of_turn.is_end([4]) and not end_of_turn.is_end([5, 0]) and end_of_turn.is_end([5, 0, 0])
+
+
+def test_unknown_models_are_refused() -> None:
+    tokenizer, _ = build_prompts(SMALL)
+    with pytest.raises(ValueError, match="no seq2seq model '1b'"):
+        build_model(WORKLOADS["1b"], "seq2seq", tokenizer)
+
+
+def test_turns_are_taken_and_memory_is_told() -> None:
+    ours, plain = measure(Setting("tiny"), SMALL, ["rl4dialog", "plain loop"], repeats=2)
+    assert (ours.name, plain.name) == ("rl4dialog", "plain loop")
+    assert len(ours.seconds) == len(plain.seconds) == 2
+    assert ours.peak_mib > 100
+    assert ours.speed_relative_to(ours) == 1
+
+
+def test_a_failing_contestant_is_named() -> None:
+    with pytest.raises(BenchmarkError, match="'trl' failed"):
+        measure(Setting("tiny", algorithm="ppo"), SMALL, ["trl"], repeats=1)
+
+
+def test_speed_is_compared_turn_by_turn() -> None:
+    ours = Result("ours", [1.0, 2.0, 4.0], {}, [10, 10, 10], 0.0)
+    other = Result("other", [2.0, 4.0, 40.0], {}, [10, 10, 10], 0.0)
+    assert ours.speed_relative_to(other) == 2
+
+
+def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> None:
+    compare_workers(n_envs=4, n_workers=2, n_samples=50, repeats=2)
+    printed = capsys.readouterr().out
+    assert "2 workers" in printed and "4 environments" in printed and "MiB" in printed

@@ -1,0 +1,28 @@
+"""Weighted and clipped terms of a reward."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.types import RewardPart, clip_bounds
+
+
+def test_term_is_clipped_then_weighted() -> None:
+    part = RewardPart("a", lambda iteration: 10.0 * iteration, None, clip=(-1.0, 2.0))
+    assert [part.term(value, 2) for value in (-5, 0.5, 7)] == [-20.0, 10.0, 40.0]
+    assert RewardPart("b", 0.5, None).term(7.0) == 3.5
+    assert math.isnan(part.term(math.nan))
+
+
+@pytest.mark.parametrize(("value", "bounds"), [(2, (-2.0, 2.0)), (0.5, (-0.5, 0.5)), ([0, 1], (0.0, 1.0))])
+def test_clip_is_one_number_or_two(value: Any, bounds: tuple[float, float]) -> None:
+    assert clip_bounds(value) == bounds
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "1", None, [1], [1, 0], [1, 1], [0, 1, 2], [None, 1]])
+def test_other_clips_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="a positive number or"):
+        clip_bounds(value)

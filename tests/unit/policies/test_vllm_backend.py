@@ -1,0 +1,509 @@
+"""The contract with vLLM, on a stand-in that samples by itself with the weights that it is sent (no GPU is needed)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fake_vllm
+import pytest
+import torch
+from runs import make_config
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import WORDS, make_env, make_gpt2, make_llama, make_policy, make_tokenizer
+
+from rl4dialog.algorithms.on_policy.a2c import A2C
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
+from rl4dialog.policies.vllm_engine import VLLMEngine
+from rl4dialog.rollouts.kl_controllers import FixedKLController
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.builders import check_components
+
+TOKENIZER = make_tokenizer()
+N_PROMPT, N_REPLY = 6, 8
+
+
+@pytest.fixture
+def llm_class(monkeypatch: pytest.MonkeyPatch) -> type[fake_vllm.LLM]:
+    return fake_vllm.install(monkeypatch)
+
+
+def make_backend(policy: LMActorCriticPolicy, sleep: bool = False, **kwargs: Any) -> fake_vllm.LLM:
+    """Let vLLM generate for a policy; gives the engine."""
+    length = N_PROMPT + policy.max_reply_length
+    engine = VLLMEngine(policy.language_model, policy.end_of_turn, length, "float32", sleep=sleep, **kwargs)
+    policy.backend = VLLMBackend(engine)
+    llm: fake_vllm.LLM = fake_vllm.LLM.last
+    return llm
+
+
+def policy_with(
+    model: Any = None, end_of_turn: EndOfTurn | None = None, sleep: bool = False, **kwargs: Any
+) -> tuple[LMActorCriticPolicy, fake_vllm.LLM]:
+    model = make_gpt2(TOKENIZER) if model is None else model
+    env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
+    policy = make_policy(env, model, end_of_turn, **kwargs)
+    return policy, make_backend(policy, sleep)
+
+
+def prompts(n: int) -> dict[str, torch.Tensor]:
+    """Prompts of 1 to 6 tokens, padded on the left."""
+    lengths = 1 + torch.arange(n) % N_PROMPT
+    mask = torch.arange(N_PROMPT) >= N_PROMPT - lengths[:, None]
+    ids = torch.randint(3, len(TOKENIZER), (n, N_PROMPT), generator=torch.Generator().manual_seed(0))
+    return {"prompt_ids": ids * mask, "prompt_mask": mask}
+
+
+def same_weights(llm: fake_vllm.LLM, model: torch.nn.Module) -> bool:
+    own = dict(llm.module.named_parameters())
+    return all(torch.equal(own[name], parameter) for name, parameter in model.named_parameters())
+
+
+def shake(policy: LMActorCriticPolicy) -> None:
+    with torch.no_grad():
+        for parameter in policy.actor_parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make_model", [make_gpt2, make_llama])
+def test_greedy_replies_equal_those_of_transformers(llm_class: Any, make_model: Any) -> None:
+    policy, _ = policy_with(make_model(TOKENIZER))
+    theirs = policy.generate(prompts(12), do_sample=False)
+    policy.backend = None
+    ours = policy.generate(prompts(12), do_sample=False)
+    assert torch.equal(theirs.ids, ours.ids) and torch.equal(theirs.mask, ours.mask)
+    torch.testing.assert_close(theirs.log_probs, ours.log_probs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(theirs.unmasked_log_probs, ours.unmasked_log_probs, rtol=1e-4, atol=1e-5)
+    assert theirs.sampler_log_probs is None and ours.sampler_log_probs is None
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_temperature_shapes_what_is_sampled_and_what_is_reported(llm_class: Any, temperature: float) -> None:
+    policy, _ = policy_with(generation_kwargs={"temperature": temperature, "max_new_tokens": 1})
+    n = 3000
+    obs = {"prompt_ids": torch.tensor([[3, 4, 5]] * n), "prompt_mask": torch.ones(n, 3, dtype=torch.bool)}
+    replies = policy.generate(obs)
+    with torch.no_grad():
+        logits = policy.language_model(input_ids=torch.tensor([[3, 4, 5]])).logits[0, -1]
+    expected = (logits / temperature).log_softmax(-1)
+    torch.testing.assert_close(replies.log_probs[:, 0], expected[replies.ids[:, 0]], rtol=1e-4, atol=1e-4)
+    assert replies.sampler_log_probs is not None
+    torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-4, atol=1e-4)
+    observed = torch.bincount(replies.ids[:, 0], minlength=len(expected)) / n
+    assert (observed - expected.exp()).abs().max() < 4 * 0.5 / n**0.5
+
+
+def test_filters_limit_the_sampler_and_not_the_log_probs(llm_class: Any) -> None:
+    policy, _ = policy_with(generation_kwargs={"top_k": 3, "temperature": 1.5})
+    obs = prompts(60)
+    replies = policy.generate(obs)
+    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"], replies.ids, replies.mask)
+    with torch.no_grad():
+        log_probs, _, _ = policy.evaluate_sequences(batch)
+    torch.testing.assert_close(replies.log_probs, log_probs, rtol=1e-4, atol=1e-5)
+    assert replies.truncated_mass is None and replies.sampler_log_probs is not None
+    gaps = (replies.sampler_log_probs - replies.log_probs)[replies.mask]
+    assert (gaps > 0).all(), "three tokens share the probability of all"
+
+
+def test_minimum_length_holds_the_end_back(llm_class: Any) -> None:
+    ends = [id for id in range(len(TOKENIZER)) if id % 2 == 0]  # so that most replies would end at once
+    policy, _ = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ends))
+    assert policy.generate(prompts(40)).mask.sum(dim=1).min() == 1
+    assert policy.generate(prompts(40), min_length=4).mask.sum(dim=1).min() == 5  # four tokens, and then the end
+
+
+def test_reply_is_never_longer_than_the_limits(llm_class: Any) -> None:
+    policy, _ = policy_with()
+    assert policy.generate(prompts(20)).mask.sum(dim=1).max() == N_REPLY
+    assert policy.generate(prompts(20), max_new_tokens=3, min_length=7).mask.sum(dim=1).unique().tolist() == [3]
+    assert policy.generate(prompts(20), max_new_tokens=99).mask.sum(dim=1).max() == N_REPLY
+
+
+def test_nothing_ends_a_reply_where_nothing_is_told_to(llm_class: Any) -> None:
+    policy, llm = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ()))
+    replies = policy.generate(prompts(100), min_length=2)
+    assert replies.mask.all() and llm.calls.count("generate") == 1
+    assert (replies.ids[:, :2] == 0).any(), "the tokenizer's end of sequence is a token like others"
+
+
+def common_text(policy: LMActorCriticPolicy, n_tokens: int) -> str:
+    """What the policy says often, in so many tokens."""
+    replies = policy.generate(prompts(150))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for ids, mask in zip(replies.ids, replies.mask, strict=True):
+        reply = ids[mask].tolist()
+        counts.update(tuple(reply[i : i + n_tokens]) for i in range(len(reply) + 1 - n_tokens))
+    return TOKENIZER.decode(next(ids for ids, _ in counts.most_common() if min(ids) >= 3))  # no special token
+
+
+def overshoot(outputs: list[Any]) -> list[Any]:
+    """An engine that does not stop: three tokens after every end."""
+    for output in outputs:
+        completion = output.outputs[0]
+        completion.token_ids += [7, 0, 7]
+        completion.logprobs += [{id: SimpleNamespace(logprob=-1.0)} for id in (7, 0, 7)]
+    return outputs
+
+
+def stop_early(outputs: list[Any]) -> list[Any]:
+    """An engine that sees an end after every second token."""
+    for output in outputs:
+        completion = output.outputs[0]
+        completion.token_ids, completion.logprobs = completion.token_ids[:2], completion.logprobs[:2]
+    return outputs
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2])
+@pytest.mark.parametrize("spoil", [None, overshoot, stop_early])
+def test_replies_end_exactly_where_the_environment_ends_them(llm_class: Any, n_tokens: int, spoil: Any) -> None:
+    sampling = {"temperature": 1.5}
+    marker = common_text(policy_with(generation_kwargs=sampling)[0], n_tokens)
+    end = EndOfTurn(TOKENIZER, [0], marker)
+    policy, llm = policy_with(end_of_turn=end, generation_kwargs=sampling)
+    if spoil is not None:
+        llm.spoil = spoil
+    replies = policy.generate(prompts(150))
+    lasts = set()
+    for ids, mask in zip(replies.ids.tolist(), replies.mask, strict=True):
+        reply = ids[: int(mask.sum())]
+        assert mask[: len(reply)].all()
+        assert not any(end.is_end(reply[:n]) for n in range(1, len(reply)))
+        assert end.is_end(reply) or len(reply) == N_REPLY
+        lasts.add(TOKENIZER.decode(reply[-2:]) if end.is_end(reply) else "limit")
+        assert set(ids[len(reply) :]) <= {policy.pad_token_id}
+    assert "limit" in lasts and any("<eos>" in last for last in lasts) and any(marker in last for last in lasts)
+    assert replies.sampler_log_probs is not None
+    if spoil is None:
+        assert llm.n_written == replies.mask.sum(), "vLLM is told where to stop"
+    if spoil is not overshoot:
+        torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-4, atol=1e-4)
+
+
+def test_same_seed_gives_the_same_replies_and_another_does_not(llm_class: Any) -> None:
+    policy, _ = policy_with()
+    replies = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        replies.append(policy.generate(prompts(20)).ids.tolist())
+    assert replies[0] == replies[1] != replies[2]
+    one_prompt = {name: tensor.repeat(20, 1) for name, tensor in prompts(1).items()}
+    assert len({tuple(ids) for ids in policy.generate(one_prompt).ids.tolist()}) > 1, "each reply has a seed"
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class: Any) -> None:
+    policy, llm = policy_with()
+    policy.generate(prompts(4))
+    policy.generate(prompts(4))
+    assert llm.calls == ["reload_weights", "reset_prefix_cache", "generate", "generate"]
+    shake(policy)
+    assert not same_weights(llm, policy.language_model)
+    policy.weights_will_change()
+    theirs = policy.generate(prompts(4), do_sample=False)
+    assert same_weights(llm, policy.language_model)
+    policy.backend = None
+    assert torch.equal(theirs.ids, policy.generate(prompts(4), do_sample=False).ids)
+
+
+def test_a_sync_that_is_missed_would_be_noticed(llm_class: Any) -> None:
+    """What the other tests rest on: the stand-in has no other way to the policy's weights."""
+    policy, _ = policy_with()
+    policy.generate(prompts(4))
+    shake(policy)
+    replies = policy.generate(prompts(20))
+    assert replies.sampler_log_probs is not None
+    assert (replies.sampler_log_probs - replies.log_probs)[replies.mask].abs().max() > 0.1
+
+
+def test_tied_weights_are_sent_once_and_names_are_those_of_transformers(llm_class: Any) -> None:
+    model = make_gpt2(TOKENIZER)
+    assert model.lm_head.weight is model.transformer.wte.weight
+    policy, llm = policy_with(model)
+    policy.generate(prompts(2))
+    assert llm.received == [name for name, _ in make_gpt2(TOKENIZER).named_parameters()]
+    assert "transformer.wte.weight" in llm.received and "lm_head.weight" not in llm.received
+
+
+def test_buffers_of_a_checkpoint_are_sent() -> None:
+    env, model = make_env(TOKENIZER, vocab_size=len(TOKENIZER)), make_gpt2(TOKENIZER)
+    model.transformer.register_buffer("scale", torch.tensor([2.0]))
+    model.transformer.register_buffer("cache", torch.tensor([3.0]), persistent=False)
+    sent = dict(_weights(make_policy(env, model)))
+    assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent
+
+
+def test_adapters_are_merged_into_the_weights(llm_class: Any) -> None:
+    policy, llm = policy_with(lora={"r": 2, "lora_alpha": 8})
+    base = {name: p.clone() for name, p in make_gpt2(TOKENIZER).named_parameters()}
+    shake(policy)
+    replies = policy.generate(prompts(20))
+    assert llm.received == list(base)
+    assert any(not torch.equal(base[name], parameter) for name, parameter in llm.module.named_parameters())
+    assert replies.sampler_log_probs is not None
+    torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-3, atol=1e-4)
+    policy.weights_will_change()
+    shake(policy)
+    replies = policy.generate(prompts(20))
+    torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_that_are_loaded_are_sent(llm_class: Any, tmp_path: Path) -> None:
+    other, _ = policy_with(make_gpt2(TOKENIZER, seed=1))
+    save_policy(other, tmp_path)
+    policy, llm = policy_with()
+    policy.generate(prompts(2))
+    load_policy_weights(policy, tmp_path)
+    policy.generate(prompts(2))
+    assert same_weights(llm, other.language_model)
+
+
+def test_engine_sleeps_only_while_its_weights_are_out_of_date(llm_class: Any) -> None:
+    policy, llm = policy_with(sleep=True)
+    policy.generate(prompts(2))
+    policy.weights_will_change()
+    policy.weights_will_change()
+    policy.generate(prompts(2))
+    sync = ["reload_weights", "reset_prefix_cache", "generate"]
+    assert llm.calls == [*sync, "sleep", "wake_up", *sync]
+    assert same_weights(llm, policy.language_model)
+
+
+def test_shards_get_their_weights_through_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_vllm.install(monkeypatch, n_devices=2)
+    policy, _ = policy_with()
+    llm = make_backend(policy, tensor_parallel_size=2)
+    policy.generate(prompts(2))
+    assert llm.tensor_parallel_size == 2 and same_weights(llm, policy.language_model)
+
+
+# -- iterations -------------------------------------------------------------------------------------------------------
+
+
+def make_algorithm(cls: Any = PPO, sleep: bool = False, **kwargs: Any) -> tuple[Any, fake_vllm.LLM]:
+    end_of_turn = EndOfTurn(TOKENIZER, [0], f"{WORDS[1]} {WORDS[2]}")
+    env = {"vocab_size": len(TOKENIZER), "end_of_turn": end_of_turn}
+    sizes = {"batch_size": 10**6} if cls is not A2C else {}
+    algorithm = cls(
+        CausalLMActorCriticPolicy,
+        DummyVecEnv([lambda: UtteranceView(make_env(TOKENIZER, **env)) for _ in range(4)]),
+        policy_kwargs={
+            "model": make_gpt2(TOKENIZER),
+            "end_of_turn": end_of_turn,
+            "generation_kwargs": kwargs.pop("generation_kwargs", {"temperature": 1.3}),
+        },
+        kl_controller=FixedKLController(0.1),
+        device="cpu",
+        seed=0,
+        **{"n_steps": 16, "learning_rate": 1e-2, **sizes, **kwargs},
+    )
+    return algorithm, make_backend(algorithm.policy, sleep)
+
+
+def collect(algorithm: Any) -> dict[str, float]:
+    _, callback = algorithm._setup_learn(10**6)
+    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    return algorithm.logger.name_to_value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("sleep", [False, True])
+def test_iteration_of_ppo(llm_class: Any, sleep: bool) -> None:
+    algorithm, llm = make_algorithm(sleep=sleep, n_epochs=1)
+    logged = collect(algorithm)
+    assert abs(logged["rollout/kl"]) < 1e-5
+    assert abs(logged["rollout/sampler_kl"]) < 1e-5
+    assert 1 <= logged["rollout/sampler_max_ratio"] < 1 + 1e-4
+    assert "rollout/truncated_mass" not in logged
+    assert ("sleep" in llm.calls) == sleep
+    algorithm.train()
+    assert abs(logged["train/approx_kl"]) < 1e-6 and logged["train/clip_fraction"] == 0
+    assert not same_weights(llm, algorithm.policy.language_model)
+
+    logged = collect(algorithm)
+    assert llm.calls.count("reload_weights") == 2
+    assert abs(logged["rollout/sampler_kl"]) < 1e-5, "it was written with the trained weights"
+    assert abs(logged["rollout/kl"]) > 1e-3
+
+
+@pytest.mark.parametrize("cls", [PPO, A2C, TRPO])
+def test_generation_after_learning_has_the_last_weights(llm_class: Any, cls: Any) -> None:
+    algorithm, llm = make_algorithm(cls)
+    algorithm.learn(2 * 16 * 4)
+    algorithm.policy.generate(prompts(2))
+    assert same_weights(llm, algorithm.policy.language_model)
+    assert llm.calls.count("reload_weights") == 3
+
+
+def test_what_filters_cut_off_is_part_of_the_sampler_kl(llm_class: Any) -> None:
+    algorithm, _ = make_algorithm(generation_kwargs={"top_k": 3})
+    logged = collect(algorithm)
+    assert logged["rollout/sampler_kl"] > 0.1
+    assert logged["rollout/sampler_max_ratio"] > 1.1
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def fail(outputs: list[Any]) -> list[Any]:
+    raise RuntimeError("CUDA error: an illegal memory access")
+
+
+def empty(outputs: list[Any]) -> list[Any]:
+    outputs[1].outputs[0].token_ids, outputs[1].outputs[0].logprobs = [], []
+    return outputs
+
+
+def no_log_probs(outputs: list[Any]) -> list[Any]:
+    outputs[1].outputs[0].logprobs = None
+    return outputs
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (fail, "vLLM did not write the replies: CUDA error: an illegal memory access"),
+        (lambda outputs: outputs[:3], "asked for 4 and returned 3"),
+        (lambda outputs: [*outputs, outputs[0]], "asked for 4 and returned 5"),
+        (empty, "one is empty \\(finish reason: "),
+        (no_log_probs, "vLLM did not write the replies"),
+    ],
+)
+def test_engine_that_fails_is_an_error(llm_class: Any, spoil: Any, words: str) -> None:
+    policy, llm = policy_with()
+    llm.spoil = spoil
+    with pytest.raises(GenerationError, match=words):
+        policy.generate(prompts(4))
+
+
+def test_engine_that_cannot_take_over_weights_is_an_error(llm_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, llm = policy_with()
+    monkeypatch.setattr(llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(GenerationError, match="holds on to prompts"):
+        policy.generate(prompts(4))
+    monkeypatch.setattr(llm, "_load", lambda weights: 1 / 0)
+    with pytest.raises(GenerationError, match="did not take over the policy's weights: division by zero"):
+        policy.generate(prompts(4))
+
+
+def test_engine_that_does_not_start_is_an_error(llm_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("Free memory on device (1.0/80.0 GiB) is less than desired")
+
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", refuse)
+    with pytest.raises(GenerationError, match="vLLM did not start: Free memory on device"):
+        policy_with()
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size does not go with generation.backend: vllm"),
+        ({"typical_p": 0.5}, "typical_p does not go with generation.backend: vllm"),
+        ({"temperature": 2.5}, "temperature must lie between 0.01 and 2.0 .* not 2.5"),
+        ({"temperature": 0.001}, "temperature must lie between 0.01 and 2.0 .* not 0.001"),
+    ],
+)
+def test_settings_that_vllm_does_not_know_are_refused(llm_class: Any, settings: dict[str, Any], words: str) -> None:
+    policy, _ = policy_with()
+    with pytest.raises(ConfigError, match=words):
+        policy.generate(prompts(2), **settings)
+
+
+# -- the config -------------------------------------------------------------------------------------------------------
+
+MASKABLE = {
+    "id": "nlpo",
+    "args": {"n_steps": 16, "batch_size": 16},
+    "kl_div": {"coeff": 0.1},
+    "policy": {"id": "maskable_causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}},
+}
+SUPERVISED = {
+    "id": "supervised",
+    "model_type": "causal",
+    "model_name": "builtin/tiny-gpt2",
+    "training_args": {"num_train_epochs": 1},
+}
+
+
+def check(tmp_path: Path, generation: Any = None, **overrides: Any) -> None:
+    config = make_config(tmp_path, generation=generation or {"backend": "vllm"}, **overrides)
+    check_components(parse_config(config, "config.yml"))
+
+
+def test_config_is_accepted_where_vllm_is_there(llm_class: Any, tmp_path: Path) -> None:
+    check(tmp_path)
+    check(tmp_path, {"backend": "vllm", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 1, "sleep": True})
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0", "the engine must be in this process"
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (
+            {"alg": MASKABLE},
+            "'maskable_causal_lm_actor_critic_policy'; it writes for decoder-only models without a mask",
+        ),
+        ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, "'seq2seq_lm_actor_critic_policy'; it writes for"),
+        ({"alg": SUPERVISED}, "does not go with alg.id: supervised"),
+        (
+            {"alg__policy__args__generation_kwargs": {"no_repeat_ngram_size": 3}},
+            "alg.policy.args.generation_kwargs.no_repeat_ngram_size does not go with",
+        ),
+        ({"alg__policy__args__generation_kwargs": {"typical_p": 0.9}}, "generation_kwargs.typical_p does not go with"),
+        (
+            {"train_evaluation__generation_kwargs": {"no_repeat_ngram_size": 3}},
+            "train_evaluation.generation_kwargs.no_repeat_ngram_size does not go with",
+        ),
+        ({"generation": {"backend": "vlm"}}, "generation.backend: .*'transformers' or 'vllm'.*'vlm'"),
+        ({"generation": {"backend": "vllm", "sync": 2}}, "unknown key 'generation.sync'"),
+        ({"generation": {"backend": "vllm", "gpu_memory_utilization": 1.5}}, "gpu_memory_utilization.*1.5"),
+        ({"generation": {"backend": "vllm", "tensor_parallel_size": 0}}, "tensor_parallel_size.*0"),
+        ({"generation": {"backend": "vllm", "sleep": "yes"}}, "generation.sleep.*'yes'"),
+        ({"generation": {"sleep": True}}, "generation: sleep has a meaning only with backend: vllm"),
+        ({"generation": {"backend": "vllm", "tensor_parallel_size": 2}}, "needs as many CUDA devices, .* has 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    llm_class: Any, tmp_path: Path, overrides: dict[str, Any], words: str
+) -> None:
+    overrides = dict(overrides)
+    with pytest.raises(ConfigError, match=words):
+        check(tmp_path, overrides.pop("generation", None), **overrides)
+
+
+def test_missing_package_old_package_and_missing_device_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"needs the package vllm: pip install 'rl4dialog\[vllm\]'"):
+        check(tmp_path)
+    fake_vllm.install(monkeypatch, version="0.11.2")
+    with pytest.raises(ConfigError, match=r"needs vllm 0\.22 or newer, not 0\.11\.2"):
+        check(tmp_path)
+    fake_vllm.install(monkeypatch, n_devices=0)
+    with pytest.raises(ConfigError, match="needs as many CUDA devices, and this machine has 0"):
+        check(tmp_path)
+
+
+def test_block_that_is_not_there_means_transformers(tmp_path: Path) -> None:
+    config = parse_config(make_config(tmp_path), "config.yml")
+    assert config.generation.backend == "transformers"
+    again = parse_config(config.model_dump(mode="json"), "config.json")
+    assert again.generation == config.generation
