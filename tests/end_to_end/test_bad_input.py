@@ -51,6 +51,7 @@ def test_broken_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: s
         assert word in message
 
 
+SAY_MORE = {"id": "three_sentence_summary", "args": {"n": 4}}
 WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__args__n_step": 5}, ("'ppo'", "'n_step'", "'n_steps'")),
     ({"algo": {}}, ("'algo'", "'alg'")),
@@ -58,6 +59,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"train_evaluation__n_iters": -1}, ("train_evaluation.n_iters", "-1")),
     ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "subproc")),
     ({"env__n_envs": 0}, ("env.n_envs", "0")),
+    ({"env__n_workers": 0}, ("env.n_workers", "0")),
     ({"reward_fn__id": "roug"}, ("'roug'", "'rouge'")),
     ({"datapool__id": "dayly_dialog"}, ("'dayly_dialog'", "'daily_dialog'")),
     ({"alg__id": "pppo"}, ("'pppo'", "'ppo'")),
@@ -65,6 +67,12 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"train_evaluation__metrics": [{"id": "meteorr"}]}, ("'meteorr'", "'meteor'")),
     ({"reward_fn__args": {"rogue_type": "rouge1"}}, ("rogue_type", "'rouge_type'")),
     ({"reward_fn__args": {"rouge_type": "rouge7"}}, ("rouge_type", "'rouge7'")),
+    ({"reward_fn__clip": "much"}, ("reward_fn.clip", "positive number", "'much'")),
+    ({"reward_fn__normalize": "always"}, ("reward_fn.normalize", "'always'", "running")),
+    ({"reward_fn__async_calls": {"concurency": 2}}, ("reward_fn.async_calls.concurency", "'concurrency'")),
+    ({"reward_fn__async_calls": {"timeout_s": 0}}, ("reward_fn.async_calls.timeout_s", "0")),
+    ({"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "roug"}]}}}, ("'roug'", "'rouge'")),
+    ({"train_evaluation__metrics": [{"id": "reward", "args": {"id": "roug"}}]}, ("'roug'", "'rouge'")),
     ({"datapool__args": {"context": 2}}, ("'context'", "context_size")),
     ({"datapool__args": {"context_size": 0}}, ("context_size", "0")),
     ({"alg__policy__args__critik": "shared"}, ("critik", "'critic'")),
@@ -72,6 +80,22 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__policy__args__generation_kwargs": {"topk": 3}}, ("topk", "'top_k'")),
     ({"alg__policy__args__generation_kwargs": {"top_p": 3.0}}, ("top_p", "3.0")),
     ({"alg__policy__args__generation_kwargs": {"do_sample": True, "num_beams": 4}}, ("num_beams",)),
+    ({"train_evaluation__generation_kwargs": {"num_beams": 4}}, ("train_evaluation.generation_kwargs.num_beams",)),
+    (
+        {"train_evaluation__generation_kwargs": {"post_processing_fn": "three_sentences"}},
+        ("post-processor 'three_sentences'", "'three_sentence_summary'"),
+    ),
+    (
+        {"alg__policy__args__generation_kwargs": {"post_processing_fn": {"id": "three_sentence_summary", "arg": 1}}},
+        ("alg.policy.args.generation_kwargs.post_processing_fn", "{id: ..., args: {...}}", "'arg'"),
+    ),
+    (
+        {"alg__policy__args__generation_kwargs": {"post_processing_fn": SAY_MORE}},
+        ("post-processor 'three_sentence_summary'", "'n'"),
+    ),
+    ({"alg__policy__args__generation_kwargs": {"post_processing_fn": 3}}, ("post_processing_fn", "not 3")),
+    ({"env__args__priority_scale": -1}, ("env.args.priority_scale", "-1")),
+    ({"env__args__priority_scale": "high"}, ("env.args.priority_scale", "'high'")),
     ({"alg__kl_div__type": "fixed"}, ("target_kl", "fixed")),
     ({"alg__kl_div__coeff": -1.0}, ("alg.kl_div.coeff", "-1.0")),
     ({"alg__args__n_steps": 0}, ("n_steps", "0")),
@@ -310,7 +334,9 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
             command = path.with_name("cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[2]) == process.pid and b"forkserver" in command and int(path.parent.name) != process.pid:
+        parent, session = int(fields[1]), int(fields[3])
+        # The server that forks them is a child of the run's.
+        if session == process.pid and b"fork_server" in command and parent != process.pid:
             found.append(int(path.parent.name))
     return found
 

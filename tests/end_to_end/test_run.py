@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import fake_vllm
 import pytest
+import torch
 import yaml
 from runs import make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -230,7 +232,19 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert re.search(r"iterations\W+7\W", plan)
     assert re.search(r"agent tokens per iteration\W+at least 32\W", plan)
     assert re.search(r"optimizer steps\W+about 14\W", plan)
+    assert re.search(r"environments\W+2\W", plan) and re.search(r"worker processes\W+none\W", plan)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("n_workers", "shown"), [(None, 2), (5, 5), (99, 20)])
+def test_dry_run_tells_the_number_of_worker_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n_workers: Any, shown: int
+) -> None:
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    config = make_config(tmp_path, env__vec_env="subproc", env__n_envs=20, env__n_workers=n_workers)
+    assert train(tmp_path, config, "--dry_run") == 0
+    plan = capsys.readouterr().out
+    assert re.search(r"environments\W+20\W", plan) and re.search(rf"worker processes\W+{shown}\W", plan)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "trpo", "rloo", "nlpo"])
@@ -249,6 +263,39 @@ def test_dry_run_knows_every_algorithm(tmp_path: Path, algorithm: str, capsys: p
     assert (sizes[0] > sizes[1]) == (algorithm != "rloo"), "a critic of its own costs memory, where there is one"
 
 
+def test_table_of_ones_own_is_a_datapool(tmp_path: Path) -> None:
+    rows = "".join(f"do you like {noun} \U0001f600?,yes,{i + 1}\n" for i, noun in enumerate(["tea", "rain", "snow"]))
+    for split in ("train", "val", "test"):
+        (tmp_path / f"{split}.csv").write_text(f"question,answer,often\n{rows},,1\n", encoding="utf-8")
+    columns = {"prompt": "question", "references": "answer", "weight": "often"}
+    datapool = {"id": "csv", "args": {"path": str(tmp_path), "columns": columns}}
+    assert train(tmp_path, make_config(tmp_path, datapool=datapool)) == 0
+    predictions = json.loads((run_folder(tmp_path) / "epoch_2_test_split_predictions.json").read_text(encoding="utf-8"))
+    assert [p["prompt_text"] for p in predictions] == [row.split(",")[0] for row in rows.splitlines()] + [""]
+
+
 def test_config_in_json_is_a_config_too(tmp_path: Path) -> None:
     assert train(tmp_path, json.dumps(make_config(tmp_path, train_evaluation__n_iters=0))) == 0
     assert yaml.safe_load((run_folder(tmp_path) / "config.json").read_text())["train_evaluation"]["n_iters"] == 0
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_run_with_vllm_evaluates_and_samples_with_the_weights_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, Any] | None
+) -> None:
+    """On a stand-in for vLLM, which has no other weights than those it is sent."""
+    fake_vllm.install(monkeypatch)
+    generation = {"backend": "vllm", "sleep": True}
+    config = make_config(tmp_path, generation=generation, lora=lora, alg__args__learning_rate=1e-2)
+    assert train(tmp_path, config) == 0
+    for iteration in lines(run_folder(tmp_path) / "rollout_info.jsonl"):
+        assert abs(iteration["rollout/sampler_kl"]) < 1e-4
+        assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
+        assert "rollout/truncated_mass" not in iteration
+    llm = fake_vllm.LLM.last
+    assert llm.max_model_len == 24 + 10
+    # Before the first iteration, after it (evaluation and rollout share them), and after the last.
+    assert llm.calls.count("reload_weights") == 3 and llm.calls.count("sleep") == 2
+    saved = AutoModelForCausalLM.from_pretrained(run_folder(tmp_path) / "model").state_dict()
+    for name, tensor in llm.module.state_dict().items():
+        torch.testing.assert_close(tensor, saved[name], rtol=0, atol=1e-7)

@@ -1,0 +1,92 @@
+"""What --dry_run says of memory is what a run then needs; and runs that save memory."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config, run_folder, train, write_config
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
+WIDE = {
+    "tokenizer__vocab_size": 1000,
+    "env__n_envs": 32,
+    "alg__args": {"n_steps": 40, "batch_size": 1280, "n_epochs": 1, "learning_rate": 1e-4},
+    "alg__policy__args__model_name": "builtin/small-gpt2",
+    "alg__policy__args__generation_kwargs": {"do_sample": True, "min_length": 10},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"alg__policy__args__critic": "shared", "lora": {"r": 8}},
+        {"alg__policy__args__gradient_checkpointing": True},
+        {"precision": "bf16"},
+    ],
+)
+def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+    config = str(write_config(tmp_path, make_config(tmp_path, **{**WIDE, **changes})))
+    arguments = ["--config_path", config, "--base_path_to_store_results", str(tmp_path)]
+    predicted, _ = (
+        subprocess.run([sys.executable, str(SCRIPT), *arguments, *flags], check=True, capture_output=True, text=True)
+        for flags in (["--dry_run"], [])
+    )
+    found = re.search(r"peak of a process\D+([\d,]+) MiB", predicted.stdout)
+    assert found is not None, predicted.stdout
+    run = tmp_path / "rl4dialog_exps" / "rl4dialog_experiment"
+    measured = [json.loads(line)["memory/peak_mib"] for line in (run / "training_info.jsonl").read_text().splitlines()]
+    assert float(found[1].replace(",", "")) == pytest.approx(max(measured), rel=0.25)
+
+
+def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
+    """A model of 7 billion weights is predicted in the memory of a test."""
+    from transformers import LlamaConfig
+
+    from rl4dialog.core.config import parse_config
+    from rl4dialog.training import builders
+    from rl4dialog.training.memory import predict_memory
+
+    LlamaConfig(vocab_size=32000).save_pretrained(tmp_path / "llama")
+    config = parse_config(make_config(tmp_path), "test")
+    tokenizer, data = builders.build_run_tokenizer(config)
+    assert config.alg.policy is not None
+    config.alg.policy.args.model_name = str(tmp_path / "llama")
+    plan = predict_memory(config, tokenizer, data, {**config.alg.args, "critic": "shared"})
+    assert 4 * 6.7e9 < plan.weights < 4 * 6.8e9
+    assert plan.optimizer == 2 * plan.gradients == 2 * plan.weights
+    assert plan.total > plan.frozen + 4 * plan.weights
+
+
+@pytest.mark.parametrize("supervised", [False, True])
+def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Path, supervised: bool) -> None:
+    config = make_config(tmp_path, lora={"r": 2, "lora_alpha": 16}, precision="bf16")
+    if supervised:
+        config["alg"] = {
+            "id": "supervised",
+            "model_type": "causal",
+            "model_name": "builtin/tiny-gpt2",
+            "training_args": {"num_train_epochs": 1, "per_device_train_batch_size": 4, "learning_rate": 1e-2},
+        }
+    else:
+        config["alg"]["args"]["learning_rate"] = 1e-2
+    assert train(tmp_path, config) == 0
+    model = run_folder(tmp_path) / "model"
+    adapters = load_file(model / "adapter" / "adapter_model.safetensors")
+    assert adapters and all(".lora_" in name for name in adapters)
+    assert any(name.endswith("lora_B.weight") and weight.abs().max() > 0 for name, weight in adapters.items())
+    merged = AutoModelForCausalLM.from_pretrained(model)
+    assert not any("lora" in name for name in merged.state_dict())
+    # The next run starts from it.
+    (tmp_path / "next").mkdir()
+    config = make_config(tmp_path / "next", tokenizer={"model_name": str(model)})
+    config["alg"]["policy"]["args"]["model_name"] = str(model)
+    assert train(tmp_path / "next", config) == 0

@@ -1,0 +1,109 @@
+"""Whole runs with rewards of many parts: weights that change, clipping, a judge that answers late or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import make_config, run_folder, train
+
+JUDGE = """
+import asyncio
+from rl4dialog import RewardFunctionRegistry
+
+@RewardFunctionRegistry.register('judge')
+async def judge(prompt_text, gen_text, ref_texts, meta_info):
+    await asyncio.sleep(0.001)
+    return {answer}
+"""
+REWARDS: list[dict[str, Any]] = [
+    {
+        "id": "rouge",
+        "args": {"shaping": "every_token"},
+        "weight": {"schedule": "linear", "start": 1.0, "end": 0.0, "n_iters": 3},
+    },
+    {"id": "length_penalty", "args": {"max_length": 0, "per_word": 1.0}, "clip": [-1, 0], "weight": 0.5},
+    {"id": "missing_eos_penalty"},
+    {"id": "judge", "weight": {"schedule": "piecewise", "values": [[1, 1.0], [3, 10.0]]}},
+]
+
+
+def config_with_judge(tmp_path: Path, answer: str, rewards: list[dict[str, Any]] = REWARDS, **keys: Any) -> Any:
+    (tmp_path / "mine.py").write_text(JUDGE.format(answer=answer), encoding="utf-8")
+    reward_fn = {"id": "composite", "args": {"rewards": rewards}, "async_calls": {"retries": 0}, **keys}
+    return make_config(tmp_path, imports=["./mine.py"], reward_fn=reward_fn, train_evaluation__n_iters=3)
+
+
+def lines(tmp_path: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_folder(tmp_path) / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+def test_scheduled_clipped_and_awaited_parts_add_up_in_every_iteration(tmp_path: Path, vec_env: str) -> None:
+    config = config_with_judge(tmp_path, "2.0 * bool(gen_text)")
+    config["env"]["vec_env"] = vec_env
+    metric = {"id": "composite", "args": {"rewards": [part for part in REWARDS if part["id"] != "missing_eos_penalty"]}}
+    config["train_evaluation"]["metrics"] = [{"id": "reward", "args": metric}]
+    assert train(tmp_path, config) == 0
+    infos = lines(tmp_path, "rollout_info.jsonl")
+    assert [info["rollout/reward/rouge/weight"] for info in infos] == [1.0, 0.5, 0.0]
+    assert [info["rollout/reward/judge/weight"] for info in infos] == [1.0, 1.0, 10.0]
+    for info in infos:
+        # What is clipped is at least a word, or else nothing is said and the judge gives 0.
+        n_said = info["rollout/reward/judge"] / 2
+        assert info["rollout/reward/length_penalty"] < -1
+        assert info["rollout/task_reward"] == pytest.approx(
+            info["rollout/reward/rouge"] * info["rollout/reward/rouge/weight"]
+            - 0.5 * n_said
+            + info["rollout/reward/missing_eos_penalty"]
+            + info["rollout/reward/judge"] * info["rollout/reward/judge/weight"],
+            abs=1e-5,
+        )
+    measured = lines(tmp_path, "test_split_metrics.jsonl")[-1]["metrics"]
+    assert {"reward/composite", "reward/rouge", "reward/judge", "reward/length_penalty"} <= measured.keys()
+    assert measured["reward/judge"] == pytest.approx(2.0, abs=1.0)
+
+
+def test_normalized_and_clipped_run_logs_what_was_earned(tmp_path: Path) -> None:
+    rewards = [{"id": "judge"}]
+    plain = config_with_judge(tmp_path, "1000.0 + 100 * len(gen_text)", rewards)
+    scaled = {**plain, "reward_fn": {**plain["reward_fn"], "normalize": "running", "clip": 2}}
+    losses, earned = [], []
+    for config in (plain, scaled):
+        assert train(tmp_path, config, "--overwrite") == 0
+        losses.append(lines(tmp_path, "training_info.jsonl")[0]["train/value_loss"])
+        earned.append([info["rollout/task_reward"] for info in lines(tmp_path, "rollout_info.jsonl")])
+    assert earned[0][0] == earned[1][0] > 1000
+    assert losses[0] > 1e5 and losses[1] < 10
+
+
+def test_judge_that_fails_ends_the_run_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, config_with_judge(tmp_path, "1 / 0")) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "'judge' failed on sample" in errors[0] and "ZeroDivisionError" in errors[0]
+
+
+def test_judge_that_sometimes_fails_is_left_out_and_counted(tmp_path: Path) -> None:
+    config = config_with_judge(tmp_path, "1.0 if meta_info['intent'] != [1] else 1 / 0", on_error="mask")
+    config["datapool"]["args"]["context_size"] = 1
+    assert train(tmp_path, config) == 0
+    infos = lines(tmp_path, "rollout_info.jsonl")
+    assert sum(info["rollout/masked_rewards"] for info in infos) > 0
+    assert all(np.isfinite(info["rollout/task_reward"]) and info["rollout/reward/judge"] == 1.0 for info in infos)
+
+
+def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path,
+        reward_fn={"id": "nlp_reward", "args": {"ref_model": "builtin_ref", "synonyms": False}},
+        alg__kl_div={"coeff": 0.2, "target_kl": 0.05},
+    )
+    assert train(tmp_path, config) == 0
+    assert "reward_fn.args.ref_model has no effect" in capsys.readouterr().err
+    info = lines(tmp_path, "rollout_info.jsonl")[0]
+    assert info["rollout/task_reward"] == pytest.approx(
+        0.5 * info["rollout/reward/nlp_reward/intent"] + 0.5 * info["rollout/reward/nlp_reward/meteor"], abs=1e-5
+    )

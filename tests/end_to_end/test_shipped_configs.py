@@ -1,0 +1,86 @@
+"""Every shipped config runs for one iteration, with a tiny model and a few samples in the original form of its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from original_files import write_original
+from runs import run_folder, train
+from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
+
+from rl4dialog.core.yaml_loader import load_yaml
+
+FOLDER = Path(__file__).parents[2] / "task_configs"
+CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name != "accelerate")
+LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
+FEW_SAMPLES: dict[str, dict[str, Any]] = {
+    "daily_dialog": {"context_size": 2},
+    "dummy_pool": {"n_samples": 8},
+    "random_numbers": {"n_samples": 8},
+    "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
+}
+
+
+def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
+    model_name = f"builtin/tiny-{path.stem.split('_')[0]}"
+    config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
+    pool = config["datapool"]
+    pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
+    if pool["id"] not in ("dummy_pool", "random_numbers", "small_talk"):
+        pool["args"]["path"] = str(write_original(pool["id"], data))
+
+    alg, evaluation = config["alg"], config["train_evaluation"]
+    blocks = [config.get("env", {}).get("args", {}), evaluation.get("generation_kwargs", {})]
+    if alg["id"] == "supervised":
+        alg["model_name"] = model_name
+        alg["training_args"].update(num_train_epochs=1, max_steps=2, per_device_train_batch_size=2)
+        blocks.append(alg["generation_kwargs"])
+    else:
+        alg["policy"]["args"]["model_name"] = model_name
+        n_envs = alg["args"].get("n_generations", 2)
+        config["env"].update(n_envs=n_envs, vec_env="dummy")
+        alg["args"].update(n_steps=4, **({"batch_size": 4 * n_envs} if "batch_size" in alg["args"] else {}))
+        evaluation["n_iters"] = 1
+        blocks.append(alg["policy"]["args"]["generation_kwargs"])
+    if "warm_start" in config:
+        config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
+    for block in blocks:
+        block.update({name: min(limit, block[name]) for name, limit in LIMITS.items() if name in block})
+
+    evaluation.update(eval_batch_size=4, max_eval_samples=4)
+    # SPICE needs Java.
+    evaluation["metrics"] = [metric for metric in evaluation["metrics"] if metric["id"] != "spice"]
+    for component in [*evaluation["metrics"], *([config["reward_fn"]] if "reward_fn" in config else [])]:
+        component.setdefault("args", {}).update(outside.get(component["id"], {}))
+    if config.get("reward_fn", {}).get("id") == "intent_accuracy":
+        config["reward_fn"]["args"]["synonyms"] = False
+    return config
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_config_runs_for_one_iteration(
+    tmp_path: Path,
+    path: Path,
+    bert_folder: str,  # noqa: F811
+    save_classifier: Callable[[Sequence[str]], str],  # noqa: F811
+) -> None:
+    outside: dict[str, dict[str, Any]] = {
+        "bert_score": {"model_type": bert_folder, "num_layers": 1},
+        "causal_perplexity": {"tokenizer_id": "builtin/tiny-gpt2"},
+        "learned_reward": {"model_name": save_classifier(["negative", "positive"])},
+        "meteor": {"synonyms": False},
+    }
+    config = smaller(load_yaml(path), path, tmp_path / "data", outside)
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    assert (folder / "model" / "model.safetensors").is_file()
+    before, after = (json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines())
+    assert (before["epoch"], after["epoch"]) == (0, 1) and before["metrics"].keys() == after["metrics"].keys() != set()
+    if config["alg"]["id"] != "supervised":
+        (info,) = (json.loads(line) for line in (folder / "rollout_info.jsonl").read_text().splitlines())
+        assert info["rollout/tokens"] >= 8 and abs(info["rollout/kl"]) < 1e-3
