@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def scale_logits(logits: Tensor, temperature: float) -> Tensor:
+    """Logits of softmax(logits / temperature), float32; no copy where nothing changes. Shape (..., V) -> (..., V)."""
+    return logits.float() if temperature == 1.0 else logits.float() / temperature
+
+
 def token_log_probs(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:
     """Log-probability of the chosen tokens under softmax(logits / temperature).
 
@@ -17,13 +22,13 @@ def token_log_probs(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Te
     Returns:
         Log-probabilities in nats, float32. Shape (...).
     """
-    scaled = logits.float() / temperature
+    scaled = scale_logits(logits, temperature)
     return scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(dim=-1)
 
 
 def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Entropy of softmax(logits / temperature) in nats, float32. Shape (..., V) -> (...)."""
-    log_probs = (logits.float() / temperature).log_softmax(dim=-1)
+    log_probs = scale_logits(logits, temperature).log_softmax(dim=-1)
     return -(log_probs.exp() * log_probs).sum(dim=-1)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rl4dialog.functional.distributed import mean_and_std, n_processes
+
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:
     """Number the real tokens of each row from 0, wherever the padding is.
@@ -28,12 +30,15 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift to mean 0 and scale to (unbiased) standard deviation 1, as stable-baselines3 normalizes advantages.
 
     Args:
-        values: One number per agent token. Shape (N,).
+        values: One number per agent token; of a data-parallel run, those of this process. Shape (N,).
         eps: Added to the standard deviation.
 
     Returns:
         The whitened values; unchanged when N < 2, where a deviation is not defined. Shape (N,).
     """
+    if n_processes() > 1:
+        mean, std = mean_and_std(values, unbiased=True)
+        return (values - mean) / (std + eps)
     if values.numel() < 2:
         return values
     return (values - values.mean()) / (values.std() + eps)
@@ -61,3 +66,20 @@ def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     longest = max(int(mask.sum(dim=1).max()), 1)
     order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)[:, :longest]
     return ids.gather(1, order), mask.gather(1, order)
+
+
+def distinct_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Which rows say something new, and which of those each row repeats.
+
+    Args:
+        ids: Shape (B, P).
+        mask: True at real tokens; what stands elsewhere makes no difference. Shape (B, P).
+
+    Returns:
+        Rows of U different ones, shape (U,), and for each row its place among those, shape (B,).
+    """
+    _, inverse = torch.unique(ids.masked_fill(~mask, -1), dim=0, return_inverse=True)
+    rows = torch.arange(len(ids), device=ids.device)
+    n_different = int(inverse.max()) + 1 if len(ids) else 0
+    first = rows.new_full((n_different,), len(ids)).scatter_reduce(0, inverse, rows, "amin")
+    return first, inverse

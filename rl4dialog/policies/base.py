@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from gymnasium import spaces
@@ -21,16 +22,22 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.log_probs import token_entropy, token_log_probs
+from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
+from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
+from rl4dialog.functional.masks import trim_left_padding
+from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import GenerationSettings, TokenMask, Utterances, generate_replies
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.lora import LoRA, check_settings
+from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 HiddenOf = Callable[[nn.Module], Tensor]
 """Gives the hidden states that predict N tokens, from a language model's trunk. Shape (N, H)."""
 
 CRITICS = ("separate", "shared", "none")
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass
@@ -49,6 +56,45 @@ class SequenceBatch:
     response_ids: Tensor
     response_mask: Tensor
 
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of prompt and response together. Shape (B,)."""
+        return self.prompt_mask.sum(dim=1) + self.response_mask.sum(dim=1)
+
+    def __getitem__(self, rows: Tensor) -> SequenceBatch:
+        """Some of the rows, without columns that none of them needs."""
+        prompt_ids, prompt_mask = trim_left_padding(self.prompt_ids[rows], self.prompt_mask[rows])
+        mask = self.response_mask[rows]
+        longest = int(mask.sum(dim=1).max())
+        return SequenceBatch(prompt_ids, prompt_mask, self.response_ids[rows, :longest], mask[:, :longest])
+
+    def by_length(self, lockstep: bool = False) -> Iterator[tuple[Tensor, SequenceBatch]]:
+        """Rows of like length together, as many as one pass without gradients should take, and their indices.
+
+        Args:
+            lockstep: All rows at once, so that every process makes as many passes.
+        """
+        device = self.prompt_ids.device
+        if lockstep:
+            yield torch.arange(len(self.prompt_ids), device=device), self
+            return
+        fixed_cost, pass_size = FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type)
+        for group in length_groups(self.lengths.cpu().numpy(), fixed_cost, pass_size):
+            rows = torch.as_tensor(group, device=device)
+            yield rows, self[rows]
+
+
+class GenerationBackend(Protocol):
+    """Writes replies in a policy's place, with a copy of its weights."""
+
+    def generate(
+        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
+    ) -> Utterances:
+        """What :meth:`LMActorCriticPolicy.generate` returns."""
+
+    def weights_will_change(self) -> None:
+        """What is generated after this call needs the weights that the policy has then."""
+
 
 class LMActorCriticPolicy(BasePolicy):
     """Base of the policies.
@@ -62,9 +108,16 @@ class LMActorCriticPolicy(BasePolicy):
         critic: ``separate`` for a value model of its own (a copy of the language model's trunk with a linear head),
             ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms that need no values.
         generation_kwargs: How rollouts are sampled; see :class:`GenerationSettings`.
-        optimizer_class: Optimizer of policy and critic together.
+        optimizer_class: Optimizer of policy and critic together: a class, or a name in
+            :data:`~rl4dialog.policies.optimizers.OPTIMIZERS`.
         optimizer_kwargs: Its arguments. Adam's ``eps`` is 1e-5 unless given here, as in stable-baselines3.
         weight_decay: Shorthand for ``optimizer_kwargs["weight_decay"]``.
+        precision: ``fp32``, or ``bf16`` for forward passes under autocast: weights, optimizer and log-softmax stay in
+            float32.
+        lora: Train low-rank adapters only; settings of :class:`~rl4dialog.policies.lora.LoRA`.
+        gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
+        share_prompts: Where several replies answer one prompt, read it once for all of them.
+        offload_reference: Keep the reference in main memory while it is not used.
         use_sde: Part of stable-baselines3's call; tokens are discrete, so it must be False.
     """
 
@@ -77,33 +130,48 @@ class LMActorCriticPolicy(BasePolicy):
         end_of_turn: EndOfTurn,
         critic: str = "separate",
         generation_kwargs: dict[str, Any] | None = None,
-        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_class: type[torch.optim.Optimizer] | str = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         weight_decay: float | None = None,
+        precision: str = "fp32",
+        lora: Mapping[str, Any] | None = None,
+        gradient_checkpointing: bool = False,
+        offload_reference: bool = False,
+        share_prompts: bool = True,
         use_sde: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.check_arguments({"critic": critic, "generation_kwargs": generation_kwargs})
+        self.check_arguments({"critic": critic, "generation_kwargs": generation_kwargs, "precision": precision})
         if use_sde:
             raise ConfigError("use_sde is for continuous actions; tokens are discrete")
-        self.critic_kind = critic
+        optimizer_class = find_optimizer(optimizer_class)
+        self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs)
         self.max_reply_length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
+        self.backend: GenerationBackend | None = None
+        self._offload_reference = offload_reference
+        # A layer that is computed again would write its keys and values a second time.
+        self.share_prompts = share_prompts and not gradient_checkpointing
+        if lora is not None and precision == "bf16":
+            model.bfloat16()  # what is frozen needs no float32 master weights
+        self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
+        if gradient_checkpointing:
+            for trained in filter(None, (self._policy_model, self._critic_trunk)):
+                checkpoint_layers(trained)
         optimizer_kwargs = dict(optimizer_kwargs or {})
         if weight_decay is not None:
             optimizer_kwargs["weight_decay"] = weight_decay
         if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
             # https://arxiv.org/abs/2403.17031 (detail 8): the approximate KL of the first updates depends on it.
             optimizer_kwargs.setdefault("eps", 1e-5)
+            if not {"foreach", "capturable", "differentiable"} & optimizer_kwargs.keys():
+                optimizer_kwargs.setdefault("fused", True)  # one pass over the weights instead of one per operation
         self.optimizer_class, self.optimizer_kwargs = optimizer_class, optimizer_kwargs
-        self.optimizer = optimizer_class(
-            [*self.actor_parameters(), *self.critic_parameters()],
-            lr=lr_schedule(1),  # type: ignore[call-arg]
-            **optimizer_kwargs,
-        )
+        self.lockstep = False  # whether processes share the weights, and must all run the same layers
+        self.make_optimizer(lr_schedule(1))
         self.train(False)
 
     @classmethod
@@ -116,6 +184,13 @@ class LMActorCriticPolicy(BasePolicy):
         critic = args.get("critic", CRITICS[0])
         if critic not in CRITICS:
             raise ConfigError(f"alg.policy.args.critic must be one of {', '.join(CRITICS)}, not {critic!r}")
+        precision = args.get("precision", PRECISIONS[0])
+        if precision not in PRECISIONS:
+            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+        if isinstance(args.get("optimizer_class"), str):
+            find_optimizer(args["optimizer_class"])
+        if args.get("lora") is not None:
+            check_settings(args["lora"])
         GenerationSettings.from_kwargs(args.get("generation_kwargs"), "alg.policy.args.generation_kwargs")
 
     # -- models ---------------------------------------------------------------------------------------------------
@@ -127,9 +202,9 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
-        self._reference_model = copy.deepcopy(model).requires_grad_(False)
+        self._reference_model = copy.deepcopy(model).requires_grad_(False) if self.lora is None else None
         self._critic_trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
-        if self._critic_trunk is not None:
+        if self._critic_trunk is not None and self.lora is None:
             self._critic_trunk.requires_grad_(True)
         self._value_head = None
         if self.critic_kind != "none":
@@ -169,7 +244,15 @@ class LMActorCriticPolicy(BasePolicy):
         if self._value_head is not None:
             yield from self._value_head.parameters()
         if self._critic_trunk is not None:
-            yield from self._critic_trunk.parameters()
+            yield from (p for p in self._critic_trunk.parameters() if p.requires_grad)
+
+    def make_optimizer(self, learning_rate: float) -> None:
+        """Give what is trained a new optimizer."""
+        self.optimizer = self.optimizer_class(
+            [*self.actor_parameters(), *self.critic_parameters()],
+            lr=learning_rate,  # type: ignore[call-arg]
+            **self.optimizer_kwargs,
+        )
 
     def mask_state(self) -> dict[str, Tensor]:
         """What a maskable policy needs to go on, by its name in the policy's state dict."""
@@ -183,6 +266,37 @@ class LMActorCriticPolicy(BasePolicy):
         """Stay in evaluation mode: with dropout, old and new log-probabilities of one token would differ."""
         del mode
         return super().train(False)
+
+    # -- weights and precision ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reference(self) -> Iterator[PreTrainedModel]:
+        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters."""
+        if self.lora is not None:
+            with self.lora.off():
+                yield self._policy_model
+            return
+        assert self._reference_model is not None
+        if not self._offload_reference:
+            yield self._reference_model
+            return
+        yield self._reference_model.to(self.device)  # type: ignore[arg-type]
+        self._reference_model.to("cpu")  # type: ignore[arg-type]
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+
+    def _in_precision(self, hidden_of: HiddenOf) -> HiddenOf:
+        def run(trunk: nn.Module) -> Tensor:
+            with self._autocast():
+                return hidden_of(trunk)
+
+        return run
+
+    def _head(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Logits of N last hidden states, float32. Shape (N, H) -> (N, V)."""
+        with self._autocast():
+            return lm_logits(model, hidden, self._head_is_plain).float()
 
     # -- whole replies --------------------------------------------------------------------------------------------
 
@@ -199,19 +313,29 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
         limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
-        return generate_replies(
-            self._decoder(self._policy_model, obs),
-            replace(settings, min_length=min(settings.min_length, limit)),
-            self.end_of_turn,
-            limit,
-            self.pad_token_id,
-            self._token_mask(obs),
-        )
+        settings = replace(settings, min_length=min(settings.min_length, limit))
+        if self.backend is not None:
+            return self.backend.generate(self, obs, settings, limit)
+        with self._autocast():
+            return generate_replies(
+                self._decoder(self._policy_model, obs),
+                settings,
+                self.end_of_turn,
+                limit,
+                self.pad_token_id,
+                self._token_mask(obs),
+                self.lockstep,
+            )
+
+    def weights_will_change(self) -> None:
+        """Tell a backend that its copy of the weights is out of date from now on."""
+        if self.backend is not None:
+            self.backend.weights_will_change()
 
     def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
         mask = batch.response_mask
-        logits, values = self._outputs(partial(self._response_hidden, batch=batch))
+        logits, values = self._outputs(self._hidden_of_replies(batch))
         log_probs = token_log_probs(logits, batch.response_ids[mask])
         return _scatter(log_probs, mask), _scatter(values, mask), _scatter(token_entropy(logits), mask)
 
@@ -219,13 +343,20 @@ class LMActorCriticPolicy(BasePolicy):
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
         if self._value_head is None:
             return torch.zeros(batch.response_mask.shape, device=batch.response_mask.device)
-        return _scatter(self._values(partial(self._response_hidden, batch=batch)), batch.response_mask)
+        return _scatter(self._values(self._hidden_of_replies(batch)), batch.response_mask)
+
+    @torch.no_grad()
+    def sequence_log_probs(self, batch: SequenceBatch) -> Tensor:
+        """Log-probabilities of the response tokens, as training computes them, 0 where masked. Shape (B, T)."""
+        hidden_of = self._hidden_of_replies(batch)
+        logits = self._logits(self._policy_hidden(hidden_of), hidden_of)
+        return _scatter(token_log_probs(logits, batch.response_ids[batch.response_mask]), batch.response_mask)
 
     @torch.no_grad()
     def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
         """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
-        hidden = self._response_hidden(self._trunk(self._reference_model), batch)
-        logits = lm_logits(self._reference_model, hidden, self._head_is_plain)
+        with self.reference() as model:
+            logits = self._head(model, self._hidden_of_replies(batch)(self._trunk(model)))
         log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
         return _scatter(log_probs, batch.response_mask)
 
@@ -248,7 +379,7 @@ class LMActorCriticPolicy(BasePolicy):
             hidden_of: Gives the same of another model's trunk.
         """
         del hidden_of
-        return lm_logits(self._policy_model, policy_hidden, self._head_is_plain).float() / self.settings.temperature
+        return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
 
     def _values(self, hidden_of: HiddenOf, policy_hidden: Tensor | None = None) -> Tensor:
         """Values of the states before N tokens. Shape (N,).
@@ -263,7 +394,7 @@ class LMActorCriticPolicy(BasePolicy):
             hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(hidden_of)
         if self._value_head is None:
             return torch.zeros(len(hidden), device=hidden.device)
-        return self._value_head(hidden).squeeze(-1).float()
+        return self._value_head(hidden.float()).squeeze(-1)
 
     def _outputs(self, hidden_of: HiddenOf) -> tuple[Tensor, Tensor]:
         """Logits of the policy's distribution of N tokens (N, V), and values of the states before them (N,)."""
@@ -275,8 +406,12 @@ class LMActorCriticPolicy(BasePolicy):
     def _hidden_of(self, obs: dict[str, Tensor]) -> HiddenOf:
         """What gives a trunk's hidden states before the tokens of observations."""
         if "response_ids" in obs:
-            return partial(self._response_hidden, batch=sequence_batch(obs))
-        return partial(self._next_hidden, obs=obs)
+            return self._hidden_of_replies(sequence_batch(obs))
+        return self._in_precision(partial(self._next_hidden, obs=obs))
+
+    def _hidden_of_replies(self, batch: SequenceBatch) -> HiddenOf:
+        """What gives a trunk's hidden states before the tokens of whole replies."""
+        return self._in_precision(partial(self._response_hidden, batch=batch))
 
     def _logits_and_values(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and values (N,) of observations' tokens."""

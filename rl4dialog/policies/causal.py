@@ -7,9 +7,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from rl4dialog.functional.masks import position_ids_from_mask, trim_left_padding
+from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.decoding import CausalDecoder
 
@@ -26,22 +26,58 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         return CausalDecoder(model, obs["prompt_ids"], obs["prompt_mask"])
 
     def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+        if self.share_prompts:
+            first, repeats = distinct_rows(batch.prompt_ids, batch.prompt_mask)
+            if 2 * len(first) <= len(repeats):
+                return self._hidden_after_shared_prompts(trunk, batch, first, repeats)
+        ids = torch.cat([batch.prompt_ids, batch.response_ids[:, :-1]], dim=1)
+        # The last token of a reply predicts nothing that is needed, so it does not enter the model.
+        mask = torch.cat([batch.prompt_mask, batch.response_mask[:, 1:]], dim=1)
+        rows, steps = batch.response_mask.nonzero(as_tuple=True)
+        before_first = batch.prompt_mask.sum(dim=1) - 1
+        return self._hidden(trunk, ids, mask)[rows, before_first[rows] + steps]
+
+    def _hidden_after_shared_prompts(
+        self, trunk: nn.Module, batch: SequenceBatch, first: Tensor, repeats: Tensor
+    ) -> Tensor:
+        """The same, where several replies answer one prompt: its keys and values are computed once for all of them.
+
+        Args:
+            trunk: Of a model.
+            batch: Of B replies.
+            first: A row of each of the U different prompts. Shape (U,).
+            repeats: Which of those each reply answers. Shape (B,).
+        """
         prompt_ids, prompt_mask = trim_left_padding(batch.prompt_ids, batch.prompt_mask)
-        # The last response token predicts nothing that is needed, so it does not enter the model.
-        ids = torch.cat([prompt_ids, batch.response_ids[:, :-1]], dim=1)
-        mask = torch.cat([prompt_mask, batch.response_mask[:, :-1]], dim=1)
-        return self._hidden(trunk, ids, mask)[:, prompt_ids.shape[1] - 1 :][batch.response_mask]
+        ids, mask = batch.response_ids[:, :-1], batch.response_mask[:, :-1]
+        positions = position_ids_from_mask(torch.cat([prompt_mask, mask], dim=1))
+        at_prompt, at_reply = positions[first, : prompt_ids.shape[1]], positions[:, prompt_ids.shape[1] :]
+        cache = DynamicCache(config=self._policy_model.config)
+
+        def run(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+            kwargs = {"position_ids": positions} if self._takes_positions else {}
+            output = trunk(input_ids=ids, attention_mask=mask.long(), past_key_values=cache, use_cache=True, **kwargs)
+            hidden: Tensor = output.last_hidden_state
+            return hidden
+
+        before_reply = run(prompt_ids[first], prompt_mask[first], at_prompt)[repeats, -1:]
+        if not ids.shape[1]:
+            return before_reply[batch.response_mask]
+        cache.batch_select_indices(repeats)
+        within_reply = run(ids, torch.cat([prompt_mask, mask], dim=1), at_reply)
+        return torch.cat([before_reply, within_reply], dim=1)[batch.response_mask]
 
     def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
         ids = torch.cat([obs["prompt_ids"], obs["context_ids"]], dim=1).long()
         mask = torch.cat([obs["prompt_mask"], obs["context_mask"]], dim=1).bool()
-        last = mask.long().cumsum(dim=1).argmax(dim=1)  # prompts end, and contexts begin, without a gap
-        return self._hidden(trunk, ids, mask)[torch.arange(len(ids), device=ids.device), last]
+        return self._hidden(trunk, ids, mask)[torch.arange(len(ids), device=ids.device), mask.sum(dim=1) - 1]
 
-    def _hidden(self, trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-        positions = {"position_ids": position_ids_from_mask(mask)} if self._takes_positions else {}
-        output = trunk(input_ids=ids, attention_mask=mask.long(), use_cache=False, **positions)
-        hidden: Tensor = output.last_hidden_state
+    @staticmethod
+    def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states of the real tokens of each row, numbered from 0 and followed by padding. Shape (B, L, H)."""
+        # What follows cannot be seen by a causal model, so no mask is needed, and attention takes its fastest path.
+        ids, _ = left_aligned(ids, mask)
+        hidden: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return hidden
 
     @cached_property

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from rl4dialog.functional.masks import left_aligned, position_ids_from_mask, trim_left_padding
+from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
 
 
 class Decoder(ABC):
@@ -43,7 +43,7 @@ class Decoder(ABC):
 
 
 class CausalDecoder(Decoder):
-    """A decoder-only model, which reads the prompt in its first step."""
+    """A decoder-only model, which reads the prompts in its first step, each different one once."""
 
     def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor) -> None:
         self._model = model
@@ -54,20 +54,24 @@ class CausalDecoder(Decoder):
 
     def next_logits(self, last_ids: Tensor | None) -> Tensor:
         if last_ids is None:
-            step_ids = self.context
-        else:
-            step_ids = last_ids.unsqueeze(1)
-            self.context = torch.cat([self.context, step_ids], dim=1)
-            self._mask = torch.cat([self._mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
-            self._positions = self._positions[:, -1:] + 1
-        positions = {"position_ids": self._positions} if self._takes_positions else {}
+            first, repeats = distinct_rows(self.context, self._mask)
+            logits = self._step(self.context[first], self._mask[first], self._positions[first])
+            self._cache.batch_select_indices(repeats)
+            return logits[repeats]
+        step_ids = last_ids.unsqueeze(1)
+        self.context = torch.cat([self.context, step_ids], dim=1)
+        self._mask = torch.cat([self._mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
+        self._positions = self._positions[:, -1:] + 1
+        return self._step(step_ids, self._mask, self._positions)
+
+    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         output = self._model(
-            input_ids=step_ids,
-            attention_mask=self._mask.long(),
+            input_ids=ids,
+            attention_mask=mask.long(),
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
-            **positions,
+            **({"position_ids": positions} if self._takes_positions else {}),
         )
         logits: Tensor = output.logits[:, -1].float()
         return logits
@@ -78,13 +82,15 @@ class CausalDecoder(Decoder):
 
 
 class Seq2SeqDecoder(Decoder):
-    """An encoder-decoder model; the prompt is encoded once."""
+    """An encoder-decoder model; each different prompt is encoded once."""
 
     def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, start_id: int) -> None:
         self._model = model
         prompt_ids, self._prompt_mask = left_aligned(prompt_ids, prompt_mask.bool())
+        first, repeats = distinct_rows(prompt_ids, self._prompt_mask)
         encoder = model.get_encoder()
-        self._encoded = encoder(input_ids=prompt_ids, attention_mask=self._prompt_mask.long()).last_hidden_state
+        encoded = encoder(input_ids=prompt_ids[first], attention_mask=self._prompt_mask[first].long())
+        self._encoded = encoded.last_hidden_state[repeats]
         self.context = torch.full((len(prompt_ids), 1), start_id, dtype=torch.long, device=prompt_ids.device)
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 

@@ -24,11 +24,13 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.functional.log_probs import mask_logits, token_log_probs
+from rl4dialog.functional.distributed import largest
+from rl4dialog.functional.log_probs import mask_logits, scale_logits, token_log_probs
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-# Keys that RL4LMs and transformers users write, and that change nothing here.
+# Keys that RL4LMs and transformers users write, and that change nothing of what is sampled. The evaluation reads
+# `post_processing_fn`.
 _IGNORED = {"post_processing_fn", "use_cache", "early_stopping", "num_return_sequences", "pad_token_id"}
 
 
@@ -109,14 +111,18 @@ class Utterances:
         log_probs: Log-probability of each token under the policy's distribution (before top-k and the like),
             in nats; 0 where mask is False. Shape (B, T').
         unmasked_log_probs: The same before a maskable policy's mask; otherwise equal to ``log_probs``. Shape (B, T').
-        truncated_mass: Probability that the sampler's filters cut off at each step. Shape (B, T').
+        truncated_mass: Probability that the sampler's filters cut off at each step; ``None`` where another backend
+            samples, which does not tell. Shape (B, T').
+        sampler_log_probs: Log-probability of each token in what another backend drew it from, filters included;
+            otherwise ``None``. Shape (B, T').
     """
 
     ids: Tensor
     mask: Tensor
     log_probs: Tensor
     unmasked_log_probs: Tensor
-    truncated_mass: Tensor
+    truncated_mass: Tensor | None
+    sampler_log_probs: Tensor | None = None
 
 
 class TokenMask(Protocol):
@@ -137,6 +143,7 @@ def generate_replies(
     max_new_tokens: int,
     pad_token_id: int,
     token_mask: TokenMask | None = None,
+    lockstep: bool = False,
 ) -> Utterances:
     """Sample one reply per prompt.
 
@@ -147,6 +154,7 @@ def generate_replies(
         max_new_tokens: T, the length limit.
         pad_token_id: Fills ``ids`` behind a reply's end.
         token_mask: Part of the policy's distribution, unlike the sampler's filters.
+        lockstep: Whether to go on, without saying more, until the replies of every process are finished.
 
     Returns:
         Replies of at most ``max_new_tokens`` tokens.
@@ -162,9 +170,10 @@ def generate_replies(
     rows = torch.arange(n_replies, device=device)  # which replies are still being written
     replies: list[list[int]] = [[] for _ in range(n_replies)]
     next_ids: Tensor | None = None
+    idle = False  # all replies here are finished, and those of another process are not
 
     for t in range(max_new_tokens):
-        unmasked = decoder.next_logits(next_ids) / settings.temperature
+        unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
         logits = unmasked
         if token_mask is not None:
             logits = mask_logits(unmasked, token_mask.allowed(next_ids))
@@ -178,23 +187,27 @@ def generate_replies(
         else:
             next_ids = allowed.argmax(dim=-1)
 
-        ids[rows, t] = next_ids
-        reply_mask[rows, t] = True
-        log_probs[rows, t] = token_log_probs(logits, next_ids)
-        unmasked_log_probs[rows, t] = log_probs[rows, t] if token_mask is None else token_log_probs(unmasked, next_ids)
-        if allowed is not logits:
-            cut = torch.isinf(allowed)
-            truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
-
         unfinished = []
-        for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
-            replies[row].append(token)
-            if not end_of_turn.is_end(replies[row]):
-                unfinished.append(i)
-        if not unfinished or t + 1 == max_new_tokens:
+        if not idle:
+            ids[rows, t] = next_ids
+            reply_mask[rows, t] = True
+            chosen = token_log_probs(logits, next_ids)
+            log_probs[rows, t] = chosen
+            unmasked_log_probs[rows, t] = chosen if token_mask is None else token_log_probs(unmasked, next_ids)
+            if allowed is not logits:
+                cut = torch.isinf(allowed)
+                truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
+            for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
+                replies[row].append(token)
+                if not end_of_turn.is_end(replies[row]):
+                    unfinished.append(i)
+
+        goes_on = largest(len(unfinished)) if lockstep else len(unfinished)
+        if not goes_on or t + 1 == max_new_tokens:
             break
+        idle = not unfinished
         if len(unfinished) < len(rows):
-            keep = torch.tensor(unfinished, device=device)
+            keep = torch.tensor(unfinished or [0], device=device)
             rows, next_ids = rows[keep], next_ids[keep]
             decoder.keep(keep)
             if token_mask is not None:

@@ -7,7 +7,8 @@ sampling, in log-probabilities and in entropies. It is computed anew in every fo
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,11 +16,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.types import is_number
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.decoding import Decoder
-from rl4dialog.policies.lm_head import lm_logits
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 MASK_TYPES = ("learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k")
@@ -72,10 +72,14 @@ class MaskableMixin(LMActorCriticPolicy):
         if self._mask_type.startswith("learned"):
             self._learned_mask_model = copy.deepcopy(model).requires_grad_(False)
 
-    @property
-    def mask_model(self) -> PreTrainedModel:
-        """The language model that decides what may be said."""
-        return self._reference_model if self._learned_mask_model is None else self._learned_mask_model
+    @contextmanager
+    def mask_model(self) -> Iterator[PreTrainedModel]:
+        """The language model that decides what may be said, while it is used."""
+        if self._learned_mask_model is not None:
+            yield self._learned_mask_model
+            return
+        with self.reference() as model:
+            yield model
 
     def mask_state(self) -> dict[str, Tensor]:
         state = {"_n_iterations": self._n_iterations}
@@ -119,23 +123,25 @@ class MaskableMixin(LMActorCriticPolicy):
         return allowed
 
     def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf) -> Tensor:
-        with torch.no_grad():
-            mask_hidden = hidden_of(self._trunk(self.mask_model))
-            allowed = self.allowed_tokens(lm_logits(self.mask_model, mask_hidden, self._head_is_plain).float())
+        with torch.no_grad(), self.mask_model() as model:
+            allowed = self.allowed_tokens(self._head(model, hidden_of(self._trunk(model))))
         return mask_logits(super()._logits(policy_hidden, hidden_of), allowed)
 
     def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
-        return _SteppingMask(self, self._decoder(self.mask_model, obs))
+        return _SteppingMask(self, obs)
 
 
 class _SteppingMask:
     """The mask policy beside the trained one, with a KV cache of its own."""
 
-    def __init__(self, policy: MaskableMixin, decoder: Decoder) -> None:
-        self._policy, self._decoder = policy, decoder
+    def __init__(self, policy: MaskableMixin, obs: dict[str, Tensor]) -> None:
+        self._policy = policy
+        with policy.mask_model() as model:
+            self._decoder = policy._decoder(model, obs)
 
     def allowed(self, last_ids: Tensor | None) -> Tensor:
-        return self._policy.allowed_tokens(self._decoder.next_logits(last_ids))
+        with self._policy.mask_model():
+            return self._policy.allowed_tokens(self._decoder.next_logits(last_ids))
 
     def keep(self, rows: Tensor) -> None:
         self._decoder.keep(rows)
@@ -160,7 +166,7 @@ def _check_mask_arguments(
             f"alg.policy.args.mask_type: unknown {mask_type!r}{nearest_hint(str(mask_type), MASK_TYPES)} "
             f"(known: {', '.join(MASK_TYPES)})"
         )
-    number = isinstance(top_mask, (int, float)) and not isinstance(top_mask, bool)
+    number = is_number(top_mask)
     if str(mask_type).endswith("top_p") and not (number and 0 < top_mask <= 1):
         raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
     if str(mask_type).endswith("top_k") and not (number and top_mask >= 1 and int(top_mask) == top_mask):

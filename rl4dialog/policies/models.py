@@ -69,14 +69,26 @@ def load_language_model(
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
         _check_kind(model.config, model_name, auto_class)
         return model
-    hint = (
-        f"Give a folder that holds a language model, a hub id while there is a network, or one of "
-        f"{', '.join(BUILTIN_MODELS)}."
-    )
+    hint = _where_models_are()
     _check_kind(load_pretrained(AutoConfig, model_name, "language model", hint), model_name, auto_class)
     model = load_pretrained(auto_class, model_name, "language model", hint, dtype=torch.float32)
     check_fits(model, tokenizer, prompt_length, reply_length, model_name)
     return model  # type: ignore[no-any-return]
+
+
+def language_model_without_weights(
+    model_name: str, tokenizer: PreTrainedTokenizerBase, prompt_length: int, reply_length: int, auto_class: Any
+) -> PreTrainedModel:
+    """The architecture that :func:`load_language_model` would load; call it where tensors are fake or on ``meta``.
+
+    Raises:
+        ModelError: If there is no such model, or it is of the other kind.
+    """
+    if model_name.startswith("builtin/"):
+        return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
+    config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
+    _check_kind(config, model_name, auto_class)
+    return auto_class.from_config(config)  # type: ignore[no-any-return]
 
 
 def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:
@@ -121,6 +133,13 @@ def decoder_start_id(model: PreTrainedModel) -> int:
         if start_id is not None:
             return int(start_id)
     raise ModelError(f"the config of {model.config.model_type!r} has no decoder_start_token_id")
+
+
+def _where_models_are() -> str:
+    return (
+        f"Give a folder that holds a language model, a hub id while there is a network, or one of "
+        f"{', '.join(BUILTIN_MODELS)}."
+    )
 
 
 def _check_kind(config: Any, model_name: str, auto_class: Any) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 
 CRITIC_FILE = "critic.safetensors"
 MASK_FILE = "mask.safetensors"
@@ -16,10 +18,26 @@ MASK_FILE = "mask.safetensors"
 
 def save_policy(policy: LMActorCriticPolicy, folder: Path) -> None:
     """Write the language model and its tokenizer into a folder, and what else the policy learns: critic and mask."""
-    policy.language_model.save_pretrained(folder)
+    save_language_model(policy.language_model, folder, policy.lora)
     policy.end_of_turn.tokenizer.save_pretrained(folder)
     for file, state in _states(policy).items():
         save_file({name: tensor.detach().clone().contiguous() for name, tensor in state.items()}, folder / file)
+
+
+def save_language_model(
+    model: PreTrainedModel, folder: Path, lora: LoRA | None = None, weights: dict[str, Tensor] | None = None
+) -> None:
+    """Write a language model into a folder.
+
+    Args:
+        model: The model.
+        folder: Where.
+        lora: Its adapters; they are merged, and stand in ``adapter/`` in peft's format too.
+        weights: In place of the model's own, where those are spread over processes.
+    """
+    (model if lora is None else lora.merged()).save_pretrained(folder, state_dict=weights)
+    if lora is not None:
+        lora.save_pretrained(folder / ADAPTER_FOLDER)
 
 
 def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
@@ -28,8 +46,11 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     Raises:
         ModelError: If a file is missing, or belongs to another kind of policy.
     """
-    saved = policy.auto_class.from_pretrained(folder)
-    policy.language_model.load_state_dict(saved.state_dict())
+    if policy.lora is not None:
+        policy.lora.load(Path(folder) / ADAPTER_FOLDER)
+    else:
+        policy.language_model.load_state_dict(policy.auto_class.from_pretrained(folder).state_dict())
+    policy.weights_will_change()
     for file, expected in _states(policy).items():
         path = Path(folder) / file
         if not path.is_file():

@@ -9,36 +9,35 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
-from rl4dialog.functional.masks import left_aligned
+from rl4dialog.functional.masks import distinct_rows, left_aligned
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.decoding import Seq2SeqDecoder
 from rl4dialog.policies.models import decoder_start_id
 
 
 class EncoderDecoder(nn.Module):
-    """Encoder and decoder of a language model, without its head."""
+    """Encoder and decoder of a language model, without its head. Each different prompt is encoded once."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
         self.start_id = decoder_start_id(model)
 
-    def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor) -> Tensor:
         """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
 
         Args:
             prompt_ids: Padded anywhere. Shape (B, P).
             prompt_mask: True at real tokens. Shape (B, P).
-            ids: Padded on the right. Shape (B, T).
-            mask: True at real tokens. Shape (B, T).
+            ids: Padded on the right, where no real token sees it. Shape (B, T).
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
-        encoded = self.encoder(input_ids=prompt_ids, attention_mask=prompt_mask.long()).last_hidden_state
+        first, repeats = distinct_rows(prompt_ids, prompt_mask)
+        encoded = self.encoder(input_ids=prompt_ids[first], attention_mask=prompt_mask[first].long())
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
         output = self.decoder(
             input_ids=torch.cat([start, ids], dim=1),
-            attention_mask=torch.cat([torch.ones_like(start), mask.long()], dim=1),
-            encoder_hidden_states=encoded,
+            encoder_hidden_states=encoded.last_hidden_state[repeats],
             encoder_attention_mask=prompt_mask.long(),
             use_cache=False,
         )
@@ -59,12 +58,10 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
         return Seq2SeqDecoder(model, obs["prompt_ids"], obs["prompt_mask"], decoder_start_id(model))
 
     def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
-        hidden: Tensor = trunk(
-            batch.prompt_ids, batch.prompt_mask, batch.response_ids[:, :-1], batch.response_mask[:, :-1]
-        )
+        hidden: Tensor = trunk(batch.prompt_ids, batch.prompt_mask, batch.response_ids[:, :-1])
         return hidden[batch.response_mask]
 
     def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
-        mask = obs["context_mask"].bool()
-        hidden = trunk(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), obs["context_ids"].long(), mask)
-        return hidden[torch.arange(len(mask), device=mask.device), mask.sum(dim=1)]
+        lengths = obs["context_mask"].sum(dim=1)
+        hidden = trunk(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), obs["context_ids"].long())
+        return hidden[torch.arange(len(lengths), device=lengths.device), lengths]

@@ -134,7 +134,9 @@ def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
     assert torch.equal(sampled_from(), before)
     algorithm.learn(64, reset_num_timesteps=False)
     assert not torch.equal(sampled_from(), before)
-    for mine, trained in zip(policy.mask_model.parameters(), policy.language_model.parameters(), strict=True):
+    with policy.mask_model() as mask_model:
+        pairs = list(zip(mask_model.parameters(), policy.language_model.parameters(), strict=True))
+    for mine, trained in pairs:
         assert torch.equal(mine, trained)
 
 
@@ -143,8 +145,9 @@ def test_reference_mask_never_changes_and_costs_no_copy() -> None:
     algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **mask)
     before = copy.deepcopy(algorithm.policy._reference_model.state_dict())
     algorithm.learn(128)
-    assert algorithm.policy.mask_model is algorithm.policy._reference_model
-    for name, weight in algorithm.policy.mask_model.state_dict().items():
+    with algorithm.policy.mask_model() as mask_model:
+        assert mask_model is algorithm.policy._reference_model
+    for name, weight in mask_model.state_dict().items():
         assert torch.equal(weight, before[name])
 
 
@@ -165,7 +168,9 @@ def test_mask_policy_is_saved_and_restored(tmp_path: Path) -> None:
     loaded = make_algorithm(NLPO, policy_class, **TOP_P, target_update_iterations=3)
     load_policy_weights(loaded.policy, tmp_path)
     assert int(loaded.policy._n_iterations) == 4
-    for mine, theirs in zip(loaded.policy.mask_model.parameters(), trained.policy.mask_model.parameters(), strict=True):
+    with loaded.policy.mask_model() as mine_model, trained.policy.mask_model() as theirs_model:
+        pairs = list(zip(mine_model.parameters(), theirs_model.parameters(), strict=True))
+    for mine, theirs in pairs:
         assert torch.equal(mine, theirs)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from typing import Any
 
-import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3.common.utils import explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.batching import FIXED_COST
+from rl4dialog.functional.distributed import add_up_gradients, largest, total, total_of_numbers, whole
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
 from rl4dialog.rollouts.buffer import SequenceSamples
@@ -21,20 +21,26 @@ from rl4dialog.rollouts.buffer import SequenceSamples
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
 
-    ``batch_size`` counts agent tokens, as ``n_steps`` does. Without ``micro_batch_size`` an update equals that of
-    ``stable_baselines3.PPO.train`` on the same buffer.
+    ``batch_size`` counts agent tokens, as ``n_steps`` does. An update equals that of ``stable_baselines3.PPO.train`` on
+    the same buffer.
 
     Args:
         args: Of the mixin and of ``stable_baselines3.PPO``.
         micro_batch_size: Replies per forward and backward pass; a minibatch's gradient is accumulated over them.
-            ``None`` takes the whole minibatch at once.
+            ``None`` leaves that to ``split_by_length``.
+        split_by_length: Part a minibatch's replies by length where that saves more padding than another pass costs;
+            the gradient is the same, but for rounding.
         kwargs: Of the mixin and of ``stable_baselines3.PPO``.
     """
 
-    def __init__(self, *args: Any, micro_batch_size: int | None = None, **kwargs: Any) -> None:
+    data_parallel = True
+
+    def __init__(
+        self, *args: Any, micro_batch_size: int | None = None, split_by_length: bool = True, **kwargs: Any
+    ) -> None:
         if micro_batch_size is not None and micro_batch_size < 1:
             raise ConfigError(f"micro_batch_size must be at least 1, not {micro_batch_size!r}")
-        self.micro_batch_size = micro_batch_size
+        self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         with warnings.catch_warnings():
             # The parent warns of a small last minibatch; ours are cut evenly.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
@@ -49,37 +55,41 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.clip_range_vf is not None:
             clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
 
-        history: dict[str, list[float]] = {}
+        # Tensors, which are read only at the end: reading one makes a GPU wait.
+        history: dict[str, list[torch.Tensor]] = {}
         stopped_early = False
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
             for batch in self.rollout_buffer.get(self.batch_size):
-                # Whiten over the whole minibatch, before it is cut into micro-batches.
+                # Over the whole minibatch: whitened before it is cut into parts, and averaged over its agent tokens.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
+                n_tokens = total_of_numbers(len(advantages))[0]
                 self.policy.optimizer.zero_grad()
-                sums: dict[str, float] = defaultdict(float)
-                for micro in batch._replace(advantages=advantages).split(self.micro_batch_size):  # type: ignore[attr-defined]
-                    terms = self._terms(micro, clip_range, clip_range_vf)
-                    # Means over the agent tokens of the whole minibatch.
-                    means = {name: values.sum() / len(advantages) for name, values in terms.items()}
+                sums: dict[str, torch.Tensor] = {}
+                minibatch: SequenceSamples = batch._replace(advantages=advantages)  # type: ignore[assignment]
+                for part, weight in self._parts(minibatch):
+                    terms = self._terms(part, clip_range, clip_range_vf)
+                    means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
                     means["loss"].backward()
                     for name, mean in means.items():
-                        sums[name] += mean.item()
+                        sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+                sums = dict(zip(sums, total(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
 
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
                     break
+                add_up_gradients(self.policy.parameters())
                 grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-                history.setdefault("grad_norm", []).append(grad_norm.item())
+                history.setdefault("grad_norm", []).append(whole(grad_norm))
                 self.policy.optimizer.step()
             self._n_updates += 1
             if stopped_early:
                 break
 
         for name, values_of_batches in history.items():
-            self.logger.record(f"train/{name}", np.mean(values_of_batches) if values_of_batches else 0.0)
+            self.logger.record(f"train/{name}", torch.stack(values_of_batches).mean().item())
         if self.needs_critic:
             self.logger.record(
                 "train/explained_variance",
@@ -89,6 +99,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.logger.record("train/clip_range", clip_range)
         if clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", clip_range_vf)
+
+    def _parts(self, batch: SequenceSamples) -> list[tuple[SequenceSamples, float]]:
+        """Micro-batches and their weights: in lockstep as many as any process has, the last for nothing."""
+        lockstep = self.policy.lockstep
+        by_length = self.split_by_length and not lockstep
+        parts = list(batch.split(self.micro_batch_size, FIXED_COST.get(self.device.type) if by_length else None))
+        n_missing = largest(len(parts)) - len(parts) if lockstep else 0
+        return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
     def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
@@ -116,5 +134,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             "entropy_loss": -entropy,
             "approx_kl": approx_kl,
             "clip_fraction": clip_fraction,
-            "loss": surrogate + self.ent_coef * -entropy,
+            # Without its term, nothing is computed backwards through the entropy, which is over the whole vocabulary.
+            "loss": surrogate + self.ent_coef * -entropy if self.ent_coef else surrogate,
         }

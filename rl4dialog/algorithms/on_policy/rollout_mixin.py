@@ -10,6 +10,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import copy_from_main_process, gather, n_processes, process_index
+from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
@@ -31,12 +33,14 @@ class LMRolloutMixin:
         needs_critic: Whether values are used at all.
         maskable: Whether the policy must be a maskable one, or must not.
         group_size: Neighbouring environments that are given the same prompts in the same order.
+        data_parallel: Whether ``train()`` adds up losses and gradients over the processes of a run.
 
     Args:
         args: Of the algorithm.
         kl_controller: Price of a nat of divergence from the reference; free by default.
         collector: Collects the rollouts; by default all rewards come from the environments.
         normalize_rewards: Whiten the rewards of an iteration.
+        shard: Spread the policy's weights over the processes of the run.
         kwargs: Of the algorithm.
     """
 
@@ -44,6 +48,7 @@ class LMRolloutMixin:
     needs_critic = True
     maskable = False
     group_size = 1
+    data_parallel = False
 
     def __init__(
         self,
@@ -51,8 +56,10 @@ class LMRolloutMixin:
         kl_controller: KLController | None = None,
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
+        shard: bool = False,
         **kwargs: Any,
     ) -> None:
+        self._shard = shard
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
         kwargs["rollout_buffer_class"] = self.buffer_class
@@ -80,15 +87,27 @@ class LMRolloutMixin:
         return self.kl_controller.coeff
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """Seed everything; environments of a group alike, so that they draw the same prompts."""
+        """Seed everything: each process its own, and environments of a group alike, so that they draw the same prompts.
+
+        Environments are numbered over all processes, so that each draws the same prompts however they are spread.
+        """
         algorithm: Any = self
-        if self.group_size == 1 or algorithm.env is None:
+        if (self.group_size == 1 and n_processes() == 1) or algorithm.env is None:
             super().set_random_seed(seed)  # type: ignore[misc]
             return
-        seed = int(np.random.default_rng().integers(2**31)) if seed is None else seed
-        super().set_random_seed(seed)  # type: ignore[misc]
+        seed = gather(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
+        super().set_random_seed(seed + process_index())  # type: ignore[misc]
+        first = process_index() * algorithm.env.num_envs
         # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
-        algorithm.env._seeds = [seed + i // self.group_size for i in range(algorithm.env.num_envs)]
+        algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
+
+    def _setup_model(self) -> None:
+        """Build the policy; all processes start from the main one's."""
+        super()._setup_model()  # type: ignore[misc]
+        policy: Any = self.policy  # type: ignore[attr-defined]
+        copy_from_main_process([*policy.parameters(), *policy.buffers()])
+        if self._shard:
+            shard_policy(policy)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -105,7 +124,14 @@ class LMRolloutMixin:
             return callback.on_step()
 
         stats, algorithm._last_obs = self.collector.collect(
-            algorithm.policy, env, rollout_buffer, algorithm._last_obs, n_timesteps, on_step, self.group_size
+            algorithm.policy,
+            env,
+            rollout_buffer,
+            algorithm._last_obs,
+            n_timesteps,
+            on_step,
+            self.group_size,
+            algorithm.num_timesteps // n_timesteps + 1,
         )
         if stats is None:
             return False
@@ -117,7 +143,8 @@ class LMRolloutMixin:
         for name, value in {**stats.means, **stats.seconds}.items():
             algorithm.logger.record(name, value)
         algorithm.logger.record("rollout/kl_coeff", self.kl_controller.coeff)
-        self.kl_controller.step(stats.kl, stats.n_tokens)
+        self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()
+        algorithm.policy.weights_will_change()  # whatever comes next is trained on this rollout
         return True

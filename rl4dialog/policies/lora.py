@@ -1,0 +1,103 @@
+"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) through the package peft."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
+
+ADAPTER_FOLDER = "adapter"
+
+
+class LoRA:
+    """Freezes a language model, and trains low-rank adapters put into it.
+
+    The model itself stays the object that is called; with the adapters off it is what it was, so it is its own
+    reference, and no second copy is held.
+
+    Args:
+        model: Gets the adapters.
+        settings: Arguments of ``peft.LoraConfig``: ``r``, ``lora_alpha``, ``target_modules`` and so on.
+
+    Raises:
+        ConfigError: If peft is not installed, or a setting does not fit it or the model.
+    """
+
+    def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
+        peft = _peft()
+        check_settings(settings)
+        try:
+            with warnings.catch_warnings():
+                # GPT-2 stores its weights the other way round, which peft notices by itself.
+                warnings.filterwarnings("ignore", message="fan_in_fan_out")
+                self._peft_model = peft.get_peft_model(model, peft.LoraConfig(**settings))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"lora: {error}; {_targets_hint(model)}") from error
+
+    def off(self) -> AbstractContextManager[None]:
+        """While it lasts, the model answers as before any training."""
+        return self._peft_model.disable_adapter()  # type: ignore[no-any-return]
+
+    def merged(self) -> PreTrainedModel:
+        """A copy of the model with the adapters added to its weights, which needs no peft."""
+        merged = copy.deepcopy(self._peft_model).merge_and_unload()
+        for module in merged.modules():
+            module.__dict__.pop("forward", None)  # of a layer that is computed again: it would call the original's
+        return merged  # type: ignore[no-any-return]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write the adapters alone, in peft's format."""
+        self._peft_model.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Take over adapters that :meth:`save_pretrained` wrote.
+
+        Raises:
+            ModelError: If they are missing, or belong to a model of another shape or other settings.
+        """
+        peft = _peft()
+        try:
+            state = peft.load_peft_weights(str(folder), device="cpu")
+            result = peft.set_peft_model_state_dict(self._peft_model, state)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"{folder} holds no adapters that fit this model: {error}") from error
+        if result.unexpected_keys or set(state) != set(peft.get_peft_model_state_dict(self._peft_model)):
+            raise ModelError(f"{folder} holds adapters of other settings")
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check a ``lora`` block before a model is loaded.
+
+    Raises:
+        ConfigError: If peft is not installed, or does not know a setting.
+    """
+    known = list(_peft().LoraConfig.__dataclass_fields__)
+    for key in settings:
+        if key not in known:
+            raise ConfigError(f"unknown key 'lora.{key}'{nearest_hint(key, known)}; see peft.LoraConfig")
+    r = settings.get("r", 8)
+    if not isinstance(r, int) or isinstance(r, bool) or r < 1:
+        raise ConfigError(f"lora.r must be a whole number of at least 1, not {r!r}")
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ConfigError("lora needs the package peft: pip install 'rl4dialog[lora]'") from error
+    return peft
+
+
+def _targets_hint(model: PreTrainedModel) -> str:
+    linear = (name for name, module in model.named_modules() if isinstance(module, (nn.Linear, Conv1D)))
+    kinds = sorted({name.rpartition(".")[2] for name in linear})
+    return f"lora.target_modules can name {', '.join(kinds)}"

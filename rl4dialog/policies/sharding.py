@@ -1,0 +1,54 @@
+"""A policy whose weights, gradients and optimizer state are spread over the processes of a run (FSDP2).
+
+Zhao et al. 2023, arXiv 2304.11277. Every layer is gathered when it is used, so all processes must use the same layers
+in the same order: rollouts, evaluations and updates go in lockstep.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rl4dialog.policies.base import LMActorCriticPolicy
+
+# Everything that runs a model: the root's own weights (embeddings, heads, value head) are gathered around these.
+_METHODS = (
+    "generate",
+    "evaluate_sequences",
+    "sequence_log_probs",
+    "predict_sequence_values",
+    "reference_log_probs",
+    "forward",
+    "evaluate_actions",
+    "get_distribution",
+    "predict_values",
+)
+
+
+def shard_policy(policy: LMActorCriticPolicy) -> None:
+    """Spread a policy over all processes, each of which holds the same one now, and give it a new optimizer."""
+    mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
+    for layer in [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(policy, mesh=mesh)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            # Losses are parts of one mean, so that their gradients add up.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    for name in _METHODS:
+        register_fsdp_forward_method(policy, name)
+    policy.lockstep = True
+    policy.share_prompts = False  # whether prompts are shared would decide how many passes a process makes
+    policy.make_optimizer(float(policy.optimizer.param_groups[0]["lr"]))
+
+
+def whole_weights(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The state dict of a sharded model, gathered into main memory; all processes must ask for it."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_model_state_dict(model, options=options)  # type: ignore[return-value]

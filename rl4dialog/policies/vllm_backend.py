@@ -1,0 +1,109 @@
+"""Replies written by vLLM in a policy's place, with the policy's weights.
+
+The engine decides only which tokens are said. Where a reply ends is decided by the same object that the environment
+asks, and log-probabilities are computed again by the forward pass that training uses: the two implementations differ
+by rounding, and a ratio of probabilities from both would not be 1 before the first update
+(https://fengyao.notion.site/off-policy-rl). How far they differ is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.generation import GenerationSettings, Utterances
+from rl4dialog.policies.vllm_engine import Request, VLLMEngine, Written, check_settings
+
+if TYPE_CHECKING:
+    from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+class VLLMBackend:
+    """Generates for a causal policy; see :class:`~rl4dialog.policies.base.GenerationBackend`.
+
+    Seeds of the replies are drawn from torch's random state, so the same state gives the same replies, up to rounding
+    that differs between batches.
+
+    Args:
+        engine: Writes; it is given the policy's weights before it first does.
+    """
+
+    def __init__(self, engine: VLLMEngine) -> None:
+        self._engine = engine
+        self._outdated = True
+
+    def weights_will_change(self) -> None:
+        """Take over the policy's weights again before the next reply."""
+        self._engine.rest()
+        self._outdated = True
+
+    def generate(
+        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
+    ) -> Utterances:
+        """One reply per prompt, as the policy itself would write it.
+
+        Raises:
+            ConfigError: If vLLM does not know a setting.
+            GenerationError: If the engine fails.
+        """
+        check_settings(settings, "generation_kwargs")
+        if self._outdated:
+            self._engine.load(_weights(policy))
+            self._outdated = False
+        prompt_mask = obs["prompt_mask"].bool()
+        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
+        replies = self._write(prompts, settings, policy.end_of_turn, max_new_tokens)
+
+        ids = _padded([torch.tensor(reply.ids) for reply in replies], policy.pad_token_id).to(policy.device)
+        sampled = _padded([torch.tensor(reply.log_probs) for reply in replies], 0.0).to(policy.device)
+        mask = _padded([torch.ones(len(reply.ids), dtype=torch.bool) for reply in replies], False).to(policy.device)
+        batch = SequenceBatch(obs["prompt_ids"], prompt_mask, ids, mask)
+        log_probs = torch.zeros(mask.shape, device=policy.device)
+        for rows, part in batch.by_length():
+            log_probs[rows, : part.response_mask.shape[1]] = policy.sequence_log_probs(part)
+        # vLLM reports a greedy token's log-probability without the temperature, and draws nothing from it.
+        return Utterances(ids, mask, log_probs, log_probs, None, sampled if settings.do_sample else None)
+
+    def _write(
+        self, prompts: list[list[int]], settings: GenerationSettings, end_of_turn: EndOfTurn, max_new_tokens: int
+    ) -> list[Written]:
+        replies = [Written([], []) for _ in prompts]
+        unfinished = list(range(len(prompts)))
+        while unfinished:
+            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
+            requests = [Request(prompts[i], replies[i].ids, seed) for i, seed in zip(unfinished, seeds, strict=True)]
+            written = self._engine.write(requests, settings, max_new_tokens)
+            unfinished = [
+                i
+                for i, new in zip(unfinished, written, strict=True)
+                if not _append(replies[i], new, end_of_turn, max_new_tokens)
+            ]
+        return replies
+
+
+def _append(reply: Written, new: Written, end_of_turn: EndOfTurn, max_new_tokens: int) -> bool:
+    """Go on with a reply up to its end. Returns whether that was reached."""
+    for token, log_prob in zip(new.ids, new.log_probs, strict=True):
+        reply.ids.append(token)
+        reply.log_probs.append(log_prob)
+        if end_of_turn.is_end(reply.ids) or len(reply.ids) == max_new_tokens:
+            return True
+    return False
+
+
+def _weights(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
+    """What a checkpoint of the language model would hold: adapters merged, buffers too, and tied weights once."""
+    model = policy.language_model if policy.lora is None else policy.lora.merged()
+    by_memory: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict().items():
+        by_memory.setdefault(tensor.data_ptr(), (name, tensor))
+    return list(by_memory.values())
+
+
+def _padded(rows: Sequence[Tensor], value: float) -> Tensor:
+    return pad_sequence(list(rows), batch_first=True, padding_value=value)

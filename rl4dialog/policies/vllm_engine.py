@@ -1,0 +1,222 @@
+"""vLLM's engine, in this process: all that knows vLLM's interface, which is that of versions 0.22 to 0.33.
+
+What it needs of vLLM: ``LLM(...)`` that starts without weights, ``LLM.generate`` from token ids, the workers'
+``reload_weights``, ``LLM.reset_prefix_cache``, and ``LLM.sleep`` and ``LLM.wake_up``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from packaging.version import Version
+from torch import Tensor
+from torch.cuda import device_count
+from transformers import PreTrainedModel
+
+from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+MIN_VERSION = "0.22"
+_TEMPERATURES = (0.01, 2.0)  # vLLM raises what is lower, and refuses what is higher
+_DISCARD_WEIGHTS = 2  # a level of sleep
+
+
+class Request(NamedTuple):
+    """What to go on writing: the prompt, the reply so far, and the seed of the tokens to come."""
+
+    prompt: list[int]
+    reply: list[int]
+    seed: int
+
+
+class Written(NamedTuple):
+    """New tokens, and the log-probability of each in what it was drawn from (temperature and filters), in nats."""
+
+    ids: list[int]
+    log_probs: list[float]
+
+
+class VLLMEngine:
+    """Writes replies on the GPU with weights that it is given.
+
+    Args:
+        model: Its architecture alone is read.
+        end_of_turn: Where replies end, and the tokenizer.
+        max_length: Tokens of prompt and reply together.
+        dtype: Of weights and computation, ``float32`` or ``bfloat16``.
+        seed: Of what is not drawn by a request's own seed.
+        gpu_memory_utilization: Share of a GPU's memory for weights and cache.
+        tensor_parallel_size: GPUs that share the model.
+        sleep: Give the GPUs' memory back while it rests.
+
+    Raises:
+        ConfigError: If vLLM is missing or too old, or there are too few GPUs.
+        GenerationError: If the engine does not start.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        end_of_turn: EndOfTurn,
+        max_length: int,
+        dtype: str,
+        seed: int = 0,
+        gpu_memory_utilization: float = 0.3,
+        tensor_parallel_size: int = 1,
+        sleep: bool = False,
+    ) -> None:
+        self._vllm = import_vllm(tensor_parallel_size)
+        self._end_of_turn = end_of_turn
+        # Processes of their own hold the model's shards then, and what they are sent goes through main memory.
+        self._in_process = tensor_parallel_size == 1
+        self._may_sleep, self._asleep = sleep, False
+        self._folder = tempfile.TemporaryDirectory(prefix="rl4dialog_vllm_")
+        config = copy.deepcopy(model.config)
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(self._folder.name)
+        end_of_turn.tokenizer.save_pretrained(self._folder.name)
+        with _told("vLLM did not start"):
+            self._llm = self._vllm.LLM(
+                model=self._folder.name,
+                load_format="dummy",
+                dtype=dtype,
+                max_model_len=max_length,
+                seed=seed,
+                gpu_memory_utilization=gpu_memory_utilization,
+                tensor_parallel_size=tensor_parallel_size,
+                enable_sleep_mode=sleep,
+                logprobs_mode="processed_logprobs",
+            )
+
+    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace all weights; the names are transformers'.
+
+        Raises:
+            GenerationError: If vLLM fails, or cannot forget what it cached with the old weights.
+        """
+        if not self._in_process:
+            weights = [(name, weight.cpu()) for name, weight in weights]
+        with _told("vLLM did not take over the policy's weights"):
+            if self._asleep:
+                self._llm.wake_up()
+                self._asleep = False
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+            if not self._llm.reset_prefix_cache():
+                raise RuntimeError("it holds on to prompts that it read with the old ones")
+
+    def rest(self) -> None:
+        """Nothing is written before the next :meth:`load`.
+
+        Raises:
+            GenerationError: If vLLM fails.
+        """
+        if self._may_sleep and not self._asleep:
+            with _told("vLLM did not go to sleep"):
+                self._llm.sleep(level=_DISCARD_WEIGHTS)
+            self._asleep = True
+
+    def write(self, requests: Sequence[Request], settings: GenerationSettings, max_new_tokens: int) -> list[Written]:
+        """Go on with replies until they end, or hold ``max_new_tokens`` tokens, what they had included.
+
+        vLLM looks for the turn marker in text of its own decoding, so it may stop somewhat early or late.
+
+        Returns:
+            For each request at least one token.
+
+        Raises:
+            GenerationError: If vLLM fails, or returns something else.
+        """
+        prompts = [{"prompt_token_ids": request.prompt + request.reply} for request in requests]
+        params = [self._sampling_params(request, settings, max_new_tokens) for request in requests]
+        with _told("vLLM did not write the replies"):
+            outputs = self._llm.generate(prompts, params, use_tqdm=False)
+            if len(outputs) != len(requests):
+                raise RuntimeError(f"it was asked for {len(requests)} and returned {len(outputs)}")
+            return [_read(output.outputs[0]) for output in outputs]
+
+    def _sampling_params(self, request: Request, settings: GenerationSettings, max_new_tokens: int) -> Any:
+        n_written = len(request.reply)
+        ends, marker = sorted(self._end_of_turn.single_token_ids), self._end_of_turn.marker
+        return self._vllm.SamplingParams(
+            temperature=settings.temperature if settings.do_sample else 0.0,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            repetition_penalty=settings.repetition_penalty,
+            seed=request.seed,
+            max_tokens=max_new_tokens - n_written,
+            # Where nothing ends a reply, vLLM would still hold the tokenizer's end of sequence back.
+            min_tokens=max(0, settings.min_length - n_written) if ends else 0,
+            ignore_eos=True,  # what ends a reply is told, and nothing else does
+            stop_token_ids=ends,
+            stop=[marker] if marker else None,
+            detokenize=marker is not None,
+            skip_special_tokens=False,
+            include_stop_str_in_output=True,
+            logprobs=0,  # of the drawn token alone
+        )
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say what vLLM failed to do."""
+    try:
+        yield
+    except Exception as error:
+        raise GenerationError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+def _read(completion: Any) -> Written:
+    ids = [int(id) for id in completion.token_ids]
+    if not ids:
+        raise RuntimeError(f"one is empty (finish reason: {completion.finish_reason})")
+    return Written(ids, [candidates[id].logprob for candidates, id in zip(completion.logprobs, ids, strict=True)])
+
+
+def import_vllm(tensor_parallel_size: int) -> Any:
+    """The package vllm, checked.
+
+    Raises:
+        ConfigError: If it is missing or too old, or there are fewer GPUs than needed.
+    """
+    # The engine in this process and not in one of its own: it reads the policy's weights where they are.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    try:
+        import vllm
+    except ImportError as error:
+        raise ConfigError(
+            f"generation.backend: vllm needs the package vllm: pip install 'rl4dialog[vllm]' ({error})"
+        ) from error
+    if Version(vllm.__version__) < Version(MIN_VERSION):
+        raise ConfigError(f"generation.backend: vllm needs vllm {MIN_VERSION} or newer, not {vllm.__version__}")
+    n_devices = device_count()
+    if n_devices < tensor_parallel_size:
+        raise ConfigError(
+            f"generation.backend: vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices, "
+            f"and this machine has {n_devices}; backend: transformers needs none"
+        )
+    return vllm
+
+
+def check_settings(settings: GenerationSettings, where: str) -> None:
+    """Check that vLLM samples as these settings mean it.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    if settings.no_repeat_ngram_size:
+        raise ConfigError(f"{where}.no_repeat_ngram_size does not go with generation.backend: vllm")
+    if settings.typical_p < 1:
+        raise ConfigError(f"{where}.typical_p does not go with generation.backend: vllm")
+    lowest, highest = _TEMPERATURES
+    if settings.do_sample and not lowest <= settings.temperature <= highest:
+        raise ConfigError(
+            f"{where}.temperature must lie between {lowest} and {highest} with generation.backend: vllm, "
+            f"not {settings.temperature}"
+        )

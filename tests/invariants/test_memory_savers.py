@@ -1,0 +1,211 @@
+"""What saves memory or time changes nothing else: bf16, LoRA, recomputed activations, an offloaded reference."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import (
+    make_bart,
+    make_env,
+    make_gpt2,
+    make_llama,
+    make_policy,
+    make_t5,
+    make_tokenizer,
+    maskable_class_of,
+)
+from transformers import AutoModelForCausalLM
+
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.saving import load_policy_weights, save_policy
+
+TOKENIZER = make_tokenizer()
+ARCHITECTURES = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
+LORA = {"r": 2, "lora_alpha": 8}
+
+
+def policy_of(architecture: str, seed: int = 0, **kwargs: Any) -> LMActorCriticPolicy:
+    model = ARCHITECTURES[architecture](TOKENIZER, seed)
+    env = make_env(TOKENIZER, vocab_size=model.get_input_embeddings().weight.shape[0])
+    return make_policy(env, model, **kwargs)
+
+
+def batch_of(n: int = 5, seed: int = 0) -> SequenceBatch:
+    generator = torch.Generator().manual_seed(seed)
+    prompt_mask, response_mask = torch.ones(n, 6, dtype=torch.bool), torch.ones(n, 4, dtype=torch.bool)
+    prompt_mask[0, :3], response_mask[1, 2:] = False, False
+    ids = torch.randint(3, len(TOKENIZER), (n, 10), generator=generator)
+    return SequenceBatch(ids[:, :6], prompt_mask, ids[:, 6:], response_mask)
+
+
+def gradients(policy: LMActorCriticPolicy, batch: SequenceBatch) -> list[torch.Tensor]:
+    log_probs, values, entropies = policy.evaluate_sequences(batch)
+    (log_probs.sum() + values.square().sum() + entropies.sum()).backward()
+    return [p.grad for p in [*policy.actor_parameters(), *policy.critic_parameters()] if p.grad is not None]
+
+
+def shake(policy: LMActorCriticPolicy) -> None:
+    """Move every trained weight, as training would."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in [*policy.actor_parameters(), *policy.critic_parameters()]:
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_recomputed_activations_give_the_same_gradients(architecture: str, critic: str) -> None:
+    batch = batch_of()
+    kept = gradients(policy_of(architecture, critic=critic), batch)
+    recomputed = gradients(policy_of(architecture, critic=critic, gradient_checkpointing=True), batch)
+    assert len(kept) == len(recomputed) > 0
+    for one, other in zip(kept, recomputed, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_recomputing_keeps_fewer_activations() -> None:
+    def saved_bytes(policy: LMActorCriticPolicy) -> int:
+        total = 0
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal total
+            total += tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            policy.evaluate_sequences(batch_of())
+        return total
+
+    kept, recomputed = (saved_bytes(policy_of("gpt2", gradient_checkpointing=flag)) for flag in (False, True))
+    assert recomputed < 0.7 * kept
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_bf16_log_probs_and_values_are_near_those_of_fp32(architecture: str) -> None:
+    batch = batch_of()
+    exact, rounded = policy_of(architecture), policy_of(architecture, precision="bf16")
+    shake(exact)
+    shake(rounded)
+    for one, other in zip(exact.evaluate_sequences(batch), rounded.evaluate_sequences(batch), strict=True):
+        assert other.dtype == torch.float32
+        # Numbers of 8 bits through two layers.
+        torch.testing.assert_close(one, other, rtol=0.05, atol=0.15)
+    assert not torch.equal(exact.evaluate_sequences(batch)[0], rounded.evaluate_sequences(batch)[0])
+    assert all(p.dtype == torch.float32 for p in rounded.actor_parameters())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_bf16_sampler_and_trainer_agree(architecture: str) -> None:
+    policy = policy_of(architecture, precision="bf16")
+    batch = batch_of()
+    utterances = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
+    replies = SequenceBatch(batch.prompt_ids, batch.prompt_mask, utterances.ids, utterances.mask)
+    with torch.no_grad():
+        log_probs, _, _ = policy.evaluate_sequences(replies)
+    torch.testing.assert_close(log_probs, utterances.log_probs, rtol=0.05, atol=0.15)
+    # At the start, the reference is the policy, by the same passes.
+    torch.testing.assert_close(policy.reference_log_probs(replies), log_probs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_lora_trains_adapters_alone_and_is_its_own_reference(architecture: str, precision: str) -> None:
+    batch = batch_of()
+    policy = policy_of(architecture, lora=LORA, precision=precision)
+    assert policy._reference_model is None
+    before = policy.reference_log_probs(batch)
+    torch.testing.assert_close(policy.evaluate_sequences(batch)[0].detach(), before, rtol=0, atol=1e-6)
+    frozen = {n: p.clone() for n, p in policy.named_parameters() if not p.requires_grad}
+    assert all("lora_" in n or n.startswith("_value_head") for n, p in policy.named_parameters() if p.requires_grad)
+    for _ in range(3):
+        policy.optimizer.zero_grad()
+        gradients(policy, batch)
+        policy.optimizer.step()
+    shake(policy)
+    assert not torch.allclose(policy.evaluate_sequences(batch)[0], before, atol=1e-3)
+    torch.testing.assert_close(policy.reference_log_probs(batch), before, rtol=0, atol=0)
+    for name, parameter in policy.named_parameters():
+        if name in frozen:
+            assert torch.equal(parameter, frozen[name]), name
+    # Asking the reference between forward and backward must not cost the adapters their gradient.
+    log_probs, _, _ = policy.evaluate_sequences(batch)
+    policy.reference_log_probs(batch)
+    policy.optimizer.zero_grad()
+    log_probs.sum().backward()
+    assert all(p.grad is not None for p in policy.actor_parameters())
+
+
+@pytest.mark.parametrize("mask_type", ["reference_top_k", "learned_top_k"])
+def test_lora_goes_with_a_mask(mask_type: str) -> None:
+    model = make_gpt2(TOKENIZER)
+    plain = make_env(TOKENIZER)
+    policies = []
+    for lora in (None, LORA):
+        cls = maskable_class_of(model)
+        arguments = {"top_mask": 3, "mask_type": mask_type, "lora": lora}
+        policies.append(make_policy(plain, copy.deepcopy(model), policy_class=cls, **arguments))
+    batch = batch_of()
+    one, other = (policy.evaluate_sequences(batch)[2] for policy in policies)
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    policies[1].generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
+
+
+def test_lora_is_saved_merged_and_as_an_adapter(tmp_path: Path) -> None:
+    batch = batch_of()
+    policy = policy_of("gpt2", lora=LORA, gradient_checkpointing=True)
+    shake(policy)
+    wanted = policy.evaluate_sequences(batch)[0].detach()
+    save_policy(policy, tmp_path)
+    merged = make_policy(make_env(TOKENIZER), AutoModelForCausalLM.from_pretrained(tmp_path))
+    torch.testing.assert_close(merged.evaluate_sequences(batch)[0].detach(), wanted, rtol=1e-4, atol=1e-5)
+    again = policy_of("gpt2", lora=LORA)
+    load_policy_weights(again, tmp_path)
+    torch.testing.assert_close(again.evaluate_sequences(batch)[0].detach(), wanted, rtol=0, atol=0)
+    with pytest.raises(ModelError, match="adapter"):
+        load_policy_weights(policy_of("gpt2", lora={"r": 3}), tmp_path)
+    with pytest.raises(ModelError, match="adapter"):
+        load_policy_weights(policy_of("gpt2", lora=LORA), tmp_path / "nowhere")
+
+
+def test_lora_settings_that_fit_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"lora\.rr.*'r'"):
+        LoRA(make_gpt2(TOKENIZER), {"rr": 2})
+    with pytest.raises(ConfigError, match=r"lora\.r must be a whole number"):
+        LoRA(make_gpt2(TOKENIZER), {"r": 0})
+    with pytest.raises(ConfigError, match=r"can name c_attn, c_fc, c_proj"):
+        LoRA(make_gpt2(TOKENIZER), {"target_modules": ["q_proj"]})
+
+
+def test_an_offloaded_reference_gives_the_same_log_probs() -> None:
+    batch = batch_of()
+    here, there = policy_of("gpt2"), policy_of("gpt2", offload_reference=True)
+    assert torch.equal(here.reference_log_probs(batch), there.reference_log_probs(batch))
+
+
+def test_an_unknown_optimizer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown 'adm'.*'adam'"):
+        policy_of("gpt2", optimizer_class="adm")
+    assert isinstance(policy_of("gpt2", optimizer_class="adamw").optimizer, torch.optim.AdamW)
+
+
+def test_precisions_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ConfigError, match="precision must be one of fp32, bf16"):
+        policy_of("gpt2", precision="fp16")
+
+
+@pytest.mark.parametrize("name", ["adam_8bit", "adamw_8bit"])
+def test_8_bit_optimizers_keep_their_moments_in_bytes(name: str) -> None:
+    pytest.importorskip("bitsandbytes")
+    policy = make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER, n_embd=64), optimizer_class=name)
+    before = [p.detach().clone() for p in policy.actor_parameters()]
+    gradients(policy, batch_of())
+    policy.optimizer.step()
+    assert any(not torch.equal(p, old) for p, old in zip(policy.actor_parameters(), before, strict=True))
+    moments = [state["state1"] for state in policy.optimizer.state.values()]
+    assert any(moment.dtype == torch.uint8 for moment in moments)

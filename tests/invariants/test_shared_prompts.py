@@ -1,0 +1,100 @@
+"""Prompts that several replies share are read once, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny import make_bart, make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
+from torch import nn
+
+from rl4dialog.functional.masks import distinct_rows
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+
+TOKENIZER = make_tokenizer()
+ARCHITECTURES = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
+
+
+def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
+    model = ARCHITECTURES[architecture](TOKENIZER)
+    env = make_env(TOKENIZER, vocab_size=model.get_input_embeddings().weight.shape[0])
+    return make_policy(env, model, **kwargs)
+
+
+def batch_with_repeats() -> SequenceBatch:
+    """Six replies of different lengths to two prompts of different lengths."""
+    generator = torch.Generator().manual_seed(0)
+    prompts = torch.randint(3, len(TOKENIZER), (2, 5), generator=generator)
+    lengths = torch.tensor([4, 1, 3, 2, 4, 3])
+    rows = torch.tensor([0, 1, 0, 1, 1, 0])
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, :2] = False
+    responses = torch.randint(3, len(TOKENIZER), (6, 4), generator=generator)
+    return SequenceBatch(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
+
+
+def positions_read(module: nn.Module, batch: SequenceBatch, policy: LMActorCriticPolicy) -> int:
+    seen = []
+    handle = module.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2].numel()))
+    with torch.no_grad():
+        policy.evaluate_sequences(batch)
+    handle.remove()
+    return sum(seen)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> None:
+    batch = batch_with_repeats()
+    results = []
+    for share_prompts in (True, False):
+        policy = policy_of(architecture, critic=critic, share_prompts=share_prompts)
+        outputs = policy.evaluate_sequences(batch)
+        (outputs[0].sum() + outputs[1].square().sum() + outputs[2].sum()).backward()
+        grads = [p.grad for p in [*policy.actor_parameters(), *policy.critic_parameters()] if p.grad is not None]
+        results.append([*(tensor.detach() for tensor in outputs), *grads])
+    for shared, apart in zip(*results, strict=True):
+        torch.testing.assert_close(shared, apart, rtol=1e-4, atol=1e-5)
+
+
+def test_a_causal_model_reads_shared_prompts_once() -> None:
+    batch = batch_with_repeats()
+    shared, apart = (policy_of("gpt2", critic="shared", share_prompts=flag) for flag in (True, False))
+    count = [positions_read(policy.language_model.transformer.wte, batch, policy) for policy in (shared, apart)]
+    assert count == [2 * 5 + 6 * 3, 6 * 8]
+
+
+def test_an_encoder_reads_shared_prompts_once() -> None:
+    batch = batch_with_repeats()
+    policy = policy_of("t5", critic="shared")
+    rows = []
+    handle = policy.language_model.encoder.register_forward_hook(
+        lambda module, inputs, output: rows.append(len(output.last_hidden_state))
+    )
+    with torch.no_grad():
+        policy.evaluate_sequences(batch)
+    policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
+    handle.remove()
+    assert rows == [2, 2]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture: str) -> None:
+    batch = batch_with_repeats()
+    policy = policy_of(architecture)
+    obs = {"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask}
+    together = policy.generate(obs, do_sample=False)
+    for row in range(6):
+        alone = policy.generate({name: tensor[row : row + 1] for name, tensor in obs.items()}, do_sample=False)
+        n = int(alone.mask.sum())
+        assert torch.equal(together.ids[row, :n], alone.ids[0])
+        torch.testing.assert_close(together.log_probs[row, :n], alone.log_probs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_padding_does_not_tell_rows_apart() -> None:
+    ids = torch.tensor([[7, 1, 2], [0, 1, 2], [3, 1, 2]])
+    mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
+    first, repeats = distinct_rows(ids, mask)
+    assert first.tolist()[repeats[0]] == 0 and repeats[0] == repeats[1] != repeats[2]
+    assert sorted(first.tolist()) == [0, 2]
