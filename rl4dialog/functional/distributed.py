@@ -26,7 +26,7 @@ def process_index() -> int:
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that evaluates, writes and speaks."""
+    """Whether this is the process that measures, writes and speaks."""
     return process_index() == 0
 
 

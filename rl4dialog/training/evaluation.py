@@ -1,7 +1,12 @@
-"""Measuring a policy on a split: one reply per prompt, all metrics over them; and telling what training changed."""
+"""Measuring a policy on a split: one reply per prompt, all metrics over them; and telling what training changed.
+
+The processes of a run share the prompts; the main one has the replies of all, and measures them.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +19,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
+from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
@@ -100,7 +106,7 @@ def evaluate(
     seed: int,
     post_process: Callable[[str], str] | None = None,
 ) -> Evaluation:
-    """Generate and score a reply to each sample's prompt.
+    """Generate and score a reply to each sample's prompt; all processes must call this together.
 
     The random state is afterwards as before, so how often one evaluates does not change the training.
 
@@ -116,6 +122,9 @@ def evaluate(
         seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
         post_process: Done to each reply before it is scored and recorded.
 
+    Returns:
+        Nothing in it, in a process that is not the main one.
+
     Raises:
         ConfigError: If ``post_process`` raises, or does not return a text.
     """
@@ -125,15 +134,23 @@ def evaluate(
     ]
     # Prompts of like length together: less padding.
     order = sorted(range(len(samples)), key=lambda i: len(prompts[i]))
-    replies = [""] * len(samples)
+    batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    own: dict[int, str] = {}
     devices = [policy.device] if policy.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), tqdm(total=len(samples), desc=f"Evaluating {split_name}") as bar:
-        torch.manual_seed(seed)
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            for row, text in zip(rows, _generate(policy, [prompts[i] for i in rows], generation_kwargs), strict=True):
-                replies[row] = text
-            bar.update(len(rows))
+    bar = tqdm(total=len(samples), desc=f"Evaluating {split_name}", disable=not is_main_process())
+    with torch.random.fork_rng(devices=devices), bar:
+        torch.manual_seed(derive_seed(seed, "process", process_index()) if process_index() else seed)
+        for first in range(0, len(batches), n_processes()):
+            # Where there is none left, the last once more: with shared weights, all must generate equally often.
+            rows = batches[min(first + process_index(), len(batches) - 1)]
+            own |= zip(rows, _generate(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
+            bar.update(sum(map(len, batches[first : first + n_processes()])))
+    found = gather(own)
+    if not is_main_process():
+        return Evaluation({}, [])
+    by_row = dict(ChainMap(*found))
+    replies = [by_row[row] for row in range(len(samples))]
     if post_process is not None:
         replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
     scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)

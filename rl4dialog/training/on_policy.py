@@ -143,11 +143,8 @@ class OnPolicyTrainer:
         return before["test"], after["test"]
 
     def _evaluate(self, splits: Sequence[str], iteration: int) -> dict[str, Evaluation]:
-        """Evaluate splits in the main process, while the others wait, or lend it their part of the weights."""
-        found, policy = {}, self.algorithm.policy
-        if self._tracker is not None or policy.lockstep:
-            found = {split: self.evaluator.run(policy, split, iteration) for split in splits}
-        wait_for_all()
+        found = {split: self.evaluator.run(self.algorithm.policy, split, iteration) for split in splits}
+        wait_for_all()  # for the main process, which alone measures
         return found
 
     def _learn(self, n_iters: int) -> None:

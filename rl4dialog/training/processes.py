@@ -1,7 +1,7 @@
 """Data-parallel runs: several processes that ``accelerate launch`` or ``torchrun`` has started on the same script.
 
-Each has a share of the environments and of every minibatch; together they do what one process would do. The main
-process alone evaluates, writes and speaks.
+Each has a share of the environments, of every minibatch and of the prompts of an evaluation; together they do what one
+process would do. The main process alone measures, writes and speaks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
-# The others wait while the main process evaluates; if it dies, the launcher ends them.
+# The others wait while the main process computes metrics; if it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
 LAUNCHER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

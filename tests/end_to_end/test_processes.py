@@ -79,6 +79,8 @@ def test_two_processes_give_the_weights_of_one(
     one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / "model.safetensors") for n in (1, 2))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=0, atol=1e-5)
+    replies = [(tmp_path / "p" / f"by_{n}" / "epoch_0_test_split_predictions.json").read_text() for n in (1, 2)]
+    assert replies[0] == replies[1]
     logged = [lines(tmp_path / "p" / f"by_{n}" / "rollout_info.jsonl") for n in (1, 2)]
     assert len(logged[0]) == len(logged[1]) == 1
     for key in ("rollout/task_reward", "rollout/kl", "rollout/tokens", "rollout/n_episodes", "rollout/values"):
