@@ -28,6 +28,7 @@ from rl4dialog.functional.masks import trim_left_padding
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import GenerationSettings, TokenMask, Utterances, generate_replies
+from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
@@ -172,6 +173,7 @@ class LMActorCriticPolicy(BasePolicy):
         self.optimizer_class, self.optimizer_kwargs = optimizer_class, optimizer_kwargs
         self.lockstep = False  # whether processes share the weights, and must all run the same layers
         self.make_optimizer(lr_schedule(1))
+        self.gradient_steps = GradientSteps(self)
         self.train(False)
 
     @classmethod

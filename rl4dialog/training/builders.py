@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import is_deepspeed_available
 from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -53,7 +54,7 @@ from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.intent_classifier import builtin_intent_classifier
-from rl4dialog.training.processes import wants_sharding
+from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised import warm_start
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ def check_components(config: RunConfig) -> None:
         registry.check(id, args)
     assert config.env is not None
     algorithm, policy = algorithm_class(config.alg.id), policy_class(config)
-    if wants_sharding():
+    if sharding() is not None:
         _check_sharding(config)
     if n_processes() > 1 and not algorithm.data_parallel:
         raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
@@ -348,7 +349,7 @@ def build_algorithm(
                 normalizer=build_reward_normalizer(reward_config),
             ),
             normalize_rewards=kl.norm_reward,
-            shard=wants_sharding(),
+            sharding=sharding(),
             **config.alg.args,
         )
         built.policy.backend = _build_backend(config, built.policy, lengths)
@@ -362,7 +363,13 @@ def build_algorithm(
 
 
 def _check_sharding(config: RunConfig) -> None:
-    """Check that a run can spread its weights over its processes."""
+    """Check that a run can be spread over its processes as the launcher's config says."""
+    if sharding() == "deepspeed":
+        if not is_deepspeed_available():
+            raise ConfigError("the launcher's config asks for DeepSpeed, which is not installed: pip install deepspeed")
+        if config.alg.args.get("target_kl") is not None:
+            raise ConfigError("alg.args.target_kl does not go with DeepSpeed: a minibatch cannot be left half way")
+        return
     assert config.env is not None
     for key, is_used in (
         ("lora", config.lora is not None),

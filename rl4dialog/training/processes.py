@@ -16,7 +16,11 @@ from accelerate import PartialState
 
 # The others wait while the main process computes metrics; if it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
-LAUNCHER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_USE = {"fsdp": "ACCELERATE_USE_FSDP", "deepspeed": "ACCELERATE_USE_DEEPSPEED"}
+LAUNCHER_VARIABLES = (
+    *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *_USE.values(),
+)
 
 
 def is_launched() -> bool:
@@ -24,9 +28,10 @@ def is_launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def wants_sharding() -> bool:
-    """Whether the launcher's config asks for FSDP."""
-    return is_launched() and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+def sharding() -> str | None:
+    """What spreads the policy over the processes, by the launcher's config: ``"fsdp"``, ``"deepspeed"`` or nothing."""
+    wanted = [name for name in ("fsdp", "deepspeed") if os.environ.get(_USE[name], "false").lower() == "true"]
+    return wanted[0] if wanted and is_launched() else None
 
 
 def join_processes(prepare: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from runs import make_config, write_config
 from safetensors.torch import load_file
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
-FSDP = {"ACCELERATE_USE_FSDP": "true"}  # what accelerate launch says for a config with FSDP
+# What accelerate launch says for configs with FSDP and DeepSpeed.
+FSDP = {"ACCELERATE_USE_FSDP": "true"}
+DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2", "DS_ACCELERATOR": "cpu"}
+needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
 # All that could differ is decided: nothing is drawn, replies have one length, and a minibatch is all of an iteration.
 SAME = {
     "env__n_envs": 4,
@@ -66,6 +70,7 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
         ("rloo", "causal", {}),
         ("ppo", "causal", FSDP),
         ("nlpo", "seq2seq", FSDP),
+        pytest.param("ppo", "causal", DEEPSPEED, marks=needs_deepspeed),
     ],
 )
 def test_two_processes_give_the_weights_of_one(
@@ -73,7 +78,7 @@ def test_two_processes_give_the_weights_of_one(
 ) -> None:
     config = plain_config(tmp_path, algorithm, kind)
     for n in (1, 2):
-        process = launch(tmp_path, config, n, env={**os.environ, **variables})
+        process = launch(tmp_path, config, n, env={**os.environ, **(variables if n > 1 else {})})
         output, _ = process.communicate(timeout=150)
         assert process.returncode == 0, output
     one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / "model.safetensors") for n in (1, 2))
@@ -90,7 +95,8 @@ def test_two_processes_give_the_weights_of_one(
         assert trained[1][key] == pytest.approx(trained[0][key], rel=1e-4, abs=1e-6), key
 
 
-def test_sharded_processes_stay_in_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])
+def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str]) -> None:
     """Replies of all lengths, several minibatches of several parts, and evaluations in between."""
     config = make_config(
         tmp_path,
@@ -99,7 +105,7 @@ def test_sharded_processes_stay_in_step(tmp_path: Path) -> None:
         alg__policy__args__critic="shared",
         train_evaluation__n_iters=3,
     )
-    process = launch(tmp_path, config, 2, env={**os.environ, **FSDP})
+    process = launch(tmp_path, config, 2, env={**os.environ, **variables})
     output, _ = process.communicate(timeout=150)
     assert process.returncode == 0, output
     assert [line["iteration"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")] == [1, 2, 3]

@@ -12,9 +12,10 @@ from stable_baselines3.common.utils import explained_variance
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
-from rl4dialog.functional.distributed import add_up_gradients, largest, total, total_of_numbers, whole
+from rl4dialog.functional.distributed import largest, total, total_of_numbers
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
+from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.rollouts.buffer import SequenceSamples
 
 
@@ -57,6 +58,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
         # Tensors, which are read only at the end: reading one makes a GPU wait.
         history: dict[str, list[torch.Tensor]] = {}
+        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
@@ -64,13 +66,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 # Over the whole minibatch: whitened before it is cut into parts, and averaged over its agent tokens.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = total_of_numbers(len(advantages))[0]
-                self.policy.optimizer.zero_grad()
+                steps.clear()
                 sums: dict[str, torch.Tensor] = {}
                 minibatch: SequenceSamples = batch._replace(advantages=advantages)  # type: ignore[assignment]
-                for part, weight in self._parts(minibatch):
+                parts = self._parts(minibatch)
+                for i, (part, weight) in enumerate(parts):
                     terms = self._terms(part, clip_range, clip_range_vf)
                     means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
-                    means["loss"].backward()
+                    steps.backward(means["loss"], is_last=i == len(parts) - 1)
                     for name, mean in means.items():
                         sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
                 sums = dict(zip(sums, total(torch.stack(list(sums.values()))), strict=True))
@@ -80,10 +83,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
                     break
-                add_up_gradients(self.policy.parameters())
-                grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-                history.setdefault("grad_norm", []).append(whole(grad_norm))
-                self.policy.optimizer.step()
+                history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
             if stopped_early:
                 break

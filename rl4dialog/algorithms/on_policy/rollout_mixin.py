@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.distributed import copy_from_main_process, gather, n_processes, process_index
+from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -40,7 +41,7 @@ class LMRolloutMixin:
         kl_controller: Price of a nat of divergence from the reference; free by default.
         collector: Collects the rollouts; by default all rewards come from the environments.
         normalize_rewards: Whiten the rewards of an iteration.
-        shard: Spread the policy's weights over the processes of the run.
+        sharding: What spreads the policy over the processes of the run: ``"fsdp"``, ``"deepspeed"`` or nothing.
         kwargs: Of the algorithm.
     """
 
@@ -56,10 +57,10 @@ class LMRolloutMixin:
         kl_controller: KLController | None = None,
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
-        shard: bool = False,
+        sharding: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self._shard = shard
+        self._sharding = sharding
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
         kwargs["rollout_buffer_class"] = self.buffer_class
@@ -106,8 +107,10 @@ class LMRolloutMixin:
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
         copy_from_main_process([*policy.parameters(), *policy.buffers()])
-        if self._shard:
+        if self._sharding == "fsdp":
             shard_policy(policy)
+        elif self._sharding == "deepspeed":
+            use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int

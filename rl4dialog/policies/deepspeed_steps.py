@@ -1,0 +1,73 @@
+"""Gradients and optimizer state spread over the processes of a run by DeepSpeed (ZeRO stages 1 and 2).
+
+Rajbhandari et al. 2019, arXiv 1910.02054. Each process keeps all of the weights, so that rollouts need no messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.gradient_steps import GradientSteps
+
+
+class DeepSpeedSteps(GradientSteps):
+    """Steps of a DeepSpeed engine.
+
+    Args:
+        policy: Its optimizer is replaced by the engine's, which steps it.
+        zero_optimization: The block of this name in DeepSpeed's config.
+        max_grad_norm: For all steps.
+    """
+
+    def __init__(self, policy: LMActorCriticPolicy, zero_optimization: dict[str, Any], max_grad_norm: float) -> None:
+        import deepspeed
+
+        super().__init__(policy)
+
+        self._engine, policy.optimizer, _, _ = deepspeed.initialize(
+            model=policy,
+            optimizer=policy.optimizer,
+            dist_init_required=False,
+            config={
+                "train_micro_batch_size_per_gpu": 1,  # nothing is derived from it
+                "gradient_clipping": max_grad_norm,
+                "zero_optimization": zero_optimization,
+                "zero_allow_untested_optimizer": True,
+            },
+        )
+        self._max_grad_norm = max_grad_norm
+
+    def clear(self) -> None:
+        """The engine forgets the gradients of a step when it has taken it."""
+
+    def backward(self, loss: Tensor, is_last: bool) -> None:
+        self._engine.set_gradient_accumulation_boundary(is_last)
+        self._engine.backward(loss * n_processes())  # the engine takes the mean over processes
+        if not is_last:
+            self._engine.step()
+
+    def apply(self, max_grad_norm: float) -> Tensor:
+        assert max_grad_norm == self._max_grad_norm
+        self._engine.step()
+        return torch.as_tensor(self._engine.get_global_grad_norm())
+
+
+def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
+    """Let DeepSpeed step a policy, as the launcher's config says.
+
+    Raises:
+        ConfigError: If that asks for stage 3.
+    """
+    from accelerate.utils import DeepSpeedPlugin
+
+    zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
+    if zero["stage"] not in (1, 2):
+        raise ConfigError(f"DeepSpeed's ZeRO stage {zero['stage']} is not supported: take 1 or 2, or FSDP")
+    policy.gradient_steps = DeepSpeedSteps(policy, zero, max_grad_norm)
+    policy.lockstep = True  # every backward pass sends gradients, so that all processes must make as many
