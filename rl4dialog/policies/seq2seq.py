@@ -16,10 +16,16 @@ from rl4dialog.policies.models import decoder_start_id
 
 
 class EncoderDecoder(nn.Module):
-    """Encoder and decoder of a language model, without its head. Each different prompt is encoded once."""
+    """Encoder and decoder of a language model, without its head.
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    Args:
+        model: Whose they are.
+        share_prompts: Where several replies answer one prompt, encode it once for all of them.
+    """
+
+    def __init__(self, model: PreTrainedModel, share_prompts: bool) -> None:
         super().__init__()
+        self.share_prompts = share_prompts
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
         self.start_id = decoder_start_id(model)
 
@@ -32,16 +38,26 @@ class EncoderDecoder(nn.Module):
             ids: Padded on the right, where no real token sees it. Shape (B, T).
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
-        first, repeats = distinct_rows(prompt_ids, prompt_mask)
-        encoded = self.encoder(input_ids=prompt_ids[first], attention_mask=prompt_mask[first].long())
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
         output = self.decoder(
             input_ids=torch.cat([start, ids], dim=1),
-            encoder_hidden_states=encoded.last_hidden_state[repeats],
+            encoder_hidden_states=self._encode(prompt_ids, prompt_mask),
             encoder_attention_mask=prompt_mask.long(),
             use_cache=False,
         )
         hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        if self.share_prompts:
+            first, repeats = distinct_rows(ids, mask)
+            # To gather rows costs time, too, above all backwards.
+            if 2 * len(first) <= len(repeats):
+                return self._encode_all(ids[first], mask[first])[repeats]
+        return self._encode_all(ids, mask)
+
+    def _encode_all(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         return hidden
 
 
@@ -52,7 +68,7 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
 
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
         # Made when it is needed: as an attribute it would register the model's parameters a second time.
-        return EncoderDecoder(model)
+        return EncoderDecoder(model, self.share_prompts)
 
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Seq2SeqDecoder:
         return Seq2SeqDecoder(model, obs["prompt_ids"], obs["prompt_mask"], decoder_start_id(model))

@@ -299,7 +299,7 @@ def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: 
     ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
     learned = labels != IGNORED_LABEL
     if model.config.is_encoder_decoder:
-        hidden = EncoderDecoder(model)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
+        hidden = EncoderDecoder(model, share_prompts=False)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
     else:
         hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
         labels, learned = labels[:, 1:], learned[:, 1:]
