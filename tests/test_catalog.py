@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,12 @@ def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for _, id in IDS:
         assert f"  {id} " in printed
+
+
+def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--markdown"]) == 0
+    page = Path(__file__).parents[1] / "docs" / "catalog.md"
+    assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --markdown"
 
 
 @pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)
