@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]
     assert main(["list", "--markdown"]) == 0
     page = Path(__file__).parents[1] / "docs" / "catalog.md"
     assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --markdown"
+
+
+def test_page_of_metrics_has_a_row_for_each() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8").split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == catalog.MetricRegistry.ids()
 
 
 @pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)

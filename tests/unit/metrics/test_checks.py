@@ -78,6 +78,26 @@ def test_text_without_references_is_refused(metric: Any, references: Any) -> Non
         metric.compute(["p", "p"], ["a", "b"], [["a"], references])
 
 
+# Of a text that equals its reference: a sentence, a word, an emoji, Japanese, nothing.
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (BleuMetric(), [1, 0, 0, 0, 0]),
+        (SacreBleuMetric(), [1, 0, 0, 0, 0]),
+        (ChrfMetric(), [1, 1, 1, 1, 0]),
+        (TerMetric(), [0, 0, 0, 0, 0]),
+        (RougeLMaxMetric(), [1, 1, 0, 0, 0]),
+        (MeteorMetric(synonyms=False), [1 - 0.5 / 6**3, 0.5, 0.5, 0.5, 0]),
+        (CiderMetric(), [0, 0, 0, 0, 0]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_text_that_equals_its_reference(metric: Any, expected: list[float]) -> None:
+    for text, score in zip(["a cat sat on the mat", "word", "😀", "テスト", ""], expected, strict=True):
+        ((_, corpus),) = metric.compute([""], [text], [[text]]).values()
+        assert corpus == pytest.approx(score)
+
+
 def test_lexical_metrics_do_not_import_torch() -> None:
     code = (
         "import sys; from rl4dialog.metrics import bleu, chrf, cider, diversity, length, meteor, rouge, self_bleu, ter;"
