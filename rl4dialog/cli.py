@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_config_arguments(prepare)
     lister = commands.add_parser("list", help="list what a config can name, with its arguments")
     lister.add_argument("kind", nargs="?", choices=KINDS, help="all of them if left out")
+    lister.add_argument("--markdown", action="store_true", help="as the page docs/catalog.md")
     lister.add_argument("--imports", nargs="*", default=[], help="modules or files that register more")
     lister.add_argument("--debug", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)
@@ -245,12 +246,25 @@ def _list(args: argparse.Namespace) -> int:
         "policies": catalog.PolicyRegistry,
         "algorithms": catalog.AlgorithmRegistry,
     }
-    for kind in [args.kind] if args.kind else KINDS:
+    kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
+    components = {kind: [(id, *found.describe(id)) for id in found.ids()] for kind, found in kinds.items()}
+    if args.markdown:
+        _print_markdown(components)
+        return 0
+    for kind, rows in components.items():
         print(f"{kind}:")
-        for id in registries[kind].ids():
-            summary, arguments = registries[kind].describe(id)
+        for id, summary, arguments in rows:
             print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
     return 0
+
+
+def _print_markdown(components: dict[str, list[tuple[str, str, str]]]) -> None:
+    print("# What a config can name\n")
+    print("`rl4dialog list --markdown` writes this page from the docstrings. Arguments without a value must be given.")
+    for kind, rows in components.items():
+        print(f"\n## {kind.capitalize()}\n\n| id | what it is | arguments |\n|---|---|---|")
+        for id, summary, arguments in rows:
+            print(f"| `{id}` | {summary} | {f'`{arguments}`' if arguments else ''} |")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,17 @@ def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for _, id in IDS:
         assert f"  {id} " in printed
+
+
+def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--markdown"]) == 0
+    page = Path(__file__).parents[1] / "docs" / "catalog.md"
+    assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --markdown"
+
+
+def test_page_of_metrics_has_a_row_for_each() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8").split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == catalog.MetricRegistry.ids()
 
 
 @pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)

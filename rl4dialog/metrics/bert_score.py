@@ -27,7 +27,9 @@ class BertScoreMetric(SentenceMetric):
         self, language: str = "en", model_type: str | None = None, num_layers: int | None = None, batch_size: int = 64
     ) -> None:
         from bert_score import BERTScorer
+        from bert_score.utils import lang2model, model2layers
 
+        default = lang2model[language]
         try:
             with cache_only_without_network():
                 self._scorer = BERTScorer(
@@ -35,8 +37,8 @@ class BertScoreMetric(SentenceMetric):
                 )
         except Exception as error:  # OSError, KeyError, ... by what is missing
             raise ModelError(
-                f"metric 'bert_score' cannot load {model_type or f'the model for language {language!r}'}; without a "
-                f"network, give model_type: <folder of the model> and num_layers: <layer>"
+                f"metric 'bert_score' cannot load the model {model_type or default!r}; without a network, give "
+                f"model_type: <folder of a downloaded {default}> and num_layers: {model2layers[default]}, its layer"
             ) from error
         # A tokenizer that knows no longest text says 1e30, at which fast tokenizers fail.
         tokenizer = self._scorer._tokenizer

@@ -30,7 +30,7 @@ def increasing_numbers_score(text: str, min_tokens: int) -> float:
 
 
 class IncreasingNumbersMetric(SentenceMetric):
-    """Mean of :func:`increasing_numbers_score`.
+    """Share of a text that is an increasing run of numbers, from its beginning on (``increasing_numbers_score``).
 
     Args:
         min_tokens: Words that a text must have for a full score.

@@ -12,7 +12,8 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 class RougeMetric(SentenceMetric):
     """F-measures of ROUGE-1, -2, -L and -Lsum (sentences of the latter stand on lines of their own).
 
-    The corpus score is the mean; RL4LMs logs the middle of a bootstrap, which varies around it.
+    Words are made of the letters a to z and digits, as the package has it: texts in other scripts score 0. The corpus
+    score is the mean; RL4LMs logs the middle of a bootstrap, which varies around it.
 
     Args:
         use_single_ref: Compare with the first reference only, as RL4LMs; else the best of all counts.

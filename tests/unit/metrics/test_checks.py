@@ -42,8 +42,6 @@ REFERENCES = [
     ["the same text"],
 ]
 
-WORDS = ["a", "cat", "😀", "sat.", "no", "naïve", "yes"]
-
 
 @pytest.mark.parametrize("metric", LEXICAL, ids=lambda metric: type(metric).__name__)
 class TestEveryMetric:
@@ -59,12 +57,6 @@ class TestEveryMetric:
         for scores, corpus in metric.compute([""] * 7, TEXTS, REFERENCES).values():
             assert abs(corpus) < 1e6
             assert scores is None or (len(scores) == 7 and all(0 <= score <= 10 for score in scores))
-
-    def test_ten_thousand_texts_are_scored(self, metric: Any) -> None:
-        texts = [f"{WORDS[i % 7]} {WORDS[i % 5]}" for i in range(10_000)]
-        for scores, corpus in metric.compute(texts, texts, [[text] for text in texts[::-1]]).values():
-            assert abs(corpus) < 1e6
-            assert scores is None or len(scores) == 10_000
 
     def test_only_blank_text_gets_finite_scores(self, metric: Any) -> None:
         assert all(abs(corpus) < 1e6 for _, corpus in metric.compute([""], [""], [["a"]]).values())
@@ -84,6 +76,26 @@ def test_texts_together_score_as_one_by_one(metric: Any) -> None:
 def test_text_without_references_is_refused(metric: Any, references: Any) -> None:
     with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
         metric.compute(["p", "p"], ["a", "b"], [["a"], references])
+
+
+# Of a text that equals its reference: a sentence, a word, an emoji, Japanese, nothing.
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (BleuMetric(), [1, 0, 0, 0, 0]),
+        (SacreBleuMetric(), [1, 0, 0, 0, 0]),
+        (ChrfMetric(), [1, 1, 1, 1, 0]),
+        (TerMetric(), [0, 0, 0, 0, 0]),
+        (RougeLMaxMetric(), [1, 1, 0, 0, 0]),
+        (MeteorMetric(synonyms=False), [1 - 0.5 / 6**3, 0.5, 0.5, 0.5, 0]),
+        (CiderMetric(), [0, 0, 0, 0, 0]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_text_that_equals_its_reference(metric: Any, expected: list[float]) -> None:
+    for text, score in zip(["a cat sat on the mat", "word", "😀", "テスト", ""], expected, strict=True):
+        ((_, corpus),) = metric.compute([""], [text], [[text]]).values()
+        assert corpus == pytest.approx(score)
 
 
 def test_lexical_metrics_do_not_import_torch() -> None:

@@ -133,3 +133,31 @@ def test_metric_gives_its_keys(id: str, args: Any) -> None:
     for scores, corpus in found.values():
         assert isinstance(corpus, float) and -1e6 < corpus < 1e6
         assert scores is None or (len(scores) == 2 and all(isinstance(score, float) for score in scores))
+
+
+# Nothing, one word, marks, unicode, an emoji, the same as the reference; references that are blank, several, or both.
+ODD_TEXTS = ["", " ", "word", ".", "naïve 一二三", "😀", "a cat sat", "\n"]
+ODD_REFERENCES = [
+    ["a"],
+    [""],
+    ["word", "other"],
+    ["", "."],
+    ["一二", "naïve"],
+    ["😀", "a", "hi"],
+    ["a cat sat"],
+    ["\n"],
+]
+
+
+@pytest.mark.parametrize("id", KEYS)
+@pytest.mark.parametrize("n_times", [1, 1250], ids=["each", "ten_thousand"])
+def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) -> None:
+    tokenizer = make_tokenizer()
+    metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
+    texts, references = ODD_TEXTS * n_times, ODD_REFERENCES * n_times
+    table = {"table": [[{"value": "cat"}]], "highlighted_cells": [[0, 0]], "overlap_subset": True}
+    infos = [{"intent": [1], "persona": ["a cat", ""], "raw_table": table}] * len(texts)
+    found = metric.compute(["a cat sat."] * len(texts), texts, references, infos, make_gpt2(tokenizer), "val")
+    for scores, corpus in found.values():
+        assert -1e6 < corpus < 1e6
+        assert scores is None or (len(scores) == len(texts) and all(-1e6 < score < 1e6 for score in scores))

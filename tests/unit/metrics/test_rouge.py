@@ -25,3 +25,8 @@ def test_best_reference_counts_if_all_are_used() -> None:
     scores, _ = RougeMetric(use_single_ref=False).compute([""], TEXTS[:1], REFERENCES[:1])["lexical/rouge_rouge1"]
     # The second reference: precision 3/6, recall 3/3.
     assert scores == pytest.approx([2 / 3])
+
+
+def test_other_scripts_have_no_words() -> None:
+    found = RougeMetric().compute(["", ""], ["テスト", "naïve"], [["テスト"], ["na ve"]])
+    assert found["lexical/rouge_rouge1"][0] == [0.0, 1.0]
