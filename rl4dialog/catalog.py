@@ -129,6 +129,6 @@ AlgorithmRegistry = Registry(
     },
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
-        *("rollout_buffer_class", "rollout_buffer_kwargs", "_init_setup_model"),
+        *("rollout_buffer_class", "rollout_buffer_kwargs", "sharding", "_init_setup_model"),
     ),
 )
