@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-FIXED_COST = {"cpu": 64, "cuda": 4096}
+FIXED_COST = {"cpu": 256, "cuda": 4096}
 """Token positions that cost as much as one more pass through a model, by kind of device."""
 
 PASS_SIZE = {"cpu": 32, "cuda": 256}
