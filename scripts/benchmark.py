@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 from rl4dialog.benchmark.compare import compare_all, compare_sizes
+from rl4dialog.benchmark.profiles import compare_profiles
 from rl4dialog.benchmark.workers import compare_workers
 from rl4dialog.benchmark.workloads import MODEL_KINDS, WORKLOADS
+from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 
 
@@ -23,6 +25,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, help="iterations of each contestant, after one to warm up")
     parser.add_argument("--token_by_token", action="store_true", help="also stable-baselines3's own PPO, which is slow")
     parser.add_argument("--scaling", action="store_true", help="instead, fit how time grows with replies and episodes")
+    parser.add_argument("--profile", action="store_true", help="instead, what the seconds are spent on")
     parser.add_argument("--workers", action="store_true", help="instead, start, memory and steps of env workers")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, help="a JSON file for everything that was measured")
@@ -30,6 +33,9 @@ def main() -> int:
     try:
         if args.workers:
             compare_workers()
+        elif args.profile:
+            keep_freed_memory()
+            compare_profiles(args.workloads, args.kinds, args.critics)
         elif args.scaling:
             compare_sizes(args.kinds, args.repeats, args.device)
         else:

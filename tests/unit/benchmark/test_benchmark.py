@@ -12,6 +12,7 @@ import torch
 from rl4dialog.benchmark.contestants import Rl4dialog, Setting, VanillaSB3
 from rl4dialog.benchmark.measure import BenchmarkError, Result, measure
 from rl4dialog.benchmark.plain_loop import PlainLoop
+from rl4dialog.benchmark.profiles import compare_profiles
 from rl4dialog.benchmark.task import TableEndOfTurn
 from rl4dialog.benchmark.workers import compare_workers
 from rl4dialog.benchmark.workloads import WORKLOADS, build_model, build_prompts
@@ -90,6 +91,19 @@ def test_speed_is_compared_turn_by_turn() -> None:
     ours = Result("ours", [1.0, 2.0, 4.0], {}, [10, 10, 10], 0.0)
     other = Result("other", [2.0, 4.0, 40.0], {}, [10, 10, 10], 0.0)
     assert ours.speed_relative_to(other) == 2
+
+
+def test_a_profile_accounts_for_all_of_an_iteration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(WORKLOADS, "tiny", SMALL)
+    compare_profiles(["tiny"], ["causal"], ["shared"])
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    seconds = {row[0]: [float(cell) for cell in row[1:]] for row in cells if len(row) == 3}
+    for contestant in (0, 1):
+        assert seconds["matrix products"][contestant] > 0
+        *parts, watched, _ = (row[contestant] for row in seconds.values())
+        assert sum(parts) == pytest.approx(watched, abs=0.05)
 
 
 def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,73 @@
+"""What the seconds of an iteration are spent on, ours beside the plain loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from rl4dialog.benchmark.contestants import Contestant, Rl4dialog, Setting
+from rl4dialog.benchmark.measure import OURS, PLAIN
+from rl4dialog.benchmark.plain_loop import PlainLoop
+from rl4dialog.benchmark.workloads import WORKLOADS
+
+_KINDS_OF_OPERATORS = {
+    "matrix products": ("addmm", "mm", "bmm", "baddbmm"),
+    "attention": ("scaled_dot_product",),
+    "normalization, activation": ("layer_norm", "gelu", "relu", "rsqrt", "mean", "pow"),
+    "softmax, sampling": ("softmax", "multinomial", "exponential", "sort", "topk", "argmax"),
+    "optimizer": ("_fused_adam", "linalg_vector_norm", "_foreach"),
+    "copies, indexing": ("copy_", "cat", "index", "gather", "scatter", "embedding", "fill_", "zero_", "nonzero"),
+}
+_OTHERS = "other operators"
+
+
+def compare_profiles(workloads: Sequence[str], kinds: Sequence[str], critics: Sequence[str]) -> None:
+    """Print, for every combination, the seconds of an iteration by kind of operator.
+
+    An operator's seconds are its own, without those of operators that it calls. What is left is spent between
+    operators: by Python, tokenizers, environments, rewards, and the profiler itself.
+
+    Args:
+        workloads: Names in ``WORKLOADS``.
+        kinds: ``causal``, ``seq2seq``.
+        critics: ``separate``, ``shared``, ``none``.
+    """
+    console = Console(width=100)
+    for name in workloads:
+        for kind in kinds:
+            for critic in critics:
+                setting = Setting(name, kind, critic, "rloo" if critic == "none" else "ppo")
+                contestants: dict[str, Contestant] = {
+                    OURS: Rl4dialog(setting, WORKLOADS[name]),
+                    PLAIN: PlainLoop(setting, WORKLOADS[name]),
+                }
+                table = Table("seconds of an iteration", *contestants, title=f"{name}, {kind}, critic: {critic}")
+                found = [_seconds_by_kind(contestant) for contestant in contestants.values()]
+                for what in found[0]:
+                    table.add_row(what, *(f"{seconds[what]:.2f}" for seconds in found))
+                console.print(table)
+                for contestant in contestants.values():
+                    contestant.close()
+
+
+def _seconds_by_kind(contestant: Contestant) -> dict[str, float]:
+    contestant.iterate()
+    unwatched = float(np.median([contestant.iterate().total for _ in range(3)]))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        watched = contestant.iterate().total
+    seconds = dict.fromkeys((*_KINDS_OF_OPERATORS, _OTHERS), 0.0)
+    for event in profiler.key_averages():
+        seconds[_kind_of(event.key)] += event.self_cpu_time_total / 1e6
+    between = watched - sum(seconds.values())
+    return {**seconds, "between operators": between, "all": watched, "all, without the profiler": unwatched}
+
+
+def _kind_of(operator: str) -> str:
+    for kind, parts in _KINDS_OF_OPERATORS.items():
+        if any(part in operator for part in parts):
+            return kind
+    return _OTHERS
