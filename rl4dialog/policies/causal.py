@@ -15,7 +15,10 @@ from rl4dialog.policies.decoding import CausalDecoder
 
 
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):
-    """Decoder-only policy, critic and reference. Arguments: see :class:`LMActorCriticPolicy`."""
+    """Decoder-only policy, critic and reference.
+
+    Arguments: see :class:`LMActorCriticPolicy`.
+    """
 
     auto_class = AutoModelForCausalLM
 

@@ -62,7 +62,10 @@ class EncoderDecoder(nn.Module):
 
 
 class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
-    """Encoder-decoder policy, critic and reference. Arguments: see :class:`LMActorCriticPolicy`."""
+    """Encoder-decoder policy, critic and reference.
+
+    Arguments: see :class:`LMActorCriticPolicy`.
+    """
 
     auto_class = AutoModelForSeq2SeqLM
 
