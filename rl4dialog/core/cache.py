@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.manifest import read_manifest, write_manifest
+
 _logger = logging.getLogger(__name__)
-_MANIFEST = "manifest.json"
-_FORMAT = 1  # raise it when what a builder writes changes its meaning
+_FORMAT = 2  # raise it when what a builder writes changes its meaning
 
 
 def cache_root() -> Path:
@@ -47,8 +48,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     Returns:
         The folder; a temporary one if the cache cannot be written.
     """
-    canonical = json.dumps({"format": _FORMAT, **key}, sort_keys=True)
-    folder = cache_root() / f"{kind}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
+    canonical, folder = _place(kind, key)
     if folder.exists():
         if _is_intact(folder, canonical):
             return folder
@@ -64,8 +64,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         return temporary
     try:
         build(temporary)
-        files = {str(p.relative_to(temporary)): _file_hash(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
-        (temporary / _MANIFEST).write_text(json.dumps({"key": canonical, "files": files}), encoding="utf-8")
+        write_manifest(temporary, key=canonical)
         try:
             temporary.rename(folder)
         except OSError:
@@ -76,19 +75,20 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     return folder
 
 
+def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
+    """Whether :func:`cached_folder` would give a folder without building it."""
+    canonical, folder = _place(kind, key)
+    return folder.exists() and _is_intact(folder, canonical)
+
+
+def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:
+    """The key as text, and the folder that belongs to it."""
+    canonical = json.dumps({"format": _FORMAT, **key}, sort_keys=True)
+    return canonical, cache_root() / f"{kind}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
+
+
 def _is_intact(folder: Path, canonical: str) -> bool:
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        return manifest["key"] == canonical and all(
-            _file_hash(folder / name) == expected for name, expected in manifest["files"].items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return bool(read_manifest(folder)["key"] == canonical)
+    except (ValueError, KeyError, OSError):
         return False
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()

@@ -9,9 +9,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# The longest of our own messages lists every reward.
+_MAX_CHARACTERS = 3000
+
 
 class RL4DialogError(Exception):
-    """Base of all errors that a user can mend."""
+    """Base of all errors that a user can mend. Its text is one paragraph, whatever a file has put into it."""
+
+    def __str__(self) -> str:
+        text = " ".join(super().__str__().splitlines())
+        if len(text) <= _MAX_CHARACTERS:
+            return text
+        return f"{text[: _MAX_CHARACTERS * 2 // 3]} [...] {text[-_MAX_CHARACTERS // 3 :]}"
 
 
 class ConfigError(RL4DialogError):
@@ -34,12 +43,26 @@ class RewardError(RL4DialogError):
     """A reward function raised, or did not return one finite number per reply."""
 
 
+class TrainingError(RL4DialogError):
+    """Training cannot go on with what it has learned so far."""
+
+
 class EnvWorkerError(RL4DialogError):
     """A process that runs environments died, or one of its environments raised."""
 
 
 class RunFolderError(RL4DialogError):
     """The run folder exists already, or cannot be written."""
+
+
+class HubError(RL4DialogError):
+    """Nobody is logged in to the hub, or it refuses or cannot be reached."""
+
+
+def shown(value: object, n_characters: int = 60) -> str:
+    """A value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= n_characters else text[:n_characters] + " ..."
 
 
 def nearest_hint(name: str, candidates: Iterable[str]) -> str:
@@ -54,3 +77,11 @@ def nearest_hint(name: str, candidates: Iterable[str]) -> str:
 
 class ProcessError(RL4DialogError):
     """Another process of a data-parallel run ended."""
+
+
+class CheckpointError(RL4DialogError):
+    """A checkpoint is damaged, or does not fit the run."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A signal stopped a run, which can be resumed. No error, so that nothing that handles errors holds it up."""

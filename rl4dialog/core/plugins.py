@@ -37,7 +37,7 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
                 importlib.import_module(name)
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             raise ConfigError(
                 f"imports: {name!r} failed with {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 
 @dataclass
@@ -92,3 +92,8 @@ def clip_bounds(value: Any) -> tuple[float, float]:
 def is_number(value: Any) -> bool:
     """Whether it is a number, and not a truth value, which Python counts among them."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_whole_number(value: Any, at_least: int) -> TypeGuard[int]:
+    """Whether it is an ``int`` of at least that, and not a truth value."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least

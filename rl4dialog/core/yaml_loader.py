@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +11,26 @@ from typing import Any
 
 import yaml
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, shown
+
+_STEP = r"[^.\[\]]+|\[\d{1,9}\]"
+# Of a config, far above any sensible one; aliases can make a few lines stand for more than fits into memory.
+_MAX_DEPTH, _MAX_VALUES = 50, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
     """PyYAML's safe loader with YAML 1.2's floats and booleans, and without silent overwriting of keys."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make a value; one that its type cannot hold, such as the 13th month, is an error with a place."""
+        try:
+            value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError("it has more than 64 bits")
+            return value
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            problem = f"not a valid {node.tag.rpartition(':')[2]} ({error})"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
 def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -22,7 +38,9 @@ def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[An
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             continue
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key must be a single word", key_node.start_mark)
+        key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key!r} stands twice in the same block", key_node.start_mark
@@ -78,7 +96,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
         ConfigError: With line and column, if it is broken; or if it does not hold a mapping.
     """
     try:
-        config = yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
+        config = _load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
@@ -91,6 +109,40 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     return config
 
 
+def _load(text: str) -> Any:
+    """The value that a YAML text stands for.
+
+    Raises:
+        yaml.YAMLError: If it is broken, or too deep or too large for a config.
+    """
+    loader = _StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _measure(node, {}, 0)[0] > _MAX_VALUES:
+            raise yaml.YAMLError(f"it holds more than {_MAX_VALUES:,} values, aliases included")
+        return loader.construct_document(node)  # type: ignore[no-untyped-call]
+    except RecursionError as error:
+        raise yaml.YAMLError(f"it has more than {_MAX_DEPTH} blocks inside each other") from error
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+
+
+def _measure(node: yaml.Node, known: dict[yaml.Node, tuple[int, int]], depth: int) -> tuple[int, int]:
+    """How many values a node stands for, counted wherever an alias repeats them, and how deep they go."""
+    if depth > _MAX_DEPTH:  # as an alias to a block that it is in always gets
+        raise RecursionError
+    if node not in known:
+        items = [] if isinstance(node, yaml.ScalarNode) else node.value
+        inner = [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
+        measured = [_measure(part, known, depth + 1) for part in inner]
+        known[node] = 1 + sum(size for size, _ in measured), 1 + max((height for _, height in measured), default=0)
+    if depth + known[node][1] > _MAX_DEPTH + 1:
+        raise RecursionError
+    return known[node]
+
+
 def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Set keys by path, in place: ``alg.args.n_epochs=3``, ``reward_fn.args.rewards[0].weight=2``.
 
@@ -99,19 +151,19 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
     """
     for override in overrides:
         path, equals, text = override.partition("=")
-        steps = re.findall(r"[^.\[\]]+|\[\d+\]", path)
-        if not equals or not steps or re.sub(r"[^.\[\]]+|\[\d+\]|\.", "", path):
-            raise ConfigError(f"--set {override!r} is not of the form key.path=value, such as alg.args.n_epochs=3")
+        steps = re.findall(_STEP, path)
+        if not equals or not steps or len(steps) > _MAX_DEPTH or re.sub(rf"{_STEP}|\.", "", path):
+            raise ConfigError(f"--set {shown(override)} is not of the form key.path=value, such as alg.args.n_epochs=3")
         try:
-            value = yaml.load(text, Loader=_StrictLoader)
+            value = _load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"--set {override!r}: {text!r} is not a YAML value") from error
+            raise ConfigError(f"--set {shown(override)}: {shown(text)} is not a YAML value") from error
         parent: Any = config
         for step, following in itertools.pairwise([*steps, ""]):
             index: Any = int(step[1:-1]) if step.startswith("[") else step
             fits = isinstance(parent, list) if isinstance(index, int) else isinstance(parent, dict)
             if not fits or (isinstance(index, int) and index >= len(parent)):
-                raise ConfigError(f"--set {override!r}: there is no {step!r} to go through in {path!r}")
+                raise ConfigError(f"--set {shown(override)}: there is no {step!r} to go through in {path!r}")
             if following == "":
                 parent[index] = value
             else:
@@ -152,7 +204,11 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
         return node
 
     visit(config, None)
-    combinations = list(itertools.product(*(range(size) for size in sizes)))
-    if not 0 <= variant < len(combinations):
-        raise ConfigError(f"--variant {variant} does not exist: the config has {len(combinations)} (from 0)")
-    return visit(config, list(combinations[variant])), len(combinations)
+    n_variants = math.prod(sizes)
+    if not 0 <= variant < n_variants:
+        raise ConfigError(f"--variant {variant} does not exist: the config has {n_variants} (from 0)")
+    choices: list[int] = []
+    for size in reversed(sizes):
+        variant, choice = divmod(variant, size)
+        choices.insert(0, choice)
+    return visit(config, choices), n_variants

@@ -116,7 +116,7 @@ def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFor
         prompt, chosen, rejected = _preference(row)
         yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
     elif "messages" in row:
-        messages = _messages(row, "messages")
+        messages = read_messages(row, "messages")
         replies = [
             number
             for number, message in enumerate(messages)
@@ -145,16 +145,24 @@ def _sample(
 ) -> Sample:
     if isinstance(prompt, str):
         return Sample(id, prompt, [reply], meta_data)
-    instructions = [message for message in prompt if message["role"] in _INSTRUCTIONS]
-    said = dialogue_format.context([message for message in prompt if message["role"] not in _INSTRUCTIONS])
+    text, history = render_messages(prompt, row, dialogue_format)
+    return Sample(id, text, [reply], {**meta_data, "history": history})
+
+
+def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[str, list[str]]:
+    """The prompt that asks for a reply to messages, and the utterances that it shows.
+
+    Raises:
+        DataError: If nothing was said but instructions.
+    """
+    instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
+    said = dialogue_format.context([message for message in messages if message["role"] not in _INSTRUCTIONS])
     if not said:
         raise row.error("the conversation is empty before the reply")
     history = [message["content"] for message in said]
     if dialogue_format.render_chat is not None and dialogue_format.name == "chat_template":
-        text = dialogue_format.render_chat([*instructions, *said])
-    else:
-        text = dialogue_format.prompt(history, " ".join(message["content"] for message in instructions))
-    return Sample(id, text, [reply], {**meta_data, "history": history})
+        return dialogue_format.render_chat([*instructions, *said]), history
+    return dialogue_format.prompt(history, " ".join(message["content"] for message in instructions)), history
 
 
 def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
@@ -200,10 +208,15 @@ def _reply(row: Row, column: str, reply: str | list[Message]) -> str:
 
 
 def _plain_or_messages(row: Row, column: str) -> str | list[Message]:
-    return row.text(column) if isinstance(row[column], str) else _messages(row, column)
+    return row.text(column) if isinstance(row[column], str) else read_messages(row, column)
 
 
-def _messages(row: Row, column: str) -> list[Message]:
+def read_messages(row: Row, column: str) -> list[Message]:
+    """A column of messages with role and content.
+
+    Raises:
+        DataError: If it holds anything else.
+    """
     value = row[column]
     if not isinstance(value, list) or not value:
         raise row.error(f"{column} must be a list of messages with role and content, not {value!r}")

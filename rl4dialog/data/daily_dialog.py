@@ -18,7 +18,7 @@ from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.splits import drawn_rows
-from rl4dialog.data.text_files import expand_path, read_lines, read_zip_lines
+from rl4dialog.data.text_files import expand_path, is_count, read_lines, read_zip_lines
 
 HUB_ID = "li2017dailydialog/daily_dialog"
 
@@ -194,7 +194,7 @@ def _parse_utterances(line: str, place: str) -> list[str]:
 def _parse_labels(line: str, names: dict[int, str], place: str) -> list[int]:
     labels = []
     for word in line.split():
-        if not word.isdecimal() or int(word) not in names:
+        if not is_count(word) or int(word) not in names:
             raise DataError(f"{place}: {word!r} is not a label; labels are {min(names)} to {max(names)}")
         labels.append(int(word))
     return labels

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import Dialogue, Sample, Turn
+from rl4dialog.core.types import Dialogue, Sample, Turn, is_whole_number
 
 EOU_TOKEN = "<EOU>"
 FORMATS = ("eou", "chat_template")
@@ -46,8 +46,7 @@ class DialogueFormat:
                 f"unknown dialogue format {self.name!r}{nearest_hint(self.name, FORMATS)} "
                 f"(the formats are {', '.join(FORMATS)})"
             )
-        size = self.context_size
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        if self.context_size is not None and not is_whole_number(self.context_size, at_least=1):
             raise DataError(f"context_size must be a whole number of at least 1, not {self.context_size!r}")
         if self.name == "chat_template" and self.render_chat is None:
             raise DataError(

@@ -20,7 +20,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.text_files import FilePath, expand_path, read_lines
+from rl4dialog.data.text_files import FilePath, expand_path, is_count, read_lines
 
 HUB_ID = "bavard/personachat_truecased"
 PERSONA_SIDES = ("self", "other", "both", "none")
@@ -171,7 +171,7 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
     for line_number, line in enumerate(lines, start=1):
         place = f"{file}:{line_number}"
         number, _, content = line.partition(" ")
-        if not number.isdecimal():
+        if not is_count(number):
             raise DataError(f"{place}: the line must begin with its number in the dialogue, not with {number!r}")
         if int(number) == 1:
             history, yours, partners = [], [], []

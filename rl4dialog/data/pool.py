@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Sample, is_whole_number
 
 SPLITS = ("train", "val", "test")
 
@@ -122,7 +122,7 @@ def hub_split(split: str) -> str:
 
 def check_count(pool: str, name: str, value: object) -> None:
     """Raise a `DataError` unless an argument of a datapool is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole_number(value, at_least=1):
         raise DataError(f"datapool {pool!r}: {name} must be a whole number of at least 1, not {value!r}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import is_number
 from rl4dialog.data.text_files import read_lines
 
@@ -93,7 +93,7 @@ class Row:
             return value
         if is_number(value):
             return str(value)
-        raise self.error(f"column {column!r} must hold text, not {_shown(value)}")
+        raise self.error(f"column {column!r} must hold text, not {shown(value)}")
 
 
 def _step(value: Any, name: str) -> Any:
@@ -102,11 +102,6 @@ def _step(value: Any, name: str) -> Any:
     if isinstance(value, list) and value and all(isinstance(item, Mapping) and name in item for item in value):
         return [item[name] for item in value]
     return _MISSING
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + " ..."
 
 
 def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
@@ -165,7 +160,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
 
 def _object_row(value: Any, place: str) -> Row:
     if not isinstance(value, dict):
-        raise DataError(f"{place}: must be a JSON object with a value per column, not {_shown(value)}")
+        raise DataError(f"{place}: must be a JSON object with a value per column, not {shown(value)}")
     return Row(value, place)
 
 

@@ -15,6 +15,11 @@ from rl4dialog.core.errors import DataError
 FilePath = str | os.PathLike[str]
 
 
+def is_count(word: str) -> bool:
+    """Whether it is a whole number without a sign, of a length that `int` takes."""
+    return word.isdecimal() and len(word) < 20
+
+
 def decode_lines(data: bytes, file: str) -> list[str]:
     """Split UTF-8 data at newlines.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,6 +44,17 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     if values.numel() < 2:
         return values
     return (values - values.mean()) / (values.std() + eps)
+
+
+def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids of B rows as one tensor, padded on the left with 0, and its mask. Shapes (B, L), (B, L)."""
+    longest = max(map(len, rows))
+    ids = torch.zeros((len(rows), longest), dtype=torch.long)
+    mask = torch.zeros((len(rows), longest), dtype=torch.bool)
+    for row, tokens in enumerate(rows):
+        start = longest - len(tokens)
+        ids[row, start:], mask[row, start:] = torch.tensor(tokens), True
+    return ids, mask
 
 
 def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

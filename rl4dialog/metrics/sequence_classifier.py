@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.types import is_whole_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,7 +124,7 @@ def label_index(config: Any, label: int | str, who: str) -> int:
         ConfigError: If the model has no such class.
     """
     names = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
-    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
+    if is_whole_number(label, at_least=0) and label < len(names):
         return label
     matching = [i for i, name in enumerate(names) if isinstance(label, str) and name.lower() == label.lower()]
     if len(matching) == 1:

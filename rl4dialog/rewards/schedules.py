@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import nearest_hint
-from rl4dialog.core.types import is_number
+from rl4dialog.core.types import is_number, is_whole_number
 
 Weight = float | Callable[[int], float]
 
@@ -84,7 +84,7 @@ def parse_weight(spec: Any) -> Weight:
         return _number(spec["value"])
     if kind == "linear":
         n_iters = spec["n_iters"]
-        if not isinstance(n_iters, int) or isinstance(n_iters, bool) or n_iters < 2:
+        if not is_whole_number(n_iters, at_least=2):
             raise ValueError(f"needs an n_iters of at least 2, the iteration in which it ends, not {n_iters!r}")
         return Linear(_number(spec["start"]), _number(spec["end"]), n_iters)
     return _piecewise(spec["values"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import make_config, run_folder, train, write_config
+from runs import lines, make_config, run_folder, train, write_config
 
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
@@ -32,7 +33,7 @@ def error_of(capsys: pytest.CaptureFixture[str], status: int) -> str:
 
 
 def test_missing_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = error_of(capsys, cli.train_main(["--config_path", str(tmp_path / "none.yml")]))
+    message = error_of(capsys, cli.main_of("train", ["--config_path", str(tmp_path / "none.yml")]))
     assert "none.yml" in message
 
 
@@ -366,18 +367,26 @@ def test_worker_that_dies_ends_the_run_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_ctrl_c_leaves_what_was_written_and_says_where(tmp_path: Path) -> None:
-    process = start(tmp_path, long_run(tmp_path))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_saves_the_run_which_then_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    config = long_run(tmp_path)
+    process = start(tmp_path, config)
     try:
         wait_for(lambda: iterations(tmp_path), process)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
-    assert f"interrupted; what was written is in {run_folder(tmp_path)}" in errors
+    assert process.returncode == cli.EXIT_INTERRUPTED
     assert "Traceback" not in errors
-    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+    (n_done,) = re.findall(
+        rf"stopped by {number.name} after iteration (\d+); saved\. The same command with --resume auto", errors
+    )
+    n_iters = int(n_done) + 2
+    assert train(tmp_path, config, "--resume", "auto", "--set", f"train_evaluation.n_iters={n_iters}") == 0
+    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [
+        *range(1, n_iters + 1)
+    ]
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue
+from rl4dialog.core.types import Dialogue, is_whole_number
 from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat, dialogue_samples
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.small_talk.grammar import generate_dialogue
@@ -70,6 +70,6 @@ def generate_dialogues(split: str, n_dialogues: int, seed: int = 0) -> list[Dial
         DataError: If the split is unknown or the number negative.
     """
     check_split(split)
-    if isinstance(n_dialogues, bool) or not isinstance(n_dialogues, int) or n_dialogues < 0:
+    if not is_whole_number(n_dialogues, at_least=0):
         raise DataError(f"datapool 'small_talk': the number of dialogues must not be negative, not {n_dialogues!r}")
     return [generate_dialogue(f"{split}_{index}", f"small_talk/{seed}/{split}/{index}") for index in range(n_dialogues)]

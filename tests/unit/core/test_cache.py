@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.cache import cached_folder, content_hash
+from rl4dialog.core.cache import cached_folder, content_hash, is_cached
 
 
 def build_counting(calls: list[int]):  # type: ignore[no-untyped-def]
@@ -21,6 +21,14 @@ def test_second_call_is_a_hit_and_another_key_is_not() -> None:
     assert cached_folder("test", {"k": 1}, build_counting(calls)) == first
     assert cached_folder("test", {"k": 2}, build_counting(calls)) != first
     assert len(calls) == 2
+
+
+def test_what_is_cached_can_be_asked_without_building_it() -> None:
+    assert not is_cached("test", {"asked": 1})
+    folder = cached_folder("test", {"asked": 1}, build_counting([]))
+    assert is_cached("test", {"asked": 1}) and not is_cached("test", {"asked": 2})
+    (folder / "a.txt").write_text("damage")
+    assert not is_cached("test", {"asked": 1})
 
 
 @pytest.mark.parametrize("damage", ["change", "delete", "manifest"])

@@ -57,3 +57,9 @@ def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:
         load_imports(["./none.py"], tmp_path)
     with pytest.raises(ConfigError, match="'no_such_package' failed with ModuleNotFoundError"):
         load_imports(["no_such_package"], tmp_path)
+
+
+def test_file_that_would_end_the_program_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit(0)")
+    with pytest.raises(ConfigError, match=r"'\./ends\.py' failed with SystemExit: 0 .*ends\.py, line 1"):
+        load_imports(["./ends.py"], tmp_path)

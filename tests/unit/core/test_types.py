@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.core.types import RewardPart, clip_bounds
+from rl4dialog.core.types import RewardPart, clip_bounds, is_whole_number
 
 
 def test_term_is_clipped_then_weighted() -> None:
@@ -26,3 +26,10 @@ def test_clip_is_one_number_or_two(value: Any, bounds: tuple[float, float]) -> N
 def test_other_clips_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="a positive number or"):
         clip_bounds(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"), [(2, True), (3, True), (1, False), (True, False), (2.0, False), ("2", False)]
+)
+def test_whole_numbers_are_integers_and_no_truth_values(value: Any, fits: bool) -> None:
+    assert is_whole_number(value, at_least=2) == fits

@@ -34,6 +34,12 @@ def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
         ("a: 1\n\tb: 2", "line 2, column 1"),
         ("", "it holds nothing"),
         ("- 1", "it holds a list"),
+        ("a: 2026-13-45", "line 1, column 4: not a valid timestamp .month must be in 1..12"),
+        ("a:\n  ? [b, c]\n  : d", "line 2, column 5: a key must be a single word"),
+        ("a: " + "9" * 5000, "line 1, column 4: not a valid int"),
+        ("a: 0x" + "f" * 5000, "more than 64 bits"),
+        ("[" * 5000, "more than 50 blocks inside each other"),
+        ("a: &a [*a]", "more than 50 blocks inside each other"),
     ],
 )
 def test_broken_yaml_is_told_with_line_and_column(text: str, message: str) -> None:
@@ -52,6 +58,12 @@ def test_missing_file_a_folder_and_binary_are_told(tmp_path: Path) -> None:
         load_yaml(tmp_path / "binary.yml")
 
 
+def test_aliases_that_stand_for_more_than_memory_holds_are_refused() -> None:
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))]
+    with pytest.raises(ConfigError, match="more than 100,000 values"):
+        parse_yaml("\n".join(lines), "x.yml")
+
+
 def test_anchors_and_merge_keys_work() -> None:
     assert parse_yaml("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3", "t")["d"] == {"b": 1, "c": 3}
 
@@ -62,7 +74,9 @@ def test_overrides_reach_into_mappings_and_lists() -> None:
     assert config == {"alg": {"args": {"n": 3}}, "list": [{"w": 0.001}], "new": {"key": ["a", "b"]}}
 
 
-@pytest.mark.parametrize("override", ["no_value", "=3", "list[4].w=1", "alg.x.y=1"])
+@pytest.mark.parametrize(
+    "override", ["no_value", "=3", "list[4].w=1", "alg.x.y=1", ".".join("a" * 1000) + "=1", f"list[{'9' * 5000}]=1"]
+)
 def test_override_that_leads_nowhere_is_named(override: str) -> None:
     with pytest.raises(ConfigError, match="--set"):
         apply_overrides({"list": [1], "alg": {"x": 3}}, [override])
@@ -74,3 +88,8 @@ def test_variants_are_the_product_of_expand_blocks() -> None:
     assert expand_variants(config, 3) == ({"a": 2, "b": ["y"]}, 4)
     with pytest.raises(ConfigError, match="--variant 4 does not exist: the config has 4"):
         expand_variants(config, 4)
+
+
+def test_variants_are_not_listed_to_choose_one() -> None:
+    config = [{"expand": True, "values": list(range(8))} for _ in range(40)]
+    assert expand_variants(config, 8**40 - 2)[0] == [7] * 39 + [6]
