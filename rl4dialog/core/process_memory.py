@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import resource
 import sys
 from pathlib import Path
+
+# Limit and use of a container's memory, in bytes: version 2 of Linux' control groups, and version 1.
+_CGROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
 
 
 def resident_mib(pid: int | str = "self") -> float:
@@ -25,6 +33,40 @@ def own_mib(pid: int) -> float:
     """What a process holds and shares with no other."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def available_mib() -> float:
+    """What a process may still take: of the machine, and within the limits of its container."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable"))
+        free = int(line.split()[1]) / 1024
+    else:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    for limit, used in _CGROUPS:
+        if limit.exists() and used.exists() and (number := limit.read_text().strip()).isdigit():
+            free = min(free, (int(number) - int(used.read_text())) / 2**20)
+    return max(free, 0.0)
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of glibc 2.33 and later; bytes in use are its ``hblkhd`` and ``uordblks``."""
+
+    _fields_ = [("counts", ctypes.c_size_t * 10)]
+    HBLKHD, UORDBLKS = 4, 7
+
+
+def heap_mib() -> float | None:
+    """What this process has asked malloc for and not given back, in its main arena; ``None`` where none can tell.
+
+    Unlike resident memory it does not grow where the heap is only split up more finely.
+    """
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        return None
+    mallinfo.restype = _MallInfo
+    counts = mallinfo().counts
+    return float(counts[_MallInfo.HBLKHD] + counts[_MallInfo.UORDBLKS]) / 2**20
 
 
 def _status_mib(pid: int | str, key: str) -> float:

@@ -21,6 +21,7 @@ from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.envs import block_worker
 from rl4dialog.envs.block_worker import EnvFn, Reply
 from rl4dialog.envs.fork_server import ForkServer
+from rl4dialog.envs.restarting_workers import RestartingWorkers
 
 
 def worker_count(n_envs: int, n_workers: int | None = None) -> int:
@@ -39,19 +40,27 @@ class BlockVecEnv(VecEnv):
         env_fns: Build the environments, in the workers.
         n_workers: Number of processes, one per core by default. They get blocks of neighbouring environments, of sizes
             that differ by one at most.
+        max_restarts: Deaths of workers that are made good: a new one is built and does what was done, from the last
+            :meth:`snapshot` on. Environments that were seeded then give the same as if nothing had happened.
 
     Raises:
-        EnvWorkerError: If a worker dies, or an environment raises; here and in all other methods.
+        EnvWorkerError: If a worker dies too often, or an environment raises; here and in all other methods.
     """
 
-    def __init__(self, env_fns: Sequence[EnvFn], n_workers: int | None = None) -> None:
+    def __init__(self, env_fns: Sequence[EnvFn], n_workers: int | None = None, max_restarts: int = 0) -> None:
         n_workers = worker_count(len(env_fns), n_workers)
         self.waiting = self.closed = False
+        self.max_restarts = max_restarts
         self._n_requests = 0
         bounds = [worker * len(env_fns) // n_workers for worker in range(n_workers + 1)]
         self._blocks = [range(start, stop) for start, stop in itertools.pairwise(bounds)]
         env_fns_of = [[env_fns[i] for i in block] for block in self._blocks]
-        self._server = ForkServer(functools.partial(block_worker.run_block, env_fns_of), n_workers)
+        work = functools.partial(block_worker.run_block, env_fns_of)
+        self._workers: ForkServer | RestartingWorkers
+        self._workers = (
+            RestartingWorkers(work, n_workers, max_restarts) if max_restarts else ForkServer(work, n_workers)
+        )
+        self._attributes_set: list[Mapping[int, tuple[Any, ...]]] = []
         try:
             spaces = self._ask("build", {worker: () for worker in range(n_workers)})
             super().__init__(len(env_fns), *spaces[0])
@@ -62,7 +71,12 @@ class BlockVecEnv(VecEnv):
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return self._server.pids
+        return self._workers.pids
+
+    @property
+    def n_restarts(self) -> int:
+        """How many workers have died and were replaced."""
+        return self._workers.n_restarts if isinstance(self._workers, RestartingWorkers) else 0
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -95,7 +109,19 @@ class BlockVecEnv(VecEnv):
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._server.close()
+            self._workers.close()
+
+    def snapshot(self) -> None:
+        """Let new workers begin from here, and not from the start; every environment must have just begun an episode.
+
+        Environments need :meth:`TextGenEnv.state_dict` and its counterpart for it.
+        """
+        if not isinstance(self._workers, RestartingWorkers):
+            return
+        found = self._ask("save", {worker: () for worker in range(len(self._blocks))})
+        for worker, state in enumerate(found):
+            attributes = [_request("call", own[worker]) for own in self._attributes_set if worker in own]
+            self._workers.begin_anew(worker, [_request("build"), *attributes, _request("load", state)])
 
     def _stack(self, observations: Sequence[Any]) -> VecEnvObs:
         stacked: Any = create_empty_array(self.observation_space, n=self.num_envs)
@@ -135,9 +161,10 @@ class BlockVecEnv(VecEnv):
         for env in asked:
             per_worker.setdefault(self._worker_of(env), []).append(env)
         pickled = cloudpickle.dumps((function, arguments))
-        results = self._ask(
-            "call", {w: ([env - self._blocks[w].start for env in envs], pickled) for w, envs in per_worker.items()}
-        )
+        calls = {w: ([env - self._blocks[w].start for env in envs], pickled) for w, envs in per_worker.items()}
+        results = self._ask("call", calls)
+        if function is block_worker.set_attribute:
+            self._attributes_set.append(calls)
         found = {w: iter(result) for w, result in zip(per_worker, results, strict=True)}
         return [next(found[self._worker_of(env)]) for env in asked]
 
@@ -156,9 +183,8 @@ class BlockVecEnv(VecEnv):
             raise EnvWorkerError("the environments are closed")
         self._n_requests += 1
         for worker, own in arguments.items():
-            request = pickle.dumps((self._n_requests, command, cloudpickle.dumps(own)))
             try:
-                self._server.connections[worker].send_bytes(request)
+                self._workers.send(worker, _request(command, own, self._n_requests))
             except OSError as error:
                 raise self._death_of(worker) from error
 
@@ -179,20 +205,28 @@ class BlockVecEnv(VecEnv):
         """The reply to the last request; those to earlier ones, whose wait was interrupted, are dropped."""
         while True:
             try:
-                reply: Reply = pickle.loads(self._server.connections[worker].recv_bytes())
-            except (EOFError, ConnectionError) as error:
+                reply: Reply = pickle.loads(self._workers.receive(worker))
+            except (EOFError, OSError) as error:
                 raise self._death_of(worker) from error
             if reply.number == self._n_requests:
                 return reply
 
     def _death_of(self, worker: int) -> EnvWorkerError:
-        code, block = self._server.exit_code(worker), self._blocks[worker]
+        code, block = self._workers.exit_code(worker), self._blocks[worker]
         envs = f"environment {block[0]}" if len(block) == 1 else f"environments {block[0]} to {block[-1]}"
+        remedy = "env.on_worker_death: restart replaces the worker"
+        if self.n_restarts:
+            remedy = f"{self.n_restarts} were replaced before it (at most env.max_restarts, and 3 at the same step)"
         return EnvWorkerError(
             f"an environment worker died: {self._name_of(worker)} with {envs}, exit code "
             f"{'unknown' if code is None else code}. Its own error, if it had one, stands above; exit code -9 means "
-            f"that it was killed, often for lack of memory. env.vec_env: dummy runs the environments in this process."
+            f"that it was killed, often for lack of memory. env.vec_env: dummy runs the environments in this process; "
+            f"{remedy}."
         )
 
     def _name_of(self, worker: int) -> str:
-        return f"worker {worker} (process {self._server.pids[worker]})"
+        return f"worker {worker} (process {self._workers.pids[worker]})"
+
+
+def _request(command: str, arguments: tuple[Any, ...] = (), number: int = 0) -> bytes:
+    return pickle.dumps((number, command, cloudpickle.dumps(arguments)))

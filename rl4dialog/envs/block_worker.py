@@ -109,6 +109,26 @@ class _EnvBlock:
             results.append((observation, reward, done, info, self._reset_infos[at]))
         return results
 
+    def save(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """States of the environments, each at the start of an episode, and the infos of their last resets."""
+        states = []
+        for at, env in enumerate(self.envs):
+            self._at = at
+            states.append(env.get_wrapper_attr("state_dict")())
+        return states, self._reset_infos
+
+    def load(self, states: Sequence[dict[str, Any]], reset_infos: list[dict[str, Any]]) -> None:
+        """Put the environments where :meth:`save` found them; a worker that cannot do it ends.
+
+        The main process does not look at this answer, and from elsewhere all later ones would be wrong.
+        """
+        self._reset_infos = reset_infos
+        try:
+            for env, state in zip(self.envs, states, strict=True):
+                env.get_wrapper_attr("load_state_dict")(state)
+        except Exception as error:
+            raise SystemExit(1) from error
+
     def call(self, envs: Sequence[int], function: bytes) -> list[Any]:
         """Call a pickled ``(function, arguments)`` with some environments as its first argument."""
         results = []

@@ -7,7 +7,7 @@ length limit; then the partner speaks, if there is one, and the agent's next rep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -86,6 +86,9 @@ class TextGenEnv(gym.Env):
         self._priority_scale = priority_scale
         self._order = np.zeros(0, dtype=np.int32)
         self._n_left = 0
+        self._before_order: Mapping[str, Any] = {}  # the random generator's state from which it was drawn
+        self._sample_was_drawn = False
+        self._partner_seed = 0
         self._pad_token_id = int(self.tokenizer.pad_token_id)
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
@@ -113,16 +116,10 @@ class TextGenEnv(gym.Env):
         super().reset(seed=seed)
         if seed is not None:
             self._n_left = 0
-        self.sample = (options or {}).get("sample") or self._next_sample()
-        self._meta_info = self.sample.meta_data or {}
-        prompt = encode_prompt(
-            self.tokenizer, self.sample.prompt_or_input_text, self.max_prompt_length, self._prompt_truncation_side
-        )
-        self._turn = 0
-        self._texts = list(self._meta_info.get("history", [self.sample.prompt_or_input_text]))
-        self._begin_utterance(prompt, self.sample.prompt_or_input_text)
-        if self._partner is not None:
-            self._partner.reset(self._meta_info, int(self.np_random.integers(2**31)))
+        given = (options or {}).get("sample")
+        self._sample_was_drawn = given is None
+        sample = given or self._next_sample()
+        self._begin_episode(sample, int(self.np_random.integers(2**31)) if self._partner is not None else 0)
         return self.observe(), {"sample_id": self.sample.id}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
@@ -136,6 +133,35 @@ class TextGenEnv(gym.Env):
         """
         reward, terminated, truncated, info = self.advance(action)
         return self.observe(), reward, terminated, truncated, info
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that decides the coming episodes, at the beginning of one; numbers and texts only.
+
+        What rewards and the partner remember of earlier episodes is not part of it.
+
+        Raises:
+            RuntimeError: If an episode is under way, or began from a sample that was given.
+        """
+        if not self._sample_was_drawn or self._turn or self.state.context_ids:
+            raise RuntimeError("an environment's state can be saved only where an episode has just begun by itself")
+        return {
+            "before_order": self._before_order,
+            "n_left": self._n_left,
+            "np_random": self.np_random.bit_generator.state,
+            "partner_seed": self._partner_seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin the episode in which :meth:`state_dict` was called, of an environment with the same arguments."""
+        self._before_order = state["before_order"]
+        self.np_random.bit_generator.state = self._before_order
+        self._draw_order()
+        self._n_left = state["n_left"]
+        self.np_random.bit_generator.state = state["np_random"]
+        self._sample_was_drawn = True
+        self._begin_episode(self._sample_in_order(self._n_left), state["partner_seed"])
 
     # -- conversation ---------------------------------------------------------------------------------------------
 
@@ -181,15 +207,36 @@ class TextGenEnv(gym.Env):
 
     def _next_sample(self) -> Sample:
         if not self._n_left:
-            self._n_left = n = len(self._samples)
-            if self._weights is None or self._priority_scale == 0:
-                order = self.np_random.permutation(n)
-            else:
-                order = self.np_random.choice(n, size=n, p=sampling_probabilities(self._weights, self._priority_scale))
-            self._order = order.astype(np.int32)
+            self._before_order = self.np_random.bit_generator.state
+            self._draw_order()
+            self._n_left = len(self._samples)
         self._n_left -= 1
-        sample = self._samples[int(self._order[self._n_left])]
+        return self._sample_in_order(self._n_left)
+
+    def _draw_order(self) -> None:
+        n = len(self._samples)
+        if self._weights is None or self._priority_scale == 0:
+            order = self.np_random.permutation(n)
+        else:
+            order = self.np_random.choice(n, size=n, p=sampling_probabilities(self._weights, self._priority_scale))
+        self._order = order.astype(np.int32)
+
+    def _sample_in_order(self, index: int) -> Sample:
+        sample = self._samples[int(self._order[index])]
         return sample if isinstance(sample, Sample) else sample[0]
+
+    def _begin_episode(self, sample: Sample, partner_seed: int) -> None:
+        self.sample = sample
+        self._meta_info = sample.meta_data or {}
+        prompt = encode_prompt(
+            self.tokenizer, sample.prompt_or_input_text, self.max_prompt_length, self._prompt_truncation_side
+        )
+        self._turn = 0
+        self._texts = list(self._meta_info.get("history", [sample.prompt_or_input_text]))
+        self._begin_utterance(prompt, sample.prompt_or_input_text)
+        self._partner_seed = partner_seed
+        if self._partner is not None:
+            self._partner.reset(self._meta_info, partner_seed)
 
     def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
         self.state = Observation(prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn)

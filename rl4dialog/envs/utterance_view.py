@@ -15,6 +15,8 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
+# What an info of the token-level environment has that one of an utterance replaces, or leaves out.
+_OF_A_TOKEN = ("utterance_over", "reward_parts", "final_observation")
 
 
 class UtteranceView(gym.Env):
@@ -22,8 +24,9 @@ class UtteranceView(gym.Env):
 
     An action of padding alone says "wait": nothing happens, and the observation is the present one. The info of a
     step holds ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts that
-    batched rewards need, and ``error`` with a message if a reward function failed: the episode ends there, and it is
-    for the main process to raise (an exception here would only kill the worker).
+    batched rewards need, what else the environment says of the last token, and ``error`` with a message if a reward
+    function failed: the episode ends there, and it is for the main process to raise (an exception here would only kill
+    the worker).
 
     Args:
         env: The token-level environment.
@@ -75,8 +78,7 @@ class UtteranceView(gym.Env):
         self._observation = self.env.observe()
         spoken = step_info["final_observation"]
         info = {
-            "sample_id": step_info["sample_id"],
-            "utterance_truncated": step_info["utterance_truncated"],
+            **{name: value for name, value in step_info.items() if name not in _OF_A_TOKEN},
             "token_rewards": np.array(token_rewards, dtype=np.float32),
             "reward_parts": {name: np.array(values, dtype=np.float32) for name, values in parts.items()},
             "prompt_text": spoken.prompt_or_input_text,
@@ -85,6 +87,16 @@ class UtteranceView(gym.Env):
             "meta_info": spoken.meta_info,
         }
         return self._observation, float(sum(token_rewards)), terminated, truncated, info
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the wrapped environment."""
+        return self.env.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Begin the episode in which :meth:`state_dict` was called; gives its observation."""
+        self.env.load_state_dict(state)
+        self._observation = self.env.observe()
+        return self._observation
 
 
 def _tokens(action: np.ndarray) -> list[int]:

@@ -7,10 +7,11 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart
@@ -48,7 +49,11 @@ def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
 
 
 def make_vec_env(
-    env_kwargs: dict[str, Any], n_envs: int, vec_env: str = "subproc", n_workers: int | None = None
+    env_kwargs: dict[str, Any],
+    n_envs: int,
+    vec_env: str = "subproc",
+    n_workers: int | None = None,
+    max_restarts: int = 0,
 ) -> VecEnv:
     """Vectorize :class:`UtteranceView`.
 
@@ -57,6 +62,7 @@ def make_vec_env(
         n_envs: Number of environments.
         vec_env: ``subproc`` for blocks of them in worker processes, ``dummy`` for all in this process.
         n_workers: Number of workers; by default one per core.
+        max_restarts: How many workers that died are replaced.
 
     Raises:
         EnvWorkerError: If a worker process dies while it starts, or an environment cannot be built in it.
@@ -75,4 +81,21 @@ def make_vec_env(
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-    return BlockVecEnv(env_fns, n_workers)
+    return BlockVecEnv(env_fns, n_workers, max_restarts)
+
+
+def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
+    """The state of each environment; see :meth:`TextGenEnv.state_dict`."""
+    return vec_env.env_method("state_dict")
+
+
+def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Give each environment a state of :func:`env_states`.
+
+    Returns:
+        Where the environments stand then, as ``reset()`` gives it.
+    """
+    observations = [
+        vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
+    ]
+    return {name: np.stack([observation[name] for observation in observations]) for name in observations[0]}

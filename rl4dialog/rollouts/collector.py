@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,9 +19,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.functional.distributed import gather, largest, total_of_numbers
+from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.generation import Utterances
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 
 
@@ -64,6 +66,8 @@ class RolloutCollector:
         mask_failed_rewards: Leave episodes whose reward failed out of training and count them, instead of raising.
         bootstrap_truncated: Add the value of the last state where an episode was cut at the length limit.
         normalizer: Normalizes and clips the rewards that are trained on; what is logged is as it was earned.
+        log_infos: Names of numbers in the environments' infos, or in their ``meta_info``; their means over an iteration
+            are logged as ``rollout/info/<name>``.
     """
 
     def __init__(
@@ -72,7 +76,9 @@ class RolloutCollector:
         mask_failed_rewards: bool = False,
         bootstrap_truncated: bool = False,
         normalizer: RewardNormalizer | None = None,
+        log_infos: Sequence[str] = (),
     ) -> None:
+        self._info_numbers = InfoNumbers(log_infos)
         self._scorer = scorer
         self._mask_failed_rewards = mask_failed_rewards
         self._bootstrap_truncated = bootstrap_truncated
@@ -85,7 +91,7 @@ class RolloutCollector:
         buffer: SequenceRolloutBuffer,
         observations: dict[str, np.ndarray],
         n_tokens: int,
-        on_step: Callable[[], bool],
+        on_step: Callable[[dict[str, Any]], bool],
         group_size: int = 1,
         iteration: int = 1,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
@@ -97,7 +103,8 @@ class RolloutCollector:
             buffer: Empty; receives the utterances.
             observations: Where the environments stand: ``prompt_ids`` (n_envs, P) and so on.
             n_tokens: Agent tokens to collect at least.
-            on_step: Called after every step of the environments; False stops.
+            on_step: Called after every step of the environments with what stable-baselines3 has as local variables
+                then: ``actions``, ``rewards`` (of each utterance), ``dones``, ``infos``, ``new_obs``; False stops.
             group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
                 episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
             iteration: Counted from 1, for weights of rewards that change with it.
@@ -107,6 +114,7 @@ class RolloutCollector:
 
         Raises:
             RewardError: If a reward failed, unless failures are masked.
+            ConfigError: If the infos have no number that is to be logged.
             EnvWorkerError: If a worker process died, or an environment raised.
         """
         stats = RolloutStats()
@@ -140,6 +148,7 @@ class RolloutCollector:
             self._score(stored, infos, done, series, iteration)
             stats.seconds["time/score_s"] += time.perf_counter() - started
 
+            self._info_numbers.add(infos, series)
             for row, utterance, info, is_done in zip(rows, stored, infos, done, strict=True):
                 running[row].append(utterance)
                 if "error" not in info:
@@ -165,7 +174,10 @@ class RolloutCollector:
                     }
                 )
             _measure_sampler(utterances, series)
-            if not on_step():
+            step_rewards = np.zeros(env.num_envs)
+            step_rewards[rows] = [u.task_rewards.sum() for u in stored]
+            step = {"actions": actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
+            if not on_step({**step, "new_obs": observations}):
                 return None, observations
             stats.n_tokens = buffer.n_tokens
             if n_wanted is None and stats.n_tokens >= n_tokens:
@@ -176,6 +188,7 @@ class RolloutCollector:
             _check_progress(stats, n_episodes)
 
         _summarize(stats, buffer, series)
+        self._info_numbers.check(stats.means)
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.episodes())
         return stats, observations
@@ -270,15 +283,20 @@ def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[
         "rollout/log_prob": np.concatenate([u.log_probs for u in stored]),
         "rollout/values": np.concatenate([u.values for u in stored]),
         "rollout/reply_length": [len(u.response_ids) for u in stored],
+        "rollout/repeated_trigrams": [repeated_share(u.response_ids) for u in stored],
     }
     numbers: dict[str, list[Any]] = defaultdict(list)
-    for theirs in gather(mine):
+    replies: set[bytes] = set()
+    for theirs, their_replies in gather((mine, {u.response_ids.tobytes() for u in stored})):
+        replies |= their_replies
         for name, values in theirs.items():
             numbers[name].extend(values)
     counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
     stats.means = {
         **{name: float(np.mean(values)) for name, values in numbers.items() if values},
         "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
+        "rollout/kl_se": ratio_standard_error(numbers["rollout/kl_per_reply"], numbers["rollout/reply_length"]),
+        "rollout/distinct_replies": len(replies) / len(numbers["rollout/reply_length"]),
         **{f"rollout/{name}": int(n) for name, n in zip(counts, total_of_numbers(*counts.values()), strict=True)},
     }
 

@@ -313,7 +313,7 @@ def assert_all_end(pids: Sequence[int], seconds: float = 30) -> None:
 
 
 def processes_of(env: BlockVecEnv) -> list[int]:
-    return [env._server._process.pid, *env.pids]
+    return [env._workers._process.pid, *env.pids]
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
@@ -393,7 +393,7 @@ def test_closing_ends_also_a_worker_that_hangs(open_env: Any) -> None:
 @needs_proc
 def test_closing_needs_no_help_of_a_process_that_holds_the_connections(open_env: Any) -> None:
     env = open_env([Counter] * 2, 2)
-    pids, handles = processes_of(env), [connection.fileno() for connection in env._server.connections]
+    pids, handles = processes_of(env), [connection.fileno() for connection in env._workers._connections]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=handles) as holder:
         env.close()
         assert holder.poll() is None and not any(map(is_running, pids))
@@ -428,7 +428,7 @@ env = make_vec_env(
 )
 env.reset()
 rewards = env.step([[5, 0]] * 4)[1]
-print(*rewards, env._server._process.pid, *env.pids, flush=True)
+print(*rewards, env._workers._process.pid, *env.pids, flush=True)
 """
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_class_of
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rewards.schedules import Linear
@@ -74,3 +76,49 @@ def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_fir
         own = [0.1 * (id % 5) for id in u.response_ids]
         own[-1] += len(u.response_ids)
         np.testing.assert_allclose(u.task_rewards, 2.0 * np.clip(own, 0.0, 2.5), rtol=1e-6)
+
+
+def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused() -> None:
+    parts = [RewardPart("words", 1.0, n_words_reward)]
+    algorithm = collected(RolloutCollector(BatchScorer(parts), log_infos=["utterance_truncated"]), parts)
+    logged = algorithm.logger.name_to_value
+    assert logged["rollout/info/utterance_truncated"] == logged["rollout/cut_replies"]
+    with pytest.raises(ConfigError, match=r"has a number 'utterance_cut'.*\(they have: .*utterance_truncated"):
+        collected(RolloutCollector(BatchScorer(parts), log_infos=["utterance_cut"]), parts)
+
+
+class Watching(BaseCallback):
+    """Keeps what stable-baselines3's callbacks read."""
+
+    def _on_training_start(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def _on_step(self) -> bool:
+        self.seen.append({name: self.locals[name] for name in ("actions", "rewards", "dones", "infos", "new_obs")})
+        return len(self.seen) < 2
+
+
+def test_callbacks_read_each_step_and_may_end_the_rollout() -> None:
+    parts = [RewardPart("words", 1.0, n_words_reward)]
+    algorithm = collected(RolloutCollector(BatchScorer(parts)), parts, n_iterations=0)
+    callback = Watching()
+    callback.init_callback(algorithm)
+    callback.on_training_start({}, {})
+    arguments = (algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    assert algorithm.collect_rollouts(*arguments) is False
+    assert len(callback.seen) == 2 and algorithm.num_timesteps == 0
+    step = callback.seen[0]
+    assert step["rewards"] == pytest.approx([step["infos"][0]["token_rewards"].sum()])
+    assert step["actions"].shape[0] == len(step["dones"]) == len(step["new_obs"]["prompt_ids"]) == 1
+
+
+def test_stop_that_was_requested_begins_no_rollout() -> None:
+    parts = [RewardPart("words", 1.0, n_words_reward)]
+    algorithm = collected(RolloutCollector(BatchScorer(parts)), parts, n_iterations=0)
+    algorithm.stop_requested = True
+    callback = Watching()
+    callback.init_callback(algorithm)
+    callback.on_training_start({}, {})
+    arguments = (algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    assert algorithm.collect_rollouts(*arguments) is False
+    assert callback.seen == [] and not algorithm.stop_requested

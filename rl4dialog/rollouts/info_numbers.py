@@ -1,0 +1,66 @@
+"""Numbers in the environments' infos that a run wants to see (OpenRL's ``vec_info``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+
+PREFIX = "rollout/info/"
+
+
+class InfoNumbers:
+    """Gathers numbers by their names, to be averaged over an iteration.
+
+    Args:
+        names: Of numbers in the infos or in their ``meta_info``.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._known: set[str] = set()
+        self._is_checked = not names
+
+    def add(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
+        """Append what the infos of a batch of utterances have to the series ``rollout/info/<name>``."""
+        if not self._names:
+            return
+        for info in infos:
+            numbers = numbers_in(info)
+            self._known.update(numbers)
+            for name in self._names:
+                if name in numbers:
+                    series[PREFIX + name].append(numbers[name])
+
+    def check(self, found: Mapping[str, float]) -> None:
+        """Check, after the first iteration, that each name was found.
+
+        Args:
+            found: The means of the iteration, of all processes together.
+
+        Raises:
+            ConfigError: If one was in no info; it names those that were.
+        """
+        if self._is_checked:
+            return
+        self._is_checked = True
+        for name in self._names:
+            if PREFIX + name not in found:
+                raise ConfigError(
+                    f"logging.log_infos: no info of the environments has a number {name!r}"
+                    f"{nearest_hint(name, self._known)} (they have: {', '.join(sorted(self._known)) or 'none'})"
+                )
+
+
+def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of an info by name, truth values among them; those of its ``meta_info`` stand behind it."""
+    found: dict[str, float] = {}
+    for source in (info.get("meta_info") or {}, info):
+        for name, value in source.items():
+            if isinstance(value, (bool, int, float, np.number, np.bool_)) and math.isfinite(value):
+                found[str(name)] = float(value)
+    return found
