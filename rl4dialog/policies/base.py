@@ -27,7 +27,14 @@ from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_lo
 from rl4dialog.functional.masks import trim_left_padding
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
-from rl4dialog.policies.generation import GenerationSettings, TokenMask, Utterances, generate_replies
+from rl4dialog.policies.generation import (
+    GenerationSettings,
+    SampledTokens,
+    TokenMask,
+    Utterances,
+    generate_replies,
+    sample_steps,
+)
 from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
@@ -313,9 +320,7 @@ class LMActorCriticPolicy(BasePolicy):
         Returns:
             Replies of at most T tokens.
         """
-        settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
-        limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
-        settings = replace(settings, min_length=min(settings.min_length, limit))
+        settings, limit = self._sampler(generation_kwargs)
         if self.backend is not None:
             return self.backend.generate(self, obs, settings, limit)
         with self._autocast():
@@ -328,6 +333,33 @@ class LMActorCriticPolicy(BasePolicy):
                 self._token_mask(obs),
                 self.lockstep,
             )
+
+    def stream(
+        self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
+    ) -> Iterator[SampledTokens]:
+        """Sample the replies that :meth:`generate` samples, and give the tokens of each step when they are there.
+
+        Args:
+            obs: As for :meth:`generate`.
+            random: Draws the tokens; by default torch's own state.
+            generation_kwargs: As for :meth:`generate`. No backend is asked: the policy samples by itself.
+        """
+        settings, limit = self._sampler(generation_kwargs)
+        with torch.no_grad(), self._autocast():
+            rest = (self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
+            steps = sample_steps(self._decoder(self._policy_model, obs), settings, *rest, random=random)
+        while True:
+            with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
+    def _sampler(self, generation_kwargs: dict[str, Any]) -> tuple[GenerationSettings, int]:
+        """How to sample, and how many tokens at most."""
+        settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
+        limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
+        return replace(settings, min_length=min(settings.min_length, limit)), limit
 
     def weights_will_change(self) -> None:
         """Tell a backend that its copy of the weights is out of date from now on."""

@@ -13,6 +13,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from rl4dialog.core.errors import ConfigError
 
 
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of the language models in it, as far as transformers marks them."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
 def checkpoint_layers(model: nn.Module) -> None:
     """Recompute each layer (Chen et al. 2016, arXiv 1604.06174).
 
@@ -21,7 +26,7 @@ def checkpoint_layers(model: nn.Module) -> None:
     Raises:
         ConfigError: If the model has no layers that transformers would recompute.
     """
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = layers_of(model)
     if not layers:
         raise ConfigError(
             f"alg.policy.args.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed"

@@ -5,6 +5,7 @@ Rajbhandari et al. 2019, arXiv 1910.02054. Each process keeps all of the weights
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -29,7 +30,6 @@ class DeepSpeedSteps(GradientSteps):
         import deepspeed
 
         super().__init__(policy)
-
         self._engine, policy.optimizer, _, _ = deepspeed.initialize(
             model=policy,
             optimizer=policy.optimizer,
@@ -42,6 +42,8 @@ class DeepSpeedSteps(GradientSteps):
             },
         )
         self._max_grad_norm = max_grad_norm
+        # Without it the engine would look for gradients that are not finite in half precision only.
+        policy.optimizer.check_grad_overflow = True  # type: ignore[attr-defined]
 
     def clear(self) -> None:
         """The engine forgets the gradients of a step when it has taken it."""
@@ -54,8 +56,11 @@ class DeepSpeedSteps(GradientSteps):
 
     def apply(self, max_grad_norm: float) -> Tensor:
         assert max_grad_norm == self._max_grad_norm
-        self._engine.step()
-        return torch.as_tensor(self._engine.get_global_grad_norm())
+        self._engine.step()  # leaves such a step out by itself, in all processes
+        overflow = self._engine.optimizer.overflow
+        grad_norm = torch.as_tensor(math.inf if overflow else self._engine.get_global_grad_norm())
+        self.guard.allows(grad_norm)
+        return grad_norm
 
 
 def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:

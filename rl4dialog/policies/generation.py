@@ -6,7 +6,7 @@ policy's own distribution comes out with it, and finished replies leave the batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -135,7 +135,6 @@ class TokenMask(Protocol):
         """Go on with these rows only."""
 
 
-@torch.no_grad()
 def generate_replies(
     decoder: Decoder,
     settings: GenerationSettings,
@@ -145,7 +144,43 @@ def generate_replies(
     token_mask: TokenMask | None = None,
     lockstep: bool = False,
 ) -> Utterances:
-    """Sample one reply per prompt.
+    """Sample one reply per prompt, all steps at once; arguments: see :func:`sample_steps`."""
+    steps = sample_steps(decoder, settings, end_of_turn, max_new_tokens, pad_token_id, token_mask, lockstep)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            utterances: Utterances = end.value
+            return utterances
+
+
+@dataclass
+class SampledTokens:
+    """What one step has added to the replies that are still being written.
+
+    Attributes:
+        rows: Which replies these are. Shape (n,).
+        ids: Their next tokens. Shape (n,).
+        log_probs: As in :class:`Utterances`. Shape (n,).
+    """
+
+    rows: Tensor
+    ids: Tensor
+    log_probs: Tensor
+
+
+@torch.no_grad()
+def sample_steps(
+    decoder: Decoder,
+    settings: GenerationSettings,
+    end_of_turn: EndOfTurn,
+    max_new_tokens: int,
+    pad_token_id: int,
+    token_mask: TokenMask | None = None,
+    lockstep: bool = False,
+    random: torch.Generator | None = None,
+) -> Generator[SampledTokens, None, Utterances]:
+    """Sample one reply per prompt, and tell of every token when it is there.
 
     Args:
         decoder: Holds the prompts, and a model in eval mode.
@@ -155,6 +190,10 @@ def generate_replies(
         pad_token_id: Fills ``ids`` behind a reply's end.
         token_mask: Part of the policy's distribution, unlike the sampler's filters.
         lockstep: Whether to go on, without saying more, until the replies of every process are finished.
+        random: Draws the tokens; by default torch's own state.
+
+    Yields:
+        The tokens of each step.
 
     Returns:
         Replies of at most ``max_new_tokens`` tokens.
@@ -183,7 +222,7 @@ def generate_replies(
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:
-            next_ids = torch.multinomial(allowed.softmax(dim=-1), 1).squeeze(1)
+            next_ids = torch.multinomial(allowed.softmax(dim=-1), 1, generator=random).squeeze(1)
         else:
             next_ids = allowed.argmax(dim=-1)
 
@@ -197,6 +236,7 @@ def generate_replies(
             if allowed is not logits:
                 cut = torch.isinf(allowed)
                 truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
+            yield SampledTokens(rows, next_ids, chosen)
             for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
                 replies[row].append(token)
                 if not end_of_turn.is_end(replies[row]):

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
+from rl4dialog.core.types import is_whole_number
 
 ADAPTER_FOLDER = "adapter"
 
@@ -85,7 +86,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if key not in known:
             raise ConfigError(f"unknown key 'lora.{key}'{nearest_hint(key, known)}; see peft.LoraConfig")
     r = settings.get("r", 8)
-    if not isinstance(r, int) or isinstance(r, bool) or r < 1:
+    if not is_whole_number(r, at_least=1):
         raise ConfigError(f"lora.r must be a whole number of at least 1, not {r!r}")
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import is_number
+from rl4dialog.core.types import is_number, is_whole_number
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
@@ -175,5 +175,5 @@ def _check_mask_arguments(
         ("min_tokens_to_keep", min_tokens_to_keep),
         ("target_update_iterations", target_update_iterations),
     ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not is_whole_number(value, at_least=1):
             raise ConfigError(f"alg.policy.args.{name} must be a whole number of at least 1, not {value!r}")

@@ -1,27 +1,49 @@
-"""Saving and loading a policy: the language model in transformers' format, and the rest beside it as safetensors."""
+"""Saving and loading a policy: the language model in transformers' format, and the rest beside it as safetensors.
+
+What is spread over the processes of a run is gathered for it, so all of them must call these functions together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.functional.distributed import whole
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
+from rl4dialog.policies.sharding import whole_weights
 
+MODEL_FOLDER = "model"
 CRITIC_FILE = "critic.safetensors"
 MASK_FILE = "mask.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
 
 
-def save_policy(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Write the language model and its tokenizer into a folder, and what else the policy learns: critic and mask."""
-    save_language_model(policy.language_model, folder, policy.lora)
-    policy.end_of_turn.tokenizer.save_pretrained(folder)
-    for file, state in _states(policy).items():
-        save_file({name: tensor.detach().clone().contiguous() for name, tensor in state.items()}, folder / file)
+def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
+    """Write into a folder ``model/`` with the language model and its tokenizer, critic, mask and optimizer beside it.
+
+    Args:
+        policy: The policy.
+        folder: Where; ``None`` in a process that only helps to gather the weights.
+    """
+    # All is gathered before the first file is written, so that no process waits for one that could not write.
+    weights = whole_weights(policy.language_model) if policy.lockstep else None
+    states = {file: _gathered(state) for file, state in _states(policy).items()}
+    states[OPTIMIZER_FILE] = _gathered(_optimizer_state(policy))
+    if folder is None:
+        return
+    save_language_model(policy.language_model, folder / MODEL_FOLDER, policy.lora, weights)
+    policy.end_of_turn.tokenizer.save_pretrained(folder / MODEL_FOLDER)
+    for file, state in states.items():
+        save_file(state, folder / file)
 
 
 def save_language_model(
@@ -46,22 +68,61 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     Raises:
         ModelError: If a file is missing, or belongs to another kind of policy.
     """
+    folder = Path(folder)
     if policy.lora is not None:
-        policy.lora.load(Path(folder) / ADAPTER_FOLDER)
+        policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
     else:
-        policy.language_model.load_state_dict(policy.auto_class.from_pretrained(folder).state_dict())
+        saved = policy.auto_class.from_pretrained(folder / MODEL_FOLDER, dtype=torch.float32)
+        _copy_all(policy.language_model.state_dict(), saved.state_dict())
+    for file in _states(policy):
+        load_state_beside(policy, folder, file)
     policy.weights_will_change()
-    for file, expected in _states(policy).items():
-        path = Path(folder) / file
-        if not path.is_file():
-            raise ModelError(f"{path} is missing: the folder holds a language model, but not all that belongs to it")
-        state = load_file(path)
-        if state.keys() != expected.keys():
-            first = sorted(state.keys() ^ expected.keys())[0]
-            raise ModelError(
-                f"{path} does not fit a policy with critic {policy.critic_kind!r} (first difference: {first})"
-            )
-        policy.load_state_dict(state, strict=False)
+
+
+def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
+    """Load one file that stands beside a language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy.
+
+    Raises:
+        ModelError: If it is missing, or belongs to another kind of policy.
+    """
+    expected = _states(policy).get(file, {})
+    path = folder / file
+    if not path.is_file():
+        raise ModelError(f"{path} is missing: the folder holds a language model, but not all that belongs to it")
+    state = load_file(path)
+    if state.keys() != expected.keys():
+        first = sorted(state.keys() ^ expected.keys())[0]
+        raise ModelError(f"{path} does not fit a policy with critic {policy.critic_kind!r} (first difference: {first})")
+    _copy_all(expected, state)
+
+
+def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
+    """Load the optimizer's state that :func:`save_policy` wrote. The learning rate is for the algorithm to set.
+
+    Raises:
+        ModelError: If the file is missing, or belongs to another optimizer or policy.
+    """
+    path = Path(folder) / OPTIMIZER_FILE
+    if not path.is_file():
+        raise ModelError(f"{path} is missing")
+    parameters = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
+    states: dict[int, dict[str, Any]] = {}
+    for key, value in load_file(path).items():
+        index, _, name = key.partition(".")
+        if int(index) >= len(parameters):
+            raise ModelError(f"{path} belongs to a policy with more than {len(parameters)} trained parameters")
+        parameter = parameters[int(index)]
+        if isinstance(parameter, DTensor) and value.shape == parameter.shape:
+            value = distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
+        states.setdefault(int(index), {})[name] = value
+    groups = policy.optimizer.state_dict()["param_groups"]
+    policy.optimizer.load_state_dict({"state": states, "param_groups": groups})
+
+
+def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
+    """What the optimizer remembers, by number of the parameter and name."""
+    states = policy.optimizer.state_dict()["state"]
+    return {f"{index}.{name}": torch.as_tensor(value) for index, own in states.items() for name, value in own.items()}
 
 
 def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
@@ -72,3 +133,25 @@ def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
     }
     mask = policy.mask_state()
     return {file: state for file, state in ((CRITIC_FILE, critic), (MASK_FILE, mask)) if state}
+
+
+def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors in main memory."""
+    return {name: whole(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def _copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+    """Copy tensors into those of the same names, of which each process may hold a part.
+
+    Raises:
+        ModelError: If one is missing or has another shape.
+    """
+    for name, target in targets.items():
+        source = sources.get(name)
+        if source is None or source.shape != target.shape:
+            found = "is missing" if source is None else f"has the shape {tuple(source.shape)}"
+            raise ModelError(f"the saved weights do not fit the model: {name} {found}, not {tuple(target.shape)}")
+        if isinstance(target, DTensor):
+            source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
+        target.copy_(source)

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.checkpointing import layers_of
 
 # Everything that runs a model: the root's own weights (embeddings, heads, value head) are gathered around these.
 _METHODS = (
@@ -33,7 +33,7 @@ _METHODS = (
 def shard_policy(policy: LMActorCriticPolicy) -> None:
     """Spread a policy over all processes, each of which holds the same one now, and give it a new optimizer."""
     mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
-    for layer in [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]:
+    for layer in layers_of(policy):
         fully_shard(layer, mesh=mesh)
     fully_shard(policy, mesh=mesh)
     for module in policy.modules():

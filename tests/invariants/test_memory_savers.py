@@ -162,7 +162,7 @@ def test_lora_is_saved_merged_and_as_an_adapter(tmp_path: Path) -> None:
     shake(policy)
     wanted = policy.evaluate_sequences(batch)[0].detach()
     save_policy(policy, tmp_path)
-    merged = make_policy(make_env(TOKENIZER), AutoModelForCausalLM.from_pretrained(tmp_path))
+    merged = make_policy(make_env(TOKENIZER), AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
     torch.testing.assert_close(merged.evaluate_sequences(batch)[0].detach(), wanted, rtol=1e-4, atol=1e-5)
     again = policy_of("gpt2", lora=LORA)
     load_policy_weights(again, tmp_path)

@@ -11,6 +11,7 @@ import torch
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import is_whole_number
 from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.rollouts.buffer import SequenceSamples
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
@@ -59,8 +60,9 @@ class CriticFree(PPO):
         for name in _WITHOUT_MEANING:
             if name in args:
                 raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
+        super().check_arguments(args, n_envs)
         n_generations = args.get("n_generations", 4)
-        if not isinstance(n_generations, int) or isinstance(n_generations, bool) or n_generations < 2:
+        if not is_whole_number(n_generations, at_least=2):
             raise ConfigError(f"alg.args.n_generations must be a whole number of at least 2, not {n_generations!r}")
         if n_envs % n_generations:
             raise ConfigError(

@@ -79,6 +79,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 sums = dict(zip(sums, total(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
+                history.setdefault("first_approx_kl", [sums["approx_kl"]])  # no step taken yet: the ratio is 1
 
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
@@ -89,7 +90,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 break
 
         for name, values_of_batches in history.items():
-            self.logger.record(f"train/{name}", torch.stack(values_of_batches).mean().item())
+            values = torch.stack(values_of_batches)
+            # Of minibatches that were left out, only their number is told.
+            self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
+        self._record_skipped_steps()
         if self.needs_critic:
             self.logger.record(
                 "train/explained_variance",

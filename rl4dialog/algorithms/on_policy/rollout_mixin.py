@@ -10,8 +10,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.distributed import copy_from_main_process, gather, n_processes, process_index
+from rl4dialog.functional.distributed import copy_from_main_process, gather, largest, n_processes, process_index
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
+from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -35,12 +36,16 @@ class LMRolloutMixin:
         maskable: Whether the policy must be a maskable one, or must not.
         group_size: Neighbouring environments that are given the same prompts in the same order.
         data_parallel: Whether ``train()`` adds up losses and gradients over the processes of a run.
+        stop_requested: Set by a callback between iterations, it lets no further rollout begin. Of several processes,
+            all stop where one requests it.
 
     Args:
         args: Of the algorithm.
         kl_controller: Price of a nat of divergence from the reference; free by default.
         collector: Collects the rollouts; by default all rewards come from the environments.
         normalize_rewards: Whiten the rewards of an iteration.
+        on_nan_gradient: ``skip`` and count an optimizer step whose gradient is not finite (ten in a row end the run),
+            or ``raise`` at once.
         sharding: What spreads the policy over the processes of the run: ``"fsdp"``, ``"deepspeed"`` or nothing.
         kwargs: Of the algorithm.
     """
@@ -50,6 +55,7 @@ class LMRolloutMixin:
     maskable = False
     group_size = 1
     data_parallel = False
+    stop_requested = False
 
     def __init__(
         self,
@@ -57,10 +63,12 @@ class LMRolloutMixin:
         kl_controller: KLController | None = None,
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
+        on_nan_gradient: str = "skip",
         sharding: str | None = None,
         **kwargs: Any,
     ) -> None:
         self._sharding = sharding
+        self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
         kwargs["rollout_buffer_class"] = self.buffer_class
@@ -78,6 +86,13 @@ class LMRolloutMixin:
             value = args.get(name, 1.0)
             if not isinstance(value, (int, float)) or not 0 <= value <= 1:
                 raise ConfigError(f"alg.args.{name} must be a number from 0 to 1, not {value!r}")
+        StepGuard(args.get("on_nan_gradient", "skip"))
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations have been collected."""
+        algorithm: Any = self
+        return int(algorithm.num_timesteps // (algorithm.n_steps * algorithm.n_envs))
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Further arguments of the rollout buffer."""
@@ -111,6 +126,18 @@ class LMRolloutMixin:
             shard_policy(policy)
         elif self._sharding == "deepspeed":
             use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
+        policy.gradient_steps.guard = self._step_guard
+
+    def train(self) -> None:
+        """Update on the collected rollout as the algorithm does, but for steps whose gradient is not finite."""
+        algorithm: Any = self
+        with self._step_guard.around(algorithm.policy.optimizer):
+            super().train()  # type: ignore[misc]
+        self._record_skipped_steps()
+
+    def _record_skipped_steps(self) -> None:
+        logger: Any = self.logger  # type: ignore[attr-defined]
+        logger.record("train/skipped_steps", self._step_guard.n_skipped)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -120,11 +147,18 @@ class LMRolloutMixin:
         algorithm.policy.set_training_mode(False)
         rollout_buffer.reset()
         callback.on_rollout_start()
+        if largest(int(self.stop_requested)):
+            self.stop_requested = False
+            return False
         n_timesteps = n_rollout_steps * env.num_envs
 
-        def on_step() -> bool:
-            callback.update_locals(locals())
-            return callback.on_step()
+        def on_step(step: dict[str, Any]) -> bool:
+            callback.update_locals(step)
+            goes_on = callback.on_step()
+            if not goes_on and n_processes() > 1:  # the others are elsewhere in their rollouts: all stop after them
+                self.stop_requested = True
+                return True
+            return goes_on
 
         stats, algorithm._last_obs = self.collector.collect(
             algorithm.policy,
@@ -134,7 +168,7 @@ class LMRolloutMixin:
             n_timesteps,
             on_step,
             self.group_size,
-            algorithm.num_timesteps // n_timesteps + 1,
+            self.iteration + 1,
         )
         if stats is None:
             return False
@@ -149,5 +183,6 @@ class LMRolloutMixin:
         self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()
+        self._step_guard.begin_iteration(self.iteration)
         algorithm.policy.weights_will_change()  # whatever comes next is trained on this rollout
         return True

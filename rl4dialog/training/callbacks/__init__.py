@@ -1,0 +1,1 @@
+"""Callbacks of stable-baselines3 around the iterations of a run."""

@@ -1,0 +1,53 @@
+"""The model of the best evaluation, kept beside the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory
+from rl4dialog.training.progress import say
+from rl4dialog.training.run_folder import BEST_MODEL_FOLDER
+
+
+class SaveBestModel(IterationCallback):
+    """Keeps the model of the best evaluation of the val split in ``best_model/``, in transformers' format.
+
+    The model before training counts too. The folder is replaced as a whole when a better one comes.
+
+    Args:
+        metric: A key of ``val_split_metrics.jsonl``.
+        mode: ``max`` if more is better, ``min`` if less is.
+        evaluations: The run's results; given by the toolkit.
+        save_model: Writes the model into a folder of the run; given by the toolkit.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        mode: str = "max",
+        evaluations: Sequence[EvaluationResult] = (),
+        save_model: Callable[[str], Any] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self._history = MetricHistory(evaluations, metric, mode, "save_best_model")
+        self._metric, self._save_model = metric, save_model
+        self._saved: int | None = None
+
+    def _on_training_start(self) -> None:
+        self._save_if_best()
+
+    def _on_rollout_start(self) -> None:
+        self._save_if_best()
+
+    def _on_training_end(self) -> None:
+        self._save_if_best()
+
+    def _save_if_best(self) -> None:
+        best = self._history.best()
+        if best is None or best[0] != self.iteration or best[0] == self._saved:
+            return
+        self._saved = best[0]
+        self._save_model(BEST_MODEL_FOLDER)
+        say(f"best model so far: val {self._metric} {best[1]:.4g} after iteration {best[0]}, kept in best_model/")

@@ -1,0 +1,35 @@
+"""The callbacks that a config names, together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+
+
+class ConfiguredCallbacks(CallbackList):
+    """Calls them in the config's order, and remembers which of them ended the training.
+
+    Args:
+        named: Id and callback of each.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, BaseCallback]]) -> None:
+        super().__init__([callback for _, callback in named])
+        self._ids = [id for id, _ in named]
+        self._said_no: dict[int, str] = {}
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Which callback ended the training and why; ``None`` if none has."""
+        for i, (id, callback) in enumerate(zip(self._ids, self.callbacks, strict=True)):
+            reason = getattr(callback, "stop_reason", None) or self._said_no.get(i)
+            if reason is not None:
+                return f"{id}: {reason}"
+        return None
+
+    def _on_step(self) -> bool:
+        for i, callback in enumerate(self.callbacks):
+            if not callback.on_step():
+                self._said_no[i] = "its _on_step returned False"
+        return not self._said_no

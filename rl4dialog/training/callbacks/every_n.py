@@ -1,0 +1,103 @@
+"""Another callback's ``_on_step``, called every so often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import is_whole_number
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.training.callbacks.base import IterationCallback
+
+_Chosen = str | Mapping[str, Any]  # an id, or ``{id: ..., args: {...}}``
+_Builder = Callable[..., BaseCallback]
+
+
+class _EveryN(IterationCallback, EventCallback):
+    """Calls a callback's ``_on_step`` after every so many iterations, once their training is done.
+
+    As with every event callback of stable-baselines3, the other callback's start of training and its ``_on_step`` are
+    called, and no other method.
+    """
+
+    def __init__(self, callback: _Chosen, build_callback: _Builder | None) -> None:
+        chosen = {"id": callback} if isinstance(callback, str) else callback
+        EventCallback.__init__(self, None if build_callback is None else build_callback(**chosen))
+        self._every = 1
+        self._last = 0
+
+    @classmethod
+    def inner_callbacks(cls, args: Mapping[str, Any]) -> Iterator[Any]:
+        """The callback that arguments of this one name."""
+        yield args.get("callback")
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self._last = self.iteration
+
+    def _on_rollout_start(self) -> None:
+        self._call_if_due()
+
+    def _on_training_end(self) -> None:
+        self._call_if_due()
+
+    def _call_if_due(self) -> None:
+        if self.iteration == self._last or self.iteration % self._every:
+            return
+        self._last = self.iteration
+        if not self._on_event():
+            self.stop(f"{type(self.callback).__name__} returned False after iteration {self.iteration}")
+
+
+class EveryNIterations(_EveryN):
+    """Calls another callback's _on_step after every n iterations.
+
+    Args:
+        n: So many.
+        callback: Id of the other callback, or ``{id: ..., args: {...}}``.
+        build_callback: Builds it; given by the toolkit.
+
+    Raises:
+        ConfigError: If ``n`` is no whole number of at least 1.
+    """
+
+    def __init__(self, n: int, callback: _Chosen, build_callback: _Builder | None = None) -> None:
+        super().__init__(callback, build_callback)
+        self._every = _whole(n, "n", "every_n_iterations")
+
+
+class EveryNTimesteps(_EveryN):
+    """Calls another callback's _on_step after every n agent tokens, in whole iterations (n_steps * n_envs each).
+
+    Args:
+        n_timesteps: So many, or as many more as fill an iteration.
+        callback: Id of the other callback, or ``{id: ..., args: {...}}``.
+        build_callback: Builds it; given by the toolkit.
+
+    Raises:
+        ConfigError: If ``n_timesteps`` is no whole number of at least 1.
+    """
+
+    def __init__(
+        self,
+        n_timesteps: int,
+        callback: str | Mapping[str, Any],
+        build_callback: Callable[..., BaseCallback] | None = None,
+    ) -> None:
+        super().__init__(callback, build_callback)
+        self._n_timesteps = _whole(n_timesteps, "n_timesteps", "every_n_timesteps")
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        algorithm: Any = self.model
+        self._every = math.ceil(self._n_timesteps / (algorithm.n_steps * algorithm.n_envs * n_processes()))
+
+
+def _whole(value: Any, name: str, id: str) -> int:
+    if not is_whole_number(value, at_least=1):
+        raise ConfigError(f"callback {id!r}: {name} must be a whole number of at least 1, not {value!r}")
+    return value

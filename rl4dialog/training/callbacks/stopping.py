@@ -1,0 +1,105 @@
+"""Callbacks that end the training before its last iteration; the run then ends as it would have then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.types import is_whole_number
+from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, check_number
+
+_ROLLOUT = "rollout/"
+
+
+class EarlyStopping(IterationCallback):
+    """Ends the training when a metric of the val split has not become better for some evaluations.
+
+    Args:
+        metric: Its key in ``val_split_metrics.jsonl``.
+        patience: So many evaluations in a row, none better than the best before them.
+        min_delta: By more than this a value must be better to count as better.
+        mode: ``max`` if more is better, ``min`` if less is.
+        evaluations: The run's results; given by the toolkit.
+
+    Raises:
+        ConfigError: If a value makes no sense.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        patience: int = 3,
+        min_delta: float = 0.0,
+        mode: str = "max",
+        evaluations: Sequence[EvaluationResult] = (),
+    ) -> None:
+        super().__init__()
+        self._history = MetricHistory(evaluations, metric, mode, "early_stopping")
+        if not is_whole_number(patience, at_least=1):
+            raise ConfigError(
+                f"callback 'early_stopping': patience must be a whole number of at least 1, not {patience!r}"
+            )
+        self._metric, self._patience = metric, patience
+        self._min_delta = check_number(min_delta, "min_delta", "early_stopping", at_least=0)
+
+    def _on_training_start(self) -> None:
+        self._history.values()  # a wrong key is told before hours of training
+
+    def _on_rollout_start(self) -> None:
+        best = self._history.best(self._min_delta)
+        if best is not None and best[2] >= self._patience:
+            self.stop(
+                f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g}), and not better in the "
+                f"{best[2]} evaluations since"
+            )
+
+
+class StopOnRewardThreshold(IterationCallback):
+    """Ends the training when the mean reward of an iteration, or a metric of the val split, is good enough.
+
+    Args:
+        threshold: Good enough is this value, or a better one.
+        metric: A key of ``rollout_info.jsonl``, which begins with ``rollout/``, or one of ``val_split_metrics.jsonl``.
+        mode: ``max`` if more is better, ``min`` if less is.
+        evaluations: The run's results; given by the toolkit.
+
+    Raises:
+        ConfigError: If a value makes no sense.
+    """
+
+    def __init__(
+        self,
+        threshold: float,
+        metric: str = "rollout/task_reward",
+        mode: str = "max",
+        evaluations: Sequence[EvaluationResult] = (),
+    ) -> None:
+        super().__init__()
+        self._history = MetricHistory(evaluations, metric, mode, "stop_on_reward_threshold")
+        self._metric = metric
+        self._threshold = check_number(threshold, "threshold", "stop_on_reward_threshold")
+
+    def _on_training_start(self) -> None:
+        if not self._metric.startswith(_ROLLOUT):
+            self._history.values()
+
+    def _on_rollout_start(self) -> None:
+        if not self._metric.startswith(_ROLLOUT) and (latest := self._history.latest()) is not None:
+            self._stop_if_reached(f"val {self._metric}", latest[1])
+
+    def _on_rollout_end(self) -> None:
+        if not self._metric.startswith(_ROLLOUT):
+            return
+        logged = self.logger.name_to_value
+        if self._metric not in logged:
+            known = sorted(key for key in logged if key.startswith(_ROLLOUT))
+            raise ConfigError(
+                f"callback 'stop_on_reward_threshold': the rollouts have no {self._metric!r}"
+                f"{nearest_hint(self._metric, known)} (they have: {', '.join(known)})"
+            )
+        self._stop_if_reached(self._metric, float(logged[self._metric]))
+
+    def _stop_if_reached(self, name: str, value: float) -> None:
+        if self._history.reaches(value, self._threshold):
+            self.stop(f"{name} is {value:.4g}, and {self._threshold:g} was wanted")

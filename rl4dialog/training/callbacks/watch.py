@@ -1,0 +1,92 @@
+"""Warnings while a run goes on: to the console, to ``log.txt`` and to ``warnings.jsonl``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
+from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.watch.watcher import Trouble, Watcher
+
+_logger = logging.getLogger(__name__)
+
+
+class WatchCallback(IterationCallback):
+    """Checks what the algorithm logs, an iteration at a time, once its training is done.
+
+    In a run that is continued, the files say what was seen before.
+
+    Args:
+        facts: How to judge it.
+        run_folder: Receives ``warnings.jsonl``.
+    """
+
+    def __init__(self, facts: RunFacts, run_folder: RunFolder) -> None:
+        super().__init__()
+        self._watcher, self._run_folder = Watcher(facts), run_folder
+        self._rollout: dict[str, Any] | None = None  # of the iteration whose training is not done yet
+
+    @property
+    def summary(self) -> str | None:
+        """How many warnings there were, if any, and where they are."""
+        warnings = _read(self._run_folder, WARNINGS_FILE)
+        if not warnings:
+            return None
+        names = ", ".join(dict.fromkeys(warning["name"] for warning in warnings))
+        count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
+        return f"{count} ({names}), with advice, in {self._run_folder.path(WARNINGS_FILE)}"
+
+    def _on_training_start(self) -> None:
+        told = {(warning["iteration"], warning["name"]) for warning in _read(self._run_folder, WARNINGS_FILE)}
+        for record in _logged(self._run_folder):
+            for trouble in self._watcher.observe(record):
+                if (trouble.iteration, trouble.name) not in told:
+                    self._tell(trouble)
+
+    def _on_rollout_end(self) -> None:
+        self._rollout = {"iteration": self.iteration, **self._values("rollout/")}
+
+    def _on_rollout_start(self) -> None:
+        self._observe()
+
+    def _on_training_end(self) -> None:
+        self._observe()
+
+    def _observe(self) -> None:
+        if self._rollout is None:
+            return
+        record, self._rollout = {**self._rollout, **self._values("train/")}, None
+        for trouble in self._watcher.observe(record):
+            self._tell(trouble)
+
+    def _values(self, prefix: str) -> dict[str, Any]:
+        return {key: value for key, value in self.logger.name_to_value.items() if key.startswith(prefix)}
+
+    def _tell(self, trouble: Trouble) -> None:
+        self._run_folder.append_jsonl(WARNINGS_FILE, dataclasses.asdict(trouble))
+        with logging_redirect_tqdm():  # above the progress bar, not in it
+            _logger.warning(
+                "iteration %d: %s (%s). %s", trouble.iteration, trouble.message, trouble.name, trouble.advice
+            )
+
+
+def _logged(run_folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """What the files say of the iterations before this one."""
+    training = {record.get("iteration"): record for record in _read(run_folder, TRAINING_INFO_FILE)}
+    for record in _read(run_folder, ROLLOUT_INFO_FILE):
+        if record.get("iteration") in training:
+            yield {**record, **training[record["iteration"]]}
+
+
+def _read(run_folder: RunFolder, name: str) -> list[dict[str, Any]]:
+    path = run_folder.path(name)
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,211 @@
+"""Checkpoints: all that decides the next iteration of a run, written so that one is whole or not there.
+
+``checkpoints/iteration_000020/`` holds ``model/`` (language model and tokenizer, as transformers reads them),
+``critic.safetensors``, ``mask.safetensors``, ``optimizer.safetensors``, ``state.json`` (everything small) and
+``manifest.json``, by whose sizes and hashes a whole checkpoint is told from a damaged one. Nothing in it is a pickle.
+The reference is not in it: it is the model that the run began with, built again and compared by its hash.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.manifest import read_manifest, write_manifest
+from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.functional.distributed import gather, n_processes, process_index
+from rl4dialog.policies.saving import load_optimizer, load_policy_weights, save_policy
+from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.run_folder import CHECKPOINTS_FOLDER, RunFolder, to_plain
+
+_logger = logging.getLogger(__name__)
+_STATE_FILE = "state.json"
+_BEST_FILE = "best.json"
+
+
+@dataclass
+class Checkpoint:
+    """A whole checkpoint on disk.
+
+    Attributes:
+        path: Its folder.
+        state: What ``state.json`` says.
+    """
+
+    path: Path
+    state: dict[str, Any]
+
+    @property
+    def iteration(self) -> int:
+        """Iterations that were done when it was written."""
+        return int(self.state["iteration"])
+
+
+def capture_state(algorithm: Any) -> dict[str, Any]:
+    """All but weights that decides the next iteration; all processes must call it, between two iterations.
+
+    Returns:
+        JSON.
+    """
+    normalizer = algorithm.collector.normalizer
+    own = {
+        "random": random_state(),
+        "envs": env_states(algorithm.env),
+        "episodes": list(algorithm.ep_info_buffer or []),
+    }
+    state: dict[str, Any] = to_plain(
+        {
+            "iteration": algorithm.iteration,
+            "num_timesteps": algorithm.num_timesteps,
+            "n_updates": algorithm._n_updates,
+            "kl_controller": algorithm.kl_controller.state_dict(),
+            "normalizer": normalizer.state_dict() if normalizer is not None else None,
+            "processes": gather(own),
+        }
+    )
+    return state
+
+
+def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
+    """Put an algorithm, built from the same config, where it was when the checkpoint was written.
+
+    ``learn(..., reset_num_timesteps=False)`` then goes on with the next iteration.
+
+    Raises:
+        CheckpointError: If it was written by another number of processes or environments.
+        ModelError: If its weights do not fit.
+    """
+    state = checkpoint.state
+    if len(state["processes"]) != n_processes():
+        raise CheckpointError(
+            f"{checkpoint.path} was written by {len(state['processes'])} processes, and this run has {n_processes()}; "
+            f"start as many"
+        )
+    own = state["processes"][process_index()]
+    if len(own["envs"]) != algorithm.env.num_envs:
+        raise CheckpointError(
+            f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
+        )
+    load_policy_weights(algorithm.policy, checkpoint.path)
+    load_optimizer(algorithm.policy, checkpoint.path)
+    algorithm.num_timesteps = state["num_timesteps"]
+    algorithm._n_updates = state["n_updates"]
+    algorithm.kl_controller.load_state_dict(state["kl_controller"])
+    if algorithm.collector.normalizer is not None:
+        algorithm.collector.normalizer.load_state_dict(state["normalizer"])
+    algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)
+    algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
+    algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
+    set_random_state(own["random"])
+
+
+class CheckpointStore:
+    """The checkpoints of a run.
+
+    Args:
+        run_folder: The run's; ``None`` in a process that does not write.
+        keep_last: How many of the newest are kept, beside the best.
+    """
+
+    def __init__(self, run_folder: RunFolder | None, keep_last: int = 2) -> None:
+        self._run_folder, self._keep_last = run_folder, keep_last
+
+    def has(self, iteration: int) -> bool:
+        """Whether there is a checkpoint of that iteration; all processes must ask."""
+        return bool(gather(self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir())[0])
+
+    def save(self, policy: Any, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, then remove those that need not be kept; all processes must call it.
+
+        Args:
+            policy: With the weights that belong to the state.
+            state: Of :func:`capture_state`.
+
+        Raises:
+            RunFolderError: If it cannot be written. Earlier checkpoints are then as they were.
+        """
+        if self._run_folder is None:
+            save_policy(policy, None)
+            return
+        with self._run_folder.replacing_folder(_name(state["iteration"])) as folder:
+            save_policy(policy, folder)
+            (folder / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+            write_manifest(folder)
+        self._remove_old()
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """``{"iteration", "metric", "value"}`` of the best checkpoint, if one was marked and is there."""
+        assert self._run_folder is not None
+        return best_checkpoint(self._run_folder.root)
+
+    def mark_best(self, iteration: int, metric: str, value: float) -> None:
+        """Keep a checkpoint whatever else is removed, in place of the one marked before."""
+        assert self._run_folder is not None
+        self._run_folder.write_json(
+            f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", {"iteration": iteration, "metric": metric, "value": value}
+        )
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        assert self._run_folder is not None
+        found = checkpoint_folders(self._run_folder.root)
+        best = self.best
+        for path in found[: -self._keep_last]:
+            if best is None or path.name != f"iteration_{best['iteration']:06d}":
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def checkpoint_folders(root: Path) -> list[Path]:
+    """The folders of a run's checkpoints, whole or not, oldest first."""
+    return sorted(path for path in (root / CHECKPOINTS_FOLDER).glob("iteration_*") if path.is_dir())
+
+
+def newest_checkpoint(root: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; damaged ones are passed over with a warning."""
+    for path in reversed(checkpoint_folders(root)):
+        try:
+            return read_checkpoint(path)
+        except CheckpointError as error:
+            _logger.warning("%s; it is passed over", error)
+    return None
+
+
+def best_checkpoint(root: Path) -> dict[str, Any] | None:
+    """What :meth:`CheckpointStore.mark_best` wrote, if that checkpoint is there."""
+    try:
+        best: dict[str, Any] = json.loads((root / CHECKPOINTS_FOLDER / _BEST_FILE).read_text(encoding="utf-8"))
+        return best if (root / _name(best["iteration"])).is_dir() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """A checkpoint by its folder.
+
+    Raises:
+        CheckpointError: If it is damaged.
+    """
+    try:
+        read_manifest(path)
+        return Checkpoint(path, json.loads((path / _STATE_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+
+
+def remove_checkpoints_after(root: Path, iteration: int) -> None:
+    """Remove what is left of checkpoints that a run goes back behind."""
+    for path in checkpoint_folders(root):
+        if path.name > f"iteration_{iteration:06d}":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _name(iteration: int) -> str:
+    return f"{CHECKPOINTS_FOLDER}/iteration_{iteration:06d}"

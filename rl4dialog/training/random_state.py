@@ -1,0 +1,44 @@
+"""The random generators of a process, as numbers and texts: Python's, numpy's, torch's and those of its GPUs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def random_state() -> dict[str, Any]:
+    """What :func:`set_random_state` needs."""
+    version, python, gauss = random.getstate()
+    return {
+        "python": [version, list(python), gauss],
+        "numpy": _plain(np.random.get_state(legacy=False)),
+        "torch": _text(torch.get_rng_state()),
+        "cuda": [_text(state) for state in torch.cuda.get_rng_state_all()],
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Go on drawing from where :func:`random_state` was called."""
+    version, python, gauss = state["python"]
+    random.setstate((version, tuple(python), gauss))
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(_tensor(state["torch"]))
+    for device, text in enumerate(state["cuda"]):
+        torch.cuda.set_rng_state(_tensor(text), device)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _text(state: torch.Tensor) -> str:
+    return bytes(state.tolist()).hex()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)

@@ -1,0 +1,113 @@
+"""Going on with a run: whether there is one, whether it is the same, and from which checkpoint."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
+from rl4dialog.training.results import is_complete
+from rl4dialog.training.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, RunFolder
+
+_logger = logging.getLogger(__name__)
+# What may be another when a run goes on: it decides what is measured and kept, and not what is learned.
+_FREE = (
+    *("train_evaluation", "logging", "callbacks"),
+    *(f"env.{key}" for key in ("vec_env", "n_workers", "on_worker_death", "max_restarts")),
+)
+
+
+def is_done(root: Path, config: RunConfig) -> bool:
+    """Whether a run has come to its end already, and shall have no more iterations than it was to have."""
+    if not is_complete(root):
+        return False
+    before = _stored_config(root).train_evaluation.n_iters or 0
+    return (config.train_evaluation.n_iters or 0) <= before
+
+
+def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
+    """The checkpoint from which a run goes on.
+
+    Args:
+        root: The run's folder.
+        config: The config that it shall go on with.
+        mode: ``always``, or ``auto`` to begin where there is nothing to go on with.
+
+    Returns:
+        ``None`` if the run shall begin, in place of what is left of one that had not come to its first checkpoint.
+
+    Raises:
+        RunFolderError: If there is no such run.
+        CheckpointError: If it has no whole checkpoint, or one of a later iteration than the run shall have.
+        ConfigError: If it was begun with another config.
+    """
+    if not (root / CONFIG_FILE).is_file():
+        if mode == "auto":
+            return None
+        raise RunFolderError(f"there is no run in {root} to resume; without --resume, or with --resume auto, it begins")
+    _check_same(root, config)
+    checkpoint = newest_checkpoint(root)
+    if checkpoint is None:
+        if mode == "auto":
+            _logger.warning("the run in %s has no whole checkpoint yet, and begins anew", root)
+            return None
+        raise CheckpointError(f"the run in {root} has no whole checkpoint to go on from; --overwrite begins it anew")
+    n_iters = config.train_evaluation.n_iters or 0
+    if checkpoint.iteration > n_iters:
+        raise CheckpointError(
+            f"{checkpoint.path} is of iteration {checkpoint.iteration}, and train_evaluation.n_iters is {n_iters}; "
+            f"give at least as many"
+        )
+    return checkpoint
+
+
+def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
+    """Take back what the run wrote down after a checkpoint.
+
+    Raises:
+        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written.
+    """
+    run_folder.path(RESULT_FILE).unlink(missing_ok=True)
+    run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration)
+    remove_checkpoints_after(run_folder.root, checkpoint.iteration)
+    for left_over in run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp"):
+        shutil.rmtree(left_over, ignore_errors=True)
+
+
+def _stored_config(root: Path) -> RunConfig:
+    path = root / CONFIG_FILE
+    try:
+        return parse_config(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from error
+
+
+def _check_same(root: Path, config: RunConfig) -> None:
+    """Check that a config decides the same training as the one that is stored."""
+    stored = _stored_config(root)
+    before, now = (dict(_flat(each.model_dump(mode="json"))) for each in (stored, config))
+    changed = [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not any(key == free or key.startswith(free + ".") for free in _FREE)
+    ]
+    if changed:
+        raise ConfigError(
+            f"the run in {root} was begun with another config: {'; '.join(changed)}. Resume it with the same, "
+            f"or begin another run with another --experiment_name"
+        )
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested mappings by their dotted keys."""
+    if isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _flat(each, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value

@@ -1,0 +1,96 @@
+"""Callbacks and outputs of a config in whole runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config, run_folder, train
+from transformers import AutoModelForCausalLM
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_run_that_a_callback_stops_ends_as_a_whole_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path,
+        train_evaluation__n_iters=4,
+        logging={"outputs": ["csv"]},
+        callbacks=[
+            {"id": "save_best_model", "args": {"metric": "length/words", "mode": "max"}},
+            {"id": "stop_on_reward_threshold", "args": {"threshold": -1.0}},
+        ],
+    )
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    assert [line["iteration"] for line in lines(folder / "training_info.jsonl")] == [1]
+    for split in ("val", "test"):
+        assert [line["epoch"] for line in lines(folder / f"{split}_split_metrics.jsonl")] == [0, 1]
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stopped")]
+    assert len(said) == 1 and said[0] in (folder / "log.txt").read_text(encoding="utf-8")
+    assert said[0].startswith("stopped after iteration 1 of 4 by stop_on_reward_threshold: rollout/task_reward is ")
+    with open(folder / "progress.csv", newline="") as file:
+        assert [row["time/iterations"] for row in csv.DictReader(file)] == ["0", "1"]
+    for name in ("model", "best_model"):
+        AutoModelForCausalLM.from_pretrained(folder / name)
+
+    predictions = json.loads((folder / "epoch_1_test_split_predictions.json").read_text(encoding="utf-8"))
+    rewards = [prediction["reward"] for prediction in predictions]
+    assert rewards == [prediction["reward/rouge"] for prediction in predictions]
+    assert rewards == pytest.approx([prediction["lexical/rouge_rouge1"] for prediction in predictions])
+    metrics = lines(folder / "test_split_metrics.jsonl")[1]["metrics"]
+    assert metrics["reward"] == pytest.approx(sum(rewards) / len(rewards))
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert result["val"]["after"] == lines(folder / "val_split_metrics.jsonl")[1]["metrics"]
+
+
+def test_callback_that_returns_false_ends_the_rollout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from rl4dialog import CallbackRegistry\n"
+        "@CallbackRegistry.register('second_rollout')\n"
+        "def second_rollout(locals_, globals_):\n"
+        "    return locals_['self'].iteration < 1\n",
+        encoding="utf-8",
+    )
+    config = make_config(
+        tmp_path,
+        imports=["./mine.py"],
+        callbacks=[{"id": "second_rollout"}],
+        train_evaluation__score_predictions=False,
+        train_evaluation__eval_every=5,
+    )
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1]
+    assert [line["epoch"] for line in lines(folder / "val_split_metrics.jsonl")] == [0, 1]
+    assert "reward" not in lines(folder / "test_split_metrics.jsonl")[1]["metrics"]
+    assert "by second_rollout: its _on_step returned False" in capsys.readouterr().err
+
+
+def test_metric_that_there_is_not_is_told_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(tmp_path, callbacks=[{"id": "early_stopping", "args": {"metric": "lexical/rouge"}}])
+    assert train(tmp_path, config) == 2
+    assert "callback 'early_stopping': the evaluations have no metric 'lexical/rouge'" in capsys.readouterr().err
+    assert not (run_folder(tmp_path) / "rollout_info.jsonl").exists()
+
+
+@pytest.mark.parametrize("extra", [{"callbacks": [{"id": "x"}]}, {"logging": {"log_infos": ["x"]}}])
+def test_supervised_run_refuses_what_needs_rollouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: dict[str, Any]
+) -> None:
+    config = make_config(tmp_path, **extra)
+    config["alg"] = {
+        "id": "supervised",
+        "model_type": "causal",
+        "model_name": "builtin/tiny-gpt2",
+        "training_args": {"num_train_epochs": 1},
+    }
+    assert train(tmp_path, config) == 2
+    assert "has no meaning with alg.id: supervised, which makes no rollouts" in capsys.readouterr().err

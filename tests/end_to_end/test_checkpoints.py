@@ -1,0 +1,142 @@
+"""What is kept of a run while it trains, what is passed over, and which resumptions are refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import lines, make_config, run_folder, train
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rl4dialog.policies import saving
+from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
+
+
+def config_of(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "train_evaluation__n_iters": 3,
+        "train_evaluation__save_every": 1,
+        "train_evaluation__max_eval_samples": 2,
+        "train_evaluation__metrics": [{"id": "length"}],
+        **overrides,
+    }
+    return make_config(tmp_path, **settings)
+
+
+def train_but_for_the_end(tmp_path: Path, config: dict[str, Any], *flags: str) -> None:
+    """A run that was killed after its last iteration."""
+    assert train(tmp_path, config, *flags) == 0
+    (run_folder(tmp_path) / "result.json").unlink()
+
+
+def kept(tmp_path: Path) -> list[int]:
+    return sorted(int(path.name.split("_")[1]) for path in (run_folder(tmp_path) / "checkpoints").glob("iteration_*"))
+
+
+def error_of(capsys: pytest.CaptureFixture[str], code: int) -> str:
+    assert code == 2
+    return capsys.readouterr().err.partition("error: ")[2]
+
+
+def test_last_and_best_are_kept_and_load_with_transformers(tmp_path: Path) -> None:
+    keep = {"train_evaluation__keep_last": 1, "train_evaluation__keep_best": "length/words"}
+    assert train(tmp_path, config_of(tmp_path, **keep, train_evaluation__n_iters=4)) == 0
+    words = {
+        line["epoch"]: line["metrics"]["length/words"]
+        for line in lines(run_folder(tmp_path) / "val_split_metrics.jsonl")
+        if 0 < line["epoch"] < 4
+    }
+    best = best_checkpoint(run_folder(tmp_path))
+    assert best is not None
+    assert best["value"] == max(words.values()) == words[best["iteration"]]
+    assert kept(tmp_path) == sorted({best["iteration"], 4})
+    model = run_folder(tmp_path) / "checkpoints" / "iteration_000004" / "model"
+    assert AutoModelForCausalLM.from_pretrained(model).num_parameters() > 0
+    assert len(AutoTokenizer.from_pretrained(model)) == 300
+
+
+def test_damaged_checkpoint_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(tmp_path)
+    train_but_for_the_end(tmp_path, config)
+    newest = run_folder(tmp_path) / "checkpoints" / "iteration_000003"
+    with (newest / "optimizer.safetensors").open("r+b") as file:
+        file.truncate(100)
+    assert train(tmp_path, config, "--resume") == 0
+    assert "optimizer.safetensors has 100 bytes" in caplog.text
+    assert "Resumed after iteration 2 of 3" in capsys.readouterr().err
+    found = newest_checkpoint(run_folder(tmp_path))
+    assert found is not None
+    assert found.iteration == 3
+    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")] == [1, 2, 3]
+
+
+def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, n_saved = saving.save_file, 0
+
+    def full_after_the_first(tensors: Any, path: Path) -> None:
+        nonlocal n_saved
+        n_saved += 1
+        if n_saved > 3:  # critic and optimizer of iteration 0, and the critic of iteration 1
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(tensors, path)
+
+    monkeypatch.setattr(saving, "save_file", full_after_the_first)
+    assert train(tmp_path, config_of(tmp_path)) == 0
+    assert "no checkpoint of iteration 1" in caplog.text
+    assert "no space left" in caplog.text
+    assert os.listdir(run_folder(tmp_path) / "checkpoints") == ["iteration_000000"]
+    assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 3
+
+
+def test_resume_auto_begins_where_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
+    config = config_of(tmp_path, train_evaluation__save_every=None)
+    assert train(tmp_path, config, "--resume", "auto") == 0
+    assert not (run_folder(tmp_path) / "checkpoints").exists()
+    assert train(tmp_path, config, "--resume", "auto") == 0
+    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")] == [1, 2, 3]
+
+
+def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    assert "there is no run in" in error_of(capsys, train(tmp_path, config, "--resume"))
+    train_but_for_the_end(tmp_path, config)
+    capsys.readouterr()
+    assert "give one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
+    other = error_of(capsys, train(tmp_path, config, "--resume", "--set", "alg.args.learning_rate=0.5"))
+    assert "alg.args.learning_rate was 0.0001 and is 0.5" in other
+    fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))
+    assert "is of iteration 3, and train_evaluation.n_iters is 1" in fewer
+    unknown = error_of(
+        capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")
+    )
+    assert "no metric 'length/word'; did you mean 'length/words'?" in unknown
+
+
+def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, config_of(tmp_path)) == 0
+    model = tmp_path / "start"
+    (run_folder(tmp_path) / "model").rename(model)
+    named = {"tokenizer": {"model_name": str(model)}, "alg__policy__args__model_name": str(model)}
+    config = config_of(tmp_path, **named)
+    train_but_for_the_end(tmp_path, config, "--overwrite")
+    changed = AutoModelForCausalLM.from_pretrained(model)
+    changed.transformer.wte.weight.data[0, 0] += 1
+    changed.save_pretrained(model)
+    capsys.readouterr()
+    assert "the reference of the KL penalty" in error_of(capsys, train(tmp_path, config, "--resume"))
+
+
+def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    train_but_for_the_end(tmp_path, config)
+    (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
+    capsys.readouterr()
+    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, "--resume"))

@@ -1,0 +1,138 @@
+"""A run that is stopped and resumed is the run that was never stopped, bit by bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import lines, make_config, run_folder, train, write_config
+from safetensors.torch import load_file
+
+from rl4dialog.benchmark.kills import run_with_kills
+
+CAUSAL, SEQ2SEQ = "causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy"
+SETTINGS = {
+    "ppo": {"n_epochs": 2, "batch_size": 16},
+    "nlpo": {"n_epochs": 1, "batch_size": 16},
+    "a2c": {},
+    "trpo": {"cg_max_steps": 2, "n_critic_updates": 1, "batch_size": 16},
+    "rloo": {"n_epochs": 1, "batch_size": 16, "n_generations": 2},
+    "grpo": {"n_epochs": 1, "batch_size": 16, "n_generations": 2},
+}
+
+
+def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **overrides: Any) -> dict[str, Any]:
+    """Four iterations with a checkpoint after every second."""
+    masked = algorithm == "nlpo"
+    policy_args: dict[str, Any] = {
+        "model_name": "builtin/tiny-t5" if kind == SEQ2SEQ else "builtin/tiny-gpt2",
+        "generation_kwargs": {"do_sample": True},
+        **({"target_update_iterations": 2} if masked else {}),
+    }
+    settings: dict[str, Any] = {
+        "alg__id": algorithm,
+        "alg__args": {"n_steps": 8, "learning_rate": 1e-3, **SETTINGS[algorithm]},
+        "alg__policy": {"id": f"maskable_{kind}" if masked else kind, "args": policy_args},
+        "reward_fn__normalize": "running",
+        "train_evaluation__n_iters": 4,
+        "train_evaluation__save_every": 2,
+        "train_evaluation__eval_every": 2,
+        "train_evaluation__max_eval_samples": 2,
+        "train_evaluation__metrics": [{"id": "rouge"}],
+        **overrides,
+    }
+    return make_config(tmp_path, **settings)
+
+
+def with_iterations(config: dict[str, Any], n_iters: int) -> dict[str, Any]:
+    return {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """All that a run computed: log lines without times, predictions, and every tensor and state of its checkpoints."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.name.endswith(".jsonl"):
+            found[name] = [
+                {key: value for key, value in line.items() if not key.startswith(("time/", "memory/"))}
+                for line in lines(path)
+            ]
+        elif path.name.endswith("predictions.json"):
+            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        elif path.name == "state.json":
+            state = json.loads(path.read_text(encoding="utf-8"))
+            found[name] = {key: value for key, value in state.items() if key != "log_sizes"}
+        elif path.suffix == ".safetensors":
+            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
+    return found
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    a, b = contents(one), contents(other)
+    assert a.keys() == b.keys()
+    assert any(name.endswith("optimizer.safetensors") for name in a)
+    assert [name for name in a if a[name] != b[name]] == []
+
+
+def cut_short(folder: Path, copy: Path, iteration: int) -> None:
+    """A copy of a run as if it had been killed, later than that checkpoint but before the next one."""
+    shutil.copytree(folder, copy)
+    (run_folder(copy) / "result.json").unlink()  # which is written last
+    for path in (run_folder(copy) / "checkpoints").iterdir():
+        if path.name > f"iteration_{iteration:06d}":
+            shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("kind", [CAUSAL, SEQ2SEQ])
+@pytest.mark.parametrize("algorithm", SETTINGS)
+def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str) -> None:
+    config = config_of(tmp_path, algorithm, kind)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
+    assert train(whole, config) == 0
+    cut_short(whole, resumed, 2)
+    assert train(resumed, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(resumed))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"lora": {"r": 2, "target_modules": ["c_attn"]}},
+        {"alg__policy__args__critic": "shared", "precision": "bf16"},
+        {"env__args__max_turns": 2, "env__args__partner_replies": ["oh .", "why ?"], "alg__kl_div__type": "ziegler"},
+    ],
+    ids=["lora", "shared_bf16", "two_turns"],
+)
+def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path, overrides: dict[str, Any]) -> None:
+    config = config_of(tmp_path, **overrides)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    for folder in (whole, halves):
+        folder.mkdir()
+    assert train(whole, config) == 0
+    assert train(halves, with_iterations(config, 2)) == 0
+    assert train(halves, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(halves))
+
+
+def arguments(folder: Path, config: dict[str, Any]) -> list[str]:
+    """Of the command line."""
+    return [
+        *("--config_path", str(write_config(folder, config))),
+        *("--base_path_to_store_results", str(folder / "runs"), "--project_name", "p", "--experiment_name", "e"),
+    ]
+
+
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    config = config_of(tmp_path, train_evaluation__save_every=1, train_evaluation__n_iters=8, env__vec_env="subproc")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+    assert run_with_kills(arguments(whole, config), run_folder(whole), 0, 0.0) == []
+    kills = run_with_kills(arguments(killed, config), run_folder(killed), 3, 3.0)
+    assert len(kills) >= 2
+    assert_same_run(run_folder(whole), run_folder(killed))

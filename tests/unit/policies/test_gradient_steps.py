@@ -1,0 +1,136 @@
+"""Gradients that are not finite: no weight becomes NaN, whoever takes the step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer
+
+from rl4dialog.algorithms.on_policy.a2c import A2C
+from rl4dialog.algorithms.on_policy.grpo import GRPO
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.core.errors import ConfigError, TrainingError
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.gradient_steps import MAX_SKIPPED_IN_A_ROW, StepGuard
+
+_PPO = {"batch_size": 16, "n_epochs": 2}
+SETTINGS: dict[Any, dict[str, Any]] = {PPO: _PPO, GRPO: {**_PPO, "n_generations": 2}, A2C: {}, TRPO: {"batch_size": 16}}
+
+
+class PoisonedPolicy(CausalLMActorCriticPolicy):
+    """A policy whose outputs make NaN gradients in chosen passes, counted from 0."""
+
+    poisoned: tuple[int, ...] | range = ()
+    n_passes = 0
+
+    def _outputs(self, hidden_of: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, values = super()._outputs(hidden_of)
+        return self._poison(logits), values
+
+    def predict_values(self, obs: Any) -> torch.Tensor:
+        return self._poison(super().predict_values(obs))
+
+    def _poison(self, outputs: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            if self.n_passes in self.poisoned:
+                outputs = outputs * math.nan
+            self.n_passes += 1
+        return outputs
+
+
+def make(algorithm: Any, poisoned: tuple[int, ...] | range = (), **kwargs: Any) -> Any:
+    tokenizer = make_tokenizer()
+    built = algorithm(
+        PoisonedPolicy,
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer)) for _ in range(4)]),
+        n_steps=16,
+        learning_rate=1e-3,
+        policy_kwargs={
+            "model": make_gpt2(tokenizer),
+            "end_of_turn": make_env(tokenizer).end_of_turn,
+            "critic": "separate" if algorithm.needs_critic else "none",
+        },
+        seed=0,
+        device="cpu",
+        **{**SETTINGS[algorithm], **kwargs},
+    )
+    built.policy.poisoned = poisoned
+    return built
+
+
+def weights(policy: Any) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in policy.parameters()]).clone()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, GRPO, A2C, TRPO])
+def test_step_without_finite_gradient_is_left_out_and_counted(algorithm: Any) -> None:
+    built = make(algorithm, poisoned=(0,))
+    built.learn(16 * 4)
+    assert built.logger.name_to_value["train/skipped_steps"] == 1
+    assert torch.isfinite(weights(built.policy)).all()
+    built.learn(16 * 4)
+    assert built.logger.name_to_value["train/skipped_steps"] == 0, "counted per iteration"
+
+
+def test_other_minibatches_are_trained_and_logged_as_finite_means() -> None:
+    built = make(PPO, poisoned=(1,))
+    before = weights(built.policy)
+    built.learn(16 * 4)
+    assert not torch.equal(before, weights(built.policy))
+    assert math.isfinite(built.logger.name_to_value["train/loss"])
+    assert math.isfinite(built.logger.name_to_value["train/grad_norm"])
+
+
+def test_skipped_step_moves_neither_weights_nor_the_optimizers_state() -> None:
+    built = make(A2C, poisoned=(1,))
+    built.learn(16 * 4)
+    before, state = weights(built.policy), [s["square_avg"].clone() for s in built.policy.optimizer.state.values()]
+    built.learn(16 * 4)
+    assert torch.equal(before, weights(built.policy))
+    after = [s["square_avg"] for s in built.policy.optimizer.state.values()]
+    assert all(torch.equal(a, b) for a, b in zip(state, after, strict=True))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_many_in_a_row_end_the_run(algorithm: Any) -> None:
+    built = make(algorithm, poisoned=range(10**6))
+    before = weights(built.policy)
+    with pytest.raises(TrainingError, match=rf"{MAX_SKIPPED_IN_A_ROW} optimizer steps in a row.*learning_rate.*reward"):
+        built.learn(16 * 4 * (MAX_SKIPPED_IN_A_ROW + 1))
+    assert torch.equal(before, weights(built.policy))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_raise_ends_the_run_at_once_and_names_the_iteration(algorithm: Any) -> None:
+    one_step = {"n_epochs": 1, "batch_size": 10**6} if algorithm is PPO else {}
+    built = make(algorithm, poisoned=range(1, 10**6), on_nan_gradient="raise", **one_step)
+    with pytest.raises(TrainingError, match=r"^iteration 2: the gradient of an optimizer step was not finite"):
+        built.learn(16 * 4 * 3)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, GRPO, A2C, TRPO])
+def test_wrong_choice_is_named(algorithm: Any) -> None:
+    with pytest.raises(ConfigError, match=r"alg\.args\.on_nan_gradient must be one of skip, raise, not 'ignore'"):
+        algorithm.check_arguments({"on_nan_gradient": "ignore"}, n_envs=4)
+
+
+def test_finite_steps_in_between_begin_the_count_anew() -> None:
+    guard = StepGuard()
+    for _ in range(3):
+        for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
+            assert not guard.allows(torch.tensor(math.inf))
+        assert guard.allows(torch.tensor(1.0))
+    assert guard.n_skipped == 3 * (MAX_SKIPPED_IN_A_ROW - 1)
+
+
+def test_ratio_of_the_first_minibatch_is_logged() -> None:
+    built = make(PPO)
+    built.learn(16 * 4)
+    logged = built.logger.name_to_value
+    assert abs(logged["train/first_approx_kl"]) < 1e-6 < abs(logged["train/approx_kl"])
