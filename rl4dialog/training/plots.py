@@ -82,11 +82,11 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     for i, (label, folders) in enumerate(runs.items()):
         tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
         length = min(map(len, tables))
-        window = max(5, length // 10) if length >= _MIN_ITERATIONS_TO_SMOOTH else 1
-        tokens = _mean([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
+        window = smoothing_window(length)
+        tokens = mean_curve([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
         for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
-            curves = [_smooth(_column(rows[:length], key), window) for rows in tables]
-            axes.plot(tokens, _mean(curves), color=f"C{i}", linewidth=2, label=label)
+            curves = [smooth(_column(rows[:length], key), window) for rows in tables]
+            axes.plot(tokens, mean_curve(curves), color=f"C{i}", linewidth=2, label=label)
             lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
             axes.fill_between(tokens, lowest, highest, color=f"C{i}", alpha=0.15, linewidth=0)
     for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
@@ -98,7 +98,8 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     figure.savefig(output_png, dpi=150)
 
 
-def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
+def mean_curve(columns: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of several curves, point by point."""
     return [sum(values) / len(values) for values in zip(*columns, strict=True)]
 
 
@@ -107,10 +108,15 @@ def _draw(axes: Any, x: list[float], y: list[float], color: str, label: str | No
         axes.plot(x, y, color=color, linewidth=2, marker="o", markersize=3, label=label)
         return
     axes.plot(x, y, color=color, linewidth=1, alpha=0.35)
-    axes.plot(x, _smooth(y, max(5, len(y) // 10)), color=color, linewidth=2, label=label)
+    axes.plot(x, smooth(y, smoothing_window(len(y))), color=color, linewidth=2, label=label)
 
 
-def _smooth(values: list[float], window: int) -> list[float]:
+def smoothing_window(n: int) -> int:
+    """Over how many of ``n`` iterations a curve is smoothed; 1 is not at all."""
+    return max(5, n // 10) if n >= _MIN_ITERATIONS_TO_SMOOTH else 1
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
     """Mean over a window centred on each value, cut off at both ends; NaN is left out."""
     smoothed = []
     reach = window // 2

@@ -58,12 +58,11 @@ def print_summary(
         labels: What "before" and "after" are called.
     """
     console = console or Console()
-    # Lines of a table that end up in a file should be readable, and pasteable, anywhere.
-    style = box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN
+    style = table_style(console)
     console.print()
     console.print(Text("Test metrics", style="bold"))
     keys = [*after, *(key for key in before if key not in after)]
-    shown = [key for key in keys if _is_shown(key)]
+    shown = [key for key in keys if is_headline(key)]
     console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
     if len(shown) < len(keys):
         console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
@@ -82,6 +81,11 @@ def print_summary(
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
 
 
+def table_style(console: Console) -> box.Box:
+    """How tables look: those that end up in a file should be readable, and pasteable, anywhere."""
+    return box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN
+
+
 def _metrics_table(
     keys: Sequence[str],
     before: Mapping[str, float],
@@ -98,9 +102,9 @@ def _metrics_table(
         table.add_column(name, justify="right", overflow="fold")
     for key in keys:
         old, new = before.get(key), after.get(key)
-        row = [_number(old), _number(new), _number(_difference(old, new), sign="+")]
+        row = [format_number(old), format_number(new), format_number(_difference(old, new), sign="+")]
         if gold:
-            row.append(_number(gold.get(key)))
+            row.append(format_number(gold.get(key)))
         table.add_row(Text(key), *row)
     return table
 
@@ -126,7 +130,8 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + " ..."
 
 
-def _is_shown(key: str) -> bool:
+def is_headline(key: str) -> bool:
+    """Whether a metric is among those of its group that say most."""
     group, _, name = key.partition("/")
     return key not in _HIDDEN and (group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group])
 
@@ -135,7 +140,8 @@ def _difference(old: float | None, new: float | None) -> float | None:
     return None if old is None or new is None else new - old
 
 
-def _number(value: float | None, sign: str = "") -> str:
+def format_number(value: float | None, sign: str = "") -> str:
+    """A score as it is shown: a dash where there is none."""
     if value is None or math.isnan(value):
         return _EMPTY
     digits = 3 if abs(value) < 100 else 1 if abs(value) < 1000 else 0

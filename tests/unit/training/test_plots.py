@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.training.plots import _smooth, plot_comparison, plot_reward_curve
+from rl4dialog.training.plots import plot_comparison, plot_reward_curve, smooth
 
 
 def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
@@ -57,7 +57,7 @@ def test_long_run_has_a_smoothed_line_over_the_raw_one(tmp_path: Path, drawn: li
 
 
 def test_smoothing_is_a_centred_mean_that_leaves_nan_out() -> None:
-    assert _smooth([0.0, 3.0, 6.0, math.nan, 12.0], 3) == [1.5, 3.0, 4.5, 9.0, 12.0]
+    assert smooth([0.0, 3.0, 6.0, math.nan, 12.0], 3) == [1.5, 3.0, 4.5, 9.0, 12.0]
 
 
 @pytest.mark.parametrize("config", [{"alg": {}}, {"alg": {"kl_div": {"target_kl": None}}}, {"alg": None}])

@@ -1,0 +1,1 @@
+"""Examining a run before it begins: its texts, model, reward and machine."""

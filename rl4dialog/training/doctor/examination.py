@@ -1,0 +1,97 @@
+"""All checks in their order, and the table of what they found. A check that raises fails, and the others go on."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.training.doctor import machine_checks, policy_checks, reward_checks, text_checks
+from rl4dialog.training.doctor.finding import Finding, NotApplicable
+from rl4dialog.training.doctor.subject import Subject
+
+# Memory is predicted before a model is loaded, which would count twice; training comes last.
+CHECKS: dict[str, Callable[[Subject], Finding]] = {
+    check.__name__: check
+    for check in (
+        text_checks.prompts,
+        text_checks.references,
+        text_checks.chat_template,
+        machine_checks.memory,
+        machine_checks.disk,
+        policy_checks.weights,
+        text_checks.vocabulary,
+        text_checks.padding_token,
+        text_checks.end_of_sequence,
+        text_checks.reply_ends,
+        policy_checks.dropout_off,
+        policy_checks.padding_invariance,
+        policy_checks.sampler_agreement,
+        policy_checks.kl_at_start,
+        reward_checks.reward,
+        policy_checks.determinism,
+        policy_checks.learning_rate_zero,
+        reward_checks.metrics,
+    )
+}
+
+_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
+
+
+def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Finding]:
+    """Run every check, and close the subject.
+
+    Args:
+        subject: The run.
+        show_tracebacks: Of checks that raise.
+
+    Returns:
+        What each check found, by its name.
+    """
+    findings: dict[str, Finding] = {}
+    raised: dict[Exception, str] = {}  # an error of a part that several checks need is told once
+    try:
+        for name, check in CHECKS.items():
+            try:
+                findings[name] = check(subject)
+            except NotApplicable as reason:
+                findings[name] = Finding("skip", str(reason))
+            except Exception as error:
+                if show_tracebacks:
+                    traceback.print_exc()
+                told_by = raised.setdefault(error, name)
+                findings[name] = _failure(error) if told_by == name else Finding("skip", f"needs what {told_by} lacks")
+    finally:
+        subject.close()
+    return findings
+
+
+def print_findings(findings: dict[str, Finding], console: Console | None = None) -> None:
+    """Print a table of what was found, and how many checks passed."""
+    console = console or Console()
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    table.add_column("measured", overflow="fold", ratio=1)
+    table.add_column("what to do", overflow="fold", ratio=1)
+    for name, found in findings.items():
+        table.add_row(name, Text(found.level, style=_STYLES[found.level]), Text(found.measured), Text(found.advice))
+    console.print(table)
+    levels = [found.level for found in findings.values()]
+    console.print(Text(", ".join(f"{levels.count(level)} {level}" for level in _STYLES if level in levels)))
+
+
+def has_failed(findings: Sequence[Finding]) -> bool:
+    """Whether the run should not begin like this."""
+    return any(found.level == "fail" for found in findings)
+
+
+def _failure(error: Exception) -> Finding:
+    if isinstance(error, RL4DialogError):
+        return Finding("fail", str(error), "see the message")
+    return Finding("fail", f"{type(error).__name__}: {error}", "--debug shows where")

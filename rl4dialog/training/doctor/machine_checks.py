@@ -1,0 +1,58 @@
+"""Whether the machine has room for the run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from rl4dialog.core.process_memory import available_mib, resident_mib
+from rl4dialog.training.doctor.finding import Finding, judged
+from rl4dialog.training.doctor.subject import Subject
+from rl4dialog.training.memory import MIB
+
+# The prediction is off by up to a quarter (tests/end_to_end/test_memory.py).
+MEMORY_SHARE = 0.8
+
+
+def memory(subject: Subject) -> Finding:
+    """The predicted peak of memory, against what there is."""
+    needed = subject.memory_plan.total / MIB
+    device = _device(subject)
+    if device == "cuda":
+        there, where = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) / MIB, "on the GPU"
+    else:
+        there, where = available_mib() + resident_mib(), "of main memory"
+    measured = f"about {needed:,.0f} MiB needed, {there:,.0f} MiB {where} can be had"
+    advice = "micro_batch_size, critic: shared, lora, gradient_checkpointing or precision: bf16 need less"
+    return judged(needed / there, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
+
+
+def disk(subject: Subject) -> Finding:
+    """The size of the run's checkpoints and its model, against what is free."""
+    plan, settings = subject.memory_plan, subject.config.train_evaluation
+    n_checkpoints = 0
+    if settings.save_every is not None:
+        # The last ones, the best one, and one that is being written.
+        n_checkpoints = settings.keep_last + (settings.keep_best is not None) + 1
+    needed = (n_checkpoints * (plan.weights + plan.optimizer) + 2 * plan.weights) / MIB
+    folder = _existing(subject.results_path)
+    free = shutil.disk_usage(folder).free / MIB
+    measured = (
+        f"up to {needed:,.0f} MiB for {n_checkpoints} checkpoints and the model, {free:,.0f} MiB free in {folder}"
+    )
+    advice = "lower train_evaluation.keep_last, or give another --base_path_to_store_results"
+    return judged(needed / free if free else 2.0, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
+
+
+def _device(subject: Subject) -> str:
+    """Where the run will be, by the same rule as stable-baselines3's."""
+    wanted = subject.config.alg.args.get("device", "auto")
+    return "cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu"
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that is there."""
+    path = path.expanduser().absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())

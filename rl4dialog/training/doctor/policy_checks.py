@@ -1,0 +1,157 @@
+"""Whether sampler, trainer and reference compute the same numbers with the user's model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.functional.masks import trim_left_padding
+from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
+from rl4dialog.training.doctor.subject import Subject
+from rl4dialog.training.watch.divergence import FIRST_KL_TOLERANCE
+
+# Largest difference between two log-probabilities of one token. In float32 kernels differ by 1e-5; bfloat16 rounds
+# logits of 32 to 1/8, and each of two passes does.
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.25}
+
+# Mean log ratio between vLLM's sampler and the trainer, in nats per token: its kernels are others.
+ENGINE_KL = 0.02
+
+ROWS_PER_PASS = 8
+
+
+def weights(subject: Subject) -> Finding:
+    """Whether all weights are finite."""
+    broken = [name for name, weight in subject.model.named_parameters() if not torch.isfinite(weight).all()]
+    if broken:
+        return Finding("fail", f"{len(broken)} tensors hold NaN or infinities, first {broken[0]}", "load another model")
+    n = sum(weight.numel() for weight in subject.model.parameters())
+    return Finding("pass", f"{n:,} parameters, all finite (the model {subject.model_state})")
+
+
+def dropout_off(subject: Subject) -> Finding:
+    """Whether two passes give the same, also after the policy was put into training mode."""
+    policy, (batch, _) = subject.algorithm.policy, subject.replies
+    policy.set_training_mode(True)
+    difference = _largest(_log_probs(policy, batch) - _log_probs(policy, batch))
+    n_active = sum(isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in policy.modules())
+    measured = f"two passes differ by {difference:.1e}; {n_active} dropout layers are active"
+    advice = "set the dropout of the model's config to 0; the ratio of old and new probabilities is noise with it"
+    return judged(difference if not n_active else math.inf, measured, advice, fail_above=_tolerance(subject))
+
+
+def padding_invariance(subject: Subject) -> Finding:
+    """Whether padding changes what the sampler, or the pass that training makes, computes."""
+    policy, (batch, _) = subject.algorithm.policy, subject.replies
+    rows = torch.arange(min(ROWS_PER_PASS, len(batch.prompt_ids)), device=policy.device)
+    padded = SequenceBatch(*(part[rows] for part in _parts(batch)))
+    in_training = 0.0
+    together = policy.sequence_log_probs(padded)
+    for row in rows:
+        alone = batch[row[None]]
+        n = alone.response_mask.shape[1]
+        difference = together[row, :n] - policy.sequence_log_probs(alone)[0]
+        in_training = max(in_training, _largest(difference))
+    in_sampling = 0.0 if policy.backend is not None else _sampler_difference(policy, padded)
+    measured = f"log-probabilities change by {in_sampling:.1e} in sampling, and {in_training:.1e} in training"
+    advice = "the model numbers its positions by column, or attends to padding; it must follow its attention mask"
+    return judged(max(in_sampling, in_training), measured, advice, fail_above=_tolerance(subject))
+
+
+def sampler_agreement(subject: Subject) -> Finding:
+    """Whether a sampled token's log-probability is what training computes for it."""
+    policy, (batch, utterances) = subject.algorithm.policy, subject.replies
+    if utterances.sampler_log_probs is not None:
+        gap = float((utterances.sampler_log_probs - utterances.log_probs)[utterances.mask].mean())
+        measured = f"vLLM's sampler differs from the trainer by {gap:.4f} nats per token"
+        advice = "compare vLLM's dtype with precision; ratios use the trainer's own log-probabilities all the same"
+        return judged(0.0 if policy.settings.truncates else abs(gap), measured, advice, warn_above=ENGINE_KL)
+    difference = _largest(_log_probs(policy, batch) - utterances.log_probs[utterances.mask])
+    measured = f"log-probabilities of sampled tokens differ by {difference:.1e} from those of training"
+    advice = "decoding with a cache and the whole pass must agree: look at the model's positions, masks and dropout"
+    return judged(difference, measured, advice, fail_above=_tolerance(subject))
+
+
+def kl_at_start(subject: Subject) -> Finding:
+    """Whether the policy begins as its reference."""
+    policy, (batch, utterances) = subject.algorithm.policy, subject.replies
+    ours = utterances.unmasked_log_probs[utterances.mask]
+    gaps = ours - torch.cat([policy.reference_log_probs(part)[part.response_mask] for part in _chunks(batch)])
+    measured = f"KL {float(gaps.mean()):.1e} nats per token, no token off by more than {_largest(gaps):.1e}"
+    advice = "policy and reference must be one model at first: adapters that are not 0, or what sampler_agreement says"
+    return judged(_largest(gaps), measured, advice, fail_above=_tolerance(subject))
+
+
+def learning_rate_zero(subject: Subject) -> Finding:
+    """Whether training with learning rate 0 keeps the ratio at 1, and all weights as they are."""
+    algorithm = subject.algorithm
+    if isinstance(algorithm, TRPO):
+        raise NotApplicable("TRPO's steps do not depend on the learning rate")
+    assert subject.rollout.utterances
+    policy = algorithm.policy
+    trained = nn.ParameterList([*policy.actor_parameters(), *policy.critic_parameters()])
+    before = weights_hash(trained)
+    algorithm.train()
+    changed = weights_hash(trained) != before
+    logged = algorithm.logger.name_to_value
+    approx_kl = abs(logged.get("train/approx_kl", 0.0))
+    skipped = logged.get("train/skipped_steps", 0)
+    ratio = f"ratio off 1 by {math.sqrt(2 * approx_kl):.1e}, " if "train/approx_kl" in logged else ""
+    measured = f"{ratio}weights {'changed' if changed else 'unchanged'}, {skipped:.0f} steps without finite gradient"
+    advice = "an update must begin from the policy that sampled: look at what fails above, at the optimizer, the reward"
+    level = math.inf if changed or skipped else approx_kl
+    return judged(level, measured, advice, fail_above=FIRST_KL_TOLERANCE[subject.config.precision])
+
+
+def determinism(subject: Subject) -> Finding:
+    """Whether two rollouts from one seed are alike."""
+    first, second = subject.rollout, subject.collect()
+    replies = [[utterance.response_ids.tolist() for utterance in each.utterances] for each in (first, second)]
+    if replies[0] != replies[1]:
+        n = sum(a != b for a, b in zip(*replies, strict=False))
+        advice = "something draws without the run's seed, or a kernel is not deterministic: runs cannot be repeated"
+        return Finding("warn", f"{n} of {len(replies[0])} replies differ from the same seed", advice)
+    if first.rewards != second.rewards:
+        return Finding("warn", "the same replies earned different rewards", "seed the reward, or expect noise from it")
+    return Finding("pass", f"{len(replies[0])} replies and their rewards came out alike twice")
+
+
+def _tolerance(subject: Subject) -> float:
+    return TOLERANCE[subject.config.precision]
+
+
+def _largest(differences: Tensor) -> float:
+    return float(differences.abs().max())
+
+
+def _parts(batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return batch.prompt_ids, batch.prompt_mask, batch.response_ids, batch.response_mask
+
+
+def _chunks(batch: SequenceBatch) -> Iterator[SequenceBatch]:
+    """A few rows at a time: logits are large."""
+    for rows in torch.arange(len(batch.prompt_ids), device=batch.prompt_ids.device).split(ROWS_PER_PASS):
+        yield batch[rows]
+
+
+def _log_probs(policy: LMActorCriticPolicy, batch: SequenceBatch) -> Tensor:
+    """As training computes them, of all agent tokens, row by row. Shape (N,)."""
+    return torch.cat([policy.sequence_log_probs(part)[part.response_mask] for part in _chunks(batch)])
+
+
+def _sampler_difference(policy: LMActorCriticPolicy, batch: SequenceBatch) -> float:
+    """By how much the likeliest first token's log-probability changes where its prompt is padded."""
+    greedy = {"do_sample": False, "temperature": policy.settings.temperature, "max_new_tokens": 1}
+    together = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask}, **greedy)
+    largest = 0.0
+    for row in range(len(batch.prompt_ids)):
+        ids, mask = trim_left_padding(batch.prompt_ids[row : row + 1], batch.prompt_mask[row : row + 1])
+        alone = policy.generate({"prompt_ids": ids, "prompt_mask": mask}, **greedy)
+        largest = max(largest, _largest(together.log_probs[row] - alone.log_probs[0]))
+    return largest

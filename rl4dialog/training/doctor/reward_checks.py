@@ -1,0 +1,44 @@
+"""What replies earn, and whether metrics can measure them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rl4dialog.training.doctor.finding import Finding, judged
+from rl4dialog.training.doctor.subject import Subject
+from rl4dialog.training.evaluation import compute_metrics
+
+N_METRIC_SAMPLES = 4
+
+
+def reward(subject: Subject) -> Finding:
+    """Whether rewards are finite and not all the same, and how long they take."""
+    rollout = subject.rollout
+    earned = np.array(rollout.rewards)
+    seconds = rollout.logged["time/score_s"] / len(earned)
+    measured = (
+        f"{len(earned)} replies earned {earned.mean():.3g} (standard deviation {earned.std():.3g}, from "
+        f"{earned.min():.3g} to {earned.max():.3g}), {1000 * seconds:.1f} ms each"
+    )
+    n_failed = int(rollout.logged["rollout/masked_rewards"])
+    if n_failed:
+        advice = "reward_fn.on_error: raise shows why"
+        return Finding("warn", f"the reward failed for {n_failed} replies; {measured}", advice)
+    advice = "a constant reward teaches nothing: does it read the reply?"
+    if subject.is_cold:
+        advice += " The warm start may change it (`rl4dialog prepare` does that in advance)"
+    return judged(-float(earned.std()), measured, advice, warn_above=-1e-9)
+
+
+def metrics(subject: Subject) -> Finding:
+    """Whether every metric gives finite scores of a few gold replies."""
+    samples = subject.data.samples("test", N_METRIC_SAMPLES)
+    replies = [sample.references[0] if sample.references else "" for sample in samples]
+    scores = compute_metrics(subject.metrics, samples, replies, "test", subject.model)
+    broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
+    measured = f"{len(scores)} scores of {len(samples)} gold replies"
+    if broken:
+        return Finding("warn", f"{measured}, of which {', '.join(broken)} are not finite", "look at the references")
+    return Finding("pass", measured)

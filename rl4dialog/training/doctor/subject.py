@@ -1,0 +1,192 @@
+"""The parts of a run that is examined. Each is built when a check first asks for it, by the builders of every run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from stable_baselines3.common.logger import Logger
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl4dialog.core.cache import is_cached
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.types import RewardPart
+from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.policies.generation import Utterances
+from rl4dialog.rollouts.buffer import StoredUtterance
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training import builders
+from rl4dialog.training.doctor.finding import NotApplicable
+from rl4dialog.training.memory import MemoryPlan, predict_memory
+
+N_REPLIES = 32
+
+T = TypeVar("T")
+
+
+class _Part(Generic[T]):
+    """An attribute that is built once; an error is kept and raised again, for nothing is tried twice."""
+
+    def __init__(self, build: Callable[[Any], T]) -> None:
+        self._build = build
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, subject: Any, owner: type | None = None) -> T:
+        errors: dict[str, Exception] = subject.__dict__.setdefault("_errors", {})
+        if self._name in errors:
+            raise errors[self._name]
+        try:
+            # Beside this descriptor, which cannot be set, the instance's own attribute comes first.
+            value = subject.__dict__[self._name] = self._build(subject)
+        except Exception as error:
+            errors[self._name] = error
+            raise
+        return value
+
+
+@dataclass
+class Rollout:
+    """One iteration's utterances, what was logged of it, and what each episode earned."""
+
+    utterances: list[StoredUtterance]
+    logged: dict[str, float]
+    rewards: list[float]
+
+
+class Subject:
+    """A run before it begins.
+
+    Args:
+        config: Checked.
+        results_path: Where run folders will be.
+    """
+
+    def __init__(self, config: RunConfig, results_path: Path) -> None:
+        torch.manual_seed(config.seed)
+        self.config, self.results_path = config, results_path
+
+    def close(self) -> None:
+        """End the environments."""
+        if "algorithm" in self.__dict__:
+            self.algorithm.env.close()
+
+    @_Part
+    def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, builders.Data]:
+        return builders.build_run_tokenizer(self.config)
+
+    @_Part
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._tokenizer_and_data[0]
+
+    @_Part
+    def data(self) -> builders.Data:
+        return self._tokenizer_and_data[1]
+
+    @_Part
+    def lengths(self) -> builders.Lengths:
+        return builders.run_lengths(self.config)
+
+    @_Part
+    def _toolkit(self) -> dict[str, Any]:
+        return builders.build_toolkit(self.config, self.tokenizer, self.data)
+
+    @_Part
+    def reward_parts(self) -> list[RewardPart]:
+        self._needs_rl()
+        return builders.build_reward_parts(self.config, self._toolkit)
+
+    @_Part
+    def metrics(self) -> list[BaseMetric]:
+        return builders.build_metrics(self.config, self._toolkit)
+
+    @_Part
+    def memory_plan(self) -> MemoryPlan:
+        self._needs_rl()
+        return predict_memory(self.config, self.tokenizer, self.data, builders.all_arguments(self.config))
+
+    @_Part
+    def _model_and_state(self) -> tuple[PreTrainedModel, str]:
+        config, parts = self.config, (self.tokenizer, self.data, self.lengths)
+        model = builders.build_language_model(config.model_copy(update={"warm_start": None}), *parts)
+        if config.warm_start is None:
+            return model, "as it is loaded"
+        if is_cached(builders.WARM_START, builders.warm_start_key(config, model, *parts)):
+            return builders.build_language_model(config, *parts), "after its warm start, from the cache"
+        return model, "before its warm start, which is not in the cache"
+
+    @_Part
+    def model(self) -> PreTrainedModel:
+        return self._model_and_state[0]
+
+    @_Part
+    def model_state(self) -> str:
+        """Which model is examined, where there is a warm start."""
+        return self._model_and_state[1]
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the run will warm-start the model, and this one is not yet."""
+        return self.model_state.startswith("before")
+
+    @_Part
+    def end_of_turn(self) -> EndOfTurn:
+        return builders.build_end_of_turn(self.config, self.tokenizer, self.data, self.model)
+
+    @_Part
+    def algorithm(self) -> Any:
+        """The run's, but for one reply in each of :data:`N_REPLIES` environments, and a learning rate of 0."""
+        self._needs_rl()
+        config = self.config.model_copy(deep=True)
+        assert config.env is not None
+        defaults = builders.all_arguments(config)
+        group_size = defaults.get("n_generations", 1)
+        config.env.n_envs = math.ceil(N_REPLIES / group_size) * group_size
+        config.alg.args |= {"n_steps": 1, "learning_rate": 0.0}
+        if "n_epochs" in defaults:
+            config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of batches that do not fit so small a rollout
+            algorithm = builders.build_algorithm(
+                config, self.data, self.model, self.end_of_turn, self.lengths, self.reward_parts
+            )
+        algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        return algorithm
+
+    @_Part
+    def replies(self) -> tuple[SequenceBatch, Utterances]:
+        """Sampled answers to some prompts of the train split, which no reward has seen."""
+        policy = self.algorithm.policy
+        self.algorithm.set_random_seed(self.config.seed)
+        observations = self.algorithm.env.reset()
+        obs = {name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()}
+        utterances = policy.generate(obs)
+        return SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask), utterances
+
+    @_Part
+    def rollout(self) -> Rollout:
+        """The first iteration's."""
+        return self.collect()
+
+    def collect(self) -> Rollout:
+        """Collect an iteration from the run's seed on; it stays in the algorithm's buffer."""
+        algorithm = self.algorithm
+        algorithm.set_random_seed(self.config.seed)
+        _, callback = algorithm._setup_learn(algorithm.n_steps * algorithm.env.num_envs)
+        algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+        return Rollout(
+            algorithm.rollout_buffer.utterances,
+            dict(algorithm.logger.name_to_value),
+            [episode["r"] for episode in algorithm.ep_info_buffer],
+        )
+
+    def _needs_rl(self) -> None:
+        if self.config.alg.id == "supervised":
+            raise NotApplicable("alg.id: supervised has no rollouts")

@@ -1,0 +1,144 @@
+"""Prompts, references, and how tokenizer and model write and end them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.text.end_of_turn import end_of_sequence_ids
+from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
+from rl4dialog.training.doctor.subject import Subject
+
+N_SAMPLES = 1000
+
+# A few long texts are cut in every corpus; from a tenth on, it is the lengths that are wrong.
+CUT_SHARE = 0.1
+
+# Embeddings are rounded up to a multiple of 128 and less; twentieths are another tokenizer's.
+SPARE_ROWS = 0.05
+
+# Of sampled replies. Less than one of 32 is a model that does not know how to end.
+ENDED_SHARE = 1 / 32
+
+_CONVERSATION = ("Hello there!", "Hello, how are you?", "Fine, thanks. And you?", "Very well.", "Good to hear.")
+
+
+def prompts(subject: Subject) -> Finding:
+    """The share of prompts that are longer than ``max_prompt_length``, and lose one end."""
+    limit = subject.lengths.prompt
+    lengths = [
+        len(encode_prompt(subject.tokenizer, sample.prompt_or_input_text, 10**9)) for sample in _some_samples(subject)
+    ]
+    cut = sum(length > limit for length in lengths) / len(lengths)
+    measured = f"{cut:.1%} of {len(lengths)} prompts are cut at {limit} tokens; the longest has {max(lengths)}"
+    return judged(cut, measured, "raise env.args.max_prompt_length, or shorten the context", warn_above=CUT_SHARE)
+
+
+def references(subject: Subject) -> Finding:
+    """The share of references that are longer than a reply can be."""
+    limit = subject.lengths.reply
+    texts = [text for sample in _some_samples(subject) for text in sample.references[:1] if text.strip()]
+    if not texts:
+        raise NotApplicable("the samples have no references")
+    lengths = [1 + len(subject.tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+    cut = sum(length > limit for length in lengths) / len(lengths)
+    measured = f"{cut:.1%} of {len(lengths)} references have more than {limit} tokens; the longest has {max(lengths)}"
+    return judged(cut, measured, "raise env.args.max_episode_length and max_new_tokens", warn_above=CUT_SHARE)
+
+
+def chat_template(subject: Subject) -> Finding:
+    """Whether the rendering of a conversation begins with that of each shorter one."""
+    if subject.config.datapool.args.get("format") != "chat_template":
+        raise NotApplicable("the datapool's format is not chat_template")
+    messages = chat_messages(_CONVERSATION)
+
+    def render(n: int, reply_comes: bool) -> str:
+        return str(
+            subject.tokenizer.apply_chat_template(messages[:n], tokenize=False, add_generation_prompt=reply_comes)
+        )
+
+    for n in range(1, len(messages)):
+        is_reply = messages[n]["role"] == "assistant"
+        if not render(n + 1, False).startswith(render(n, is_reply)):
+            env = subject.config.env
+            # What the env carries on is then not what the template would write.
+            level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
+            return Finding(
+                level,
+                f"with message {n + 1} the template changes how the {n} before it are written",
+                "in conversations of several turns the model would read what it was not trained on; take a template "
+                "that only appends",
+            )
+    return Finding("pass", f"{len(messages)} messages, each appended to the ones before")
+
+
+def vocabulary(subject: Subject) -> Finding:
+    """Whether tokenizer and embedding are of one size."""
+    n_tokens, n_rows = len(subject.tokenizer), embedding_rows(subject.model)
+    spare = (n_rows - n_tokens) / n_rows
+    measured = f"{n_tokens} tokens, {n_rows} embedding rows"
+    advice = "tokenizer.model_name and the policy's model_name may not belong together; spare rows decode to nothing"
+    return judged(spare, measured, advice, warn_above=SPARE_ROWS)
+
+
+def padding_token(subject: Subject) -> Finding:
+    """Whether padding has an id that the model can embed."""
+    pad, n_rows = subject.tokenizer.pad_token_id, embedding_rows(subject.model)
+    if pad is None or not 0 <= int(pad) < n_rows:
+        found = "there is no pad token" if pad is None else f"the pad id {pad} is outside of {n_rows} embedding rows"
+        return Finding("fail", found, "give the tokenizer a pad token, or tokenizer.pad_token_as_eos_token: true")
+    if int(pad) in end_of_sequence_ids(subject.tokenizer, subject.model.config, subject.model.generation_config):
+        return Finding("pass", f"id {pad}, which also ends a sequence: masks are explicit, so that is fine")
+    return Finding("pass", f"id {pad}, which ends nothing")
+
+
+def end_of_sequence(subject: Subject) -> Finding:
+    """Which ids end a reply, and whether tokenizer, model and generation config agree on them."""
+    sources: dict[str, Any] = {
+        "tokenizer": subject.tokenizer,
+        "model config": subject.model.config,
+        "generation config": subject.model.generation_config,
+    }
+    named = {name: set(end_of_sequence_ids(source)) for name, source in sources.items()}
+    measured = "; ".join(f"{name}: {sorted(ids) or 'none'}" for name, ids in named.items())
+    ends = subject.end_of_turn
+    env = subject.config.env
+    if env is not None and not env.args.terminate_on_eos:
+        return Finding("pass", f"replies have max_episode_length tokens, as terminate_on_eos: false says ({measured})")
+    if not ends.eos_token_ids and ends.marker is None:
+        return Finding("fail", f"nothing ends a reply ({measured})", "name an end-of-sequence token in the tokenizer")
+    outside = [id for id in ends.eos_token_ids if id >= embedding_rows(subject.model)]
+    if outside:
+        return Finding(
+            "fail", f"the model has no embedding for {outside} ({measured})", "correct the ids in its config"
+        )
+    own = named["tokenizer"]
+    if any(ids and own and not own & ids for ids in named.values()):
+        advice = "all of them end a reply; the tokenizer's is the one that supervised training teaches"
+        return Finding("warn", f"they disagree: {measured}", advice)
+    return Finding("pass", measured + (f"; turns end in {ends.marker!r}" if ends.marker else ""))
+
+
+def reply_ends(subject: Subject) -> Finding:
+    """How many of the model's replies end by themselves."""
+    batch, _ = subject.replies
+    ids = [row[mask].tolist() for row, mask in zip(batch.response_ids, batch.response_mask, strict=True)]
+    ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
+    settings = subject.algorithm.policy.settings
+    lengths = f"of {sum(map(len, ids)) / len(ids):.0f} tokens in the mean"
+    measured = f"{ended:.0%} of {len(ids)} replies {lengths} end before the limit (the model {subject.model_state})"
+    env = subject.config.env
+    never = env is not None and not env.args.terminate_on_eos
+    if never or settings.min_length >= (settings.max_new_tokens or subject.lengths.reply) or subject.is_cold:
+        return Finding("pass", measured)
+    advice = "warm_start or supervised training teaches the end of a reply; or raise max_episode_length"
+    return Finding("pass", measured) if ended >= ENDED_SHARE else Finding("warn", measured, advice)
+
+
+def _some_samples(subject: Subject) -> list[Sample]:
+    """Evenly spaced samples of the train split."""
+    samples = subject.data.samples("train")
+    return samples[:: max(1, len(samples) // N_SAMPLES)][:N_SAMPLES]

@@ -1,0 +1,112 @@
+"""The replies of one evaluation with their scores, and those of two evaluations prompt by prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.core.errors import DataError
+
+_TEXT_KEYS = ("prompt_text", "generated_text", "ref_text")
+_NO_SCORES = {*_TEXT_KEYS, "split_name", "sample_id"}
+_REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Replies to the prompts of a split.
+
+    Attributes:
+        sample_ids: Of the samples, as text.
+        prompts: Of the samples.
+        replies: To the prompts.
+        references: Gold replies of each sample.
+        scores: Of each reply, by metric or reward; NaN where there is none. Each of shape (N,).
+    """
+
+    sample_ids: list[str]
+    prompts: list[str]
+    replies: list[str]
+    references: list[list[str]]
+    scores: dict[str, NDArray[np.float64]]
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+    def select(self, rows: Sequence[int]) -> Predictions:
+        """Those of the given rows, in that order."""
+        index = np.asarray(rows, dtype=int)
+        return Predictions(
+            [self.sample_ids[row] for row in rows],
+            [self.prompts[row] for row in rows],
+            [self.replies[row] for row in rows],
+            [self.references[row] for row in rows],
+            {key: values[index] for key, values in self.scores.items()},
+        )
+
+    def reply_lengths(self) -> NDArray[np.float64]:
+        """Words of each reply, split at blanks. Shape (N,)."""
+        return np.array([len(reply.split()) for reply in self.replies], dtype=float)
+
+
+def read_predictions(path: Path) -> Predictions | None:
+    """Read a file of predictions.
+
+    Returns:
+        ``None`` if the file was not written to its end.
+
+    Raises:
+        DataError: If it is complete, but holds something else.
+    """
+    try:
+        rows = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError:
+        return None
+    is_complete = isinstance(rows, list) and all(
+        isinstance(row, dict) and all(isinstance(row.get(key), str) for key in _TEXT_KEYS) for row in rows
+    )
+    if not is_complete:
+        raise DataError(f"{path} must be a list of objects, each with the texts {', '.join(_TEXT_KEYS)}")
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if _is_score(key, value))
+    return Predictions(
+        [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
+        [row["prompt_text"] for row in rows],
+        [row["generated_text"] for row in rows],
+        [_references(row["ref_text"]) for row in rows],
+        {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
+    )
+
+
+def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predictions]:
+    """The prompts that two evaluations share, in the order of the first."""
+    rows_after = {name: row for row, name in enumerate(_names(after))}
+    rows = [(row, rows_after[name]) for row, name in enumerate(_names(before)) if name in rows_after]
+    return before.select([old for old, _ in rows]), after.select([new for _, new in rows])
+
+
+def _names(predictions: Predictions) -> list[tuple[str, str, int]]:
+    """What tells the samples of a split apart; ids may occur several times."""
+    seen: Counter[tuple[str, str]] = Counter()
+    names = []
+    for name in zip(predictions.sample_ids, predictions.prompts, strict=True):
+        names.append((*name, seen[name]))
+        seen[name] += 1
+    return names
+
+
+def _references(text: str) -> list[str]:
+    return [reference for _, reference in _REFERENCE.findall(text)] or ([text] if text else [])
+
+
+def _is_score(key: str, value: Any) -> bool:
+    return key not in _NO_SCORES and isinstance(value, (int, float))

@@ -1,0 +1,83 @@
+"""The reward of evaluated replies, beside their metrics: in total, and what each part gave."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.rewards.async_reward import AsyncCalls
+from rl4dialog.rewards.scoring import ReplyScores, score_replies
+from rl4dialog.training.trainer_support import random_states_kept
+
+TOTAL = "reward"
+_logger = logging.getLogger(__name__)
+
+
+class RewardColumns:
+    """Scores the replies of an evaluation by the run's reward.
+
+    A reward that fails does not end the evaluation: what it was to give is NaN. Where the run masks failures it is so
+    for the reply; where they end the run, for all of the evaluation, so that no dead judge is asked a thousand times.
+
+    Args:
+        parts: Of the run's reward.
+        on_error: ``raise`` or ``mask``, as in the run.
+        async_calls: How coroutines are awaited.
+        iteration: Decides weights that change: the same for all evaluations of a run, so that they can be compared.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[RewardPart],
+        on_error: str = "raise",
+        async_calls: AsyncCalls | None = None,
+        iteration: int = 1,
+    ) -> None:
+        self._parts, self._on_error, self._async_calls = parts, on_error, async_calls
+        self._iteration = iteration
+
+    def score(self, samples: Sequence[Sample], replies: list[str]) -> dict[str, list[float]]:
+        """Score replies; the random state is afterwards as before.
+
+        Args:
+            samples: What was answered.
+            replies: One to each sample.
+
+        Returns:
+            ``reward``, clipped and weighted as the run does, and ``reward/<part>`` as the part gave it. NaN where a
+            reward failed.
+        """
+        with random_states_kept():
+            try:
+                scores = score_replies(
+                    self._parts,
+                    [sample.prompt_or_input_text for sample in samples],
+                    replies,
+                    [sample.references for sample in samples],
+                    [sample.meta_data or {} for sample in samples],
+                    [sample.id for sample in samples],
+                    on_error=self._on_error,
+                    iteration=self._iteration,
+                    async_calls=self._async_calls,
+                )
+            except RewardError as error:
+                _logger.warning("the replies of this evaluation have no reward: %s", error)
+                nothing = [math.nan] * len(replies)
+                scores = ReplyScores(nothing, {part.name: nothing for part in self._parts})
+            else:
+                self._warn_of_failures(scores.total)
+        return {TOTAL: scores.total, **{f"{TOTAL}/{name}": values for name, values in scores.parts.items()}}
+
+    def _warn_of_failures(self, totals: list[float]) -> None:
+        n_failed = sum(map(math.isnan, totals))
+        if n_failed:
+            _logger.warning("the reward failed for %d of the %d replies of this evaluation", n_failed, len(totals))
+
+
+def mean_reward(columns: dict[str, list[float]]) -> dict[str, float]:
+    """The mean total of the replies that have one, by the key under which it stands among the metrics."""
+    known = [value for value in columns.get(TOTAL, []) if not math.isnan(value)]
+    return {TOTAL: sum(known) / len(known)} if known else {}

@@ -1,0 +1,1 @@
+"""Watching the logged values of a run for signs of trouble."""

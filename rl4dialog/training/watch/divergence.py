@@ -1,0 +1,104 @@
+"""Signs that policy, reference and sampler do not stand to each other as they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rl4dialog.training.watch.check import History, RunFacts, check, mean
+
+# A sampled KL is negative by chance in one iteration, and hardly in the mean of five by three standard errors.
+NEGATIVE_KL_ITERATIONS = 5
+NEGATIVE_KL_ERRORS = 3.0
+# Less than this is rounding, also in bf16.
+NEGATIVE_KL_NATS = 1e-3
+
+# Controllers overshoot, by less than twice the target in our runs.
+EXPLODING_KL_TIMES_TARGET = 5.0
+# Without a target: the policy then says what the reference gives a seventh of its probability, token for token.
+EXPLODING_KL_NATS = 2.0
+EXPLODING_KL_ITERATIONS = 2
+
+# The adaptive controller changes by at most 2 % an iteration: 120 of them, all in one direction.
+COEFFICIENT_FACTOR = 10.0
+
+# Half the mean square of the log ratios: ratios off by 0.4 % in float32, where kernels differ by 1e-5 at most; by 10 %
+# in bfloat16, whose logits are rounded to 1/256. Replies of vLLM are scored by the trainer too, so the same holds.
+FIRST_KL_TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}
+
+# RL4LMs' top_k of 20 cuts off up to 0.18 in our DailyDialog runs.
+TRUNCATED_MASS = 0.3
+TRUNCATED_ITERATIONS = 3
+
+
+@check(
+    "Replies do not come from the distribution that their KL is computed with: look at top_k, top_p, min_length and "
+    "repetition_penalty in generation_kwargs, and at rollout/sampler_kl with vLLM."
+)
+def kl_negative(history: History, facts: RunFacts) -> str | None:
+    kl = mean(history.last("rollout/kl", NEGATIVE_KL_ITERATIONS))
+    errors = np.nan_to_num(history.last("rollout/kl_se", NEGATIVE_KL_ITERATIONS))
+    error = float(np.sqrt(np.square(errors).sum())) / NEGATIVE_KL_ITERATIONS
+    if not kl < -max(NEGATIVE_KL_NATS, NEGATIVE_KL_ERRORS * error):
+        return None
+    return f"KL to the reference was {kl:.4f} nats per token in the last {NEGATIVE_KL_ITERATIONS} iterations"
+
+
+@check(
+    "The policy leaves the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs; read some "
+    "replies before you trust the reward."
+)
+def kl_exploding(history: History, facts: RunFacts) -> str | None:
+    limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
+    kl = history.last("rollout/kl", EXPLODING_KL_ITERATIONS)
+    # With a coefficient of 0 nothing is meant to hold it.
+    if not len(kl) or not (kl > limit).all() or history.now.get("rollout/kl_coeff") == 0:
+        return None
+    target = "" if facts.target_kl is None else f", with a target of {facts.target_kl:g}"
+    return f"KL to the reference is {kl[-1]:.2f} nats per token{target}"
+
+
+@check(
+    "The controller cannot hold the target: choose another alg.kl_div.coeff or target_kl, or a learning rate at which "
+    "the KL moves more slowly (coefficient grows) or at all (coefficient shrinks)."
+)
+def kl_coefficient(history: History, facts: RunFacts) -> str | None:
+    coeff, start = history.now.get("rollout/kl_coeff", math.nan), mean(history.first("rollout/kl_coeff", 1))
+    kl = history.now.get("rollout/kl", math.nan)
+    if facts.target_kl is None or not start > 0:
+        return None
+    too_high = coeff >= COEFFICIENT_FACTOR * start and kl > facts.target_kl
+    too_low = coeff <= start / COEFFICIENT_FACTOR and kl < facts.target_kl
+    if not too_high and not too_low:
+        return None
+    side = "above" if too_high else "below"
+    return f"the KL coefficient went from {start:g} to {coeff:.2g}, and the KL is still {side} its target"
+
+
+@check(
+    "Old and new log-probabilities of the same tokens differ before any update, so the loss is off: run `rl4dialog "
+    "doctor`, which tells whether padding, dropout or the sampler is the cause."
+)
+def first_ratio(history: History, facts: RunFacts) -> str | None:
+    approx_kl = history.now.get("train/first_approx_kl", math.nan)
+    if not approx_kl > FIRST_KL_TOLERANCE[facts.precision]:
+        return None
+    off = math.expm1(math.sqrt(2 * approx_kl))
+    return f"the probability ratio is off 1 by about {off:.1%} at the first minibatch"
+
+
+@check(
+    "Much of what the policy would say is never sampled, which biases every update: raise top_k or top_p in "
+    "generation_kwargs, or leave them out of rollouts."
+)
+def truncated_sampler(history: History, facts: RunFacts) -> str | None:
+    mass = mean(history.last("rollout/truncated_mass", TRUNCATED_ITERATIONS))
+    if math.isnan(mass):  # vLLM tells it as a KL: that of a distribution without this mass
+        mass = -math.expm1(-mean(history.last("rollout/sampler_kl", TRUNCATED_ITERATIONS)))
+    if not mass > TRUNCATED_MASS:
+        return None
+    return f"the sampler cuts off {mass:.0%} of the policy's distribution"
+
+
+CHECKS = (kl_negative, kl_exploding, kl_coefficient, first_ratio, truncated_sampler)

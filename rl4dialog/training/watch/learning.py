@@ -1,0 +1,116 @@
+"""Signs that the reward teaches nothing, or something else than it should, and that updates fail."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rl4dialog.training.watch.check import History, RunFacts, check, mean
+
+# Two episodes may well earn the same; so many in so many iterations do not, but for one reason.
+CONSTANT_ITERATIONS, CONSTANT_EPISODES = 3, 32
+CONSTANT_REWARD_STD = 1e-6
+
+# Parts of a reward: the first and the last iterations that are compared, and by how many standard errors their means
+# must differ to do so clearly (by chance in one of 250 pairs, and two parts must).
+PART_ITERATIONS, PART_MIN_ITERATIONS, PART_ERRORS = 5, 15, 4.0
+# A part that falls must lose so much of itself, and of what the rewards of episodes vary by.
+PART_FALL, PART_FALL_OF_STD = 0.2, 0.05
+
+# A critic begins with 0 and needs some ten iterations to explain anything in our runs.
+VALUE_MIN_ITERATIONS, VALUE_ITERATIONS, EXPLAINED_VARIANCE = 30, 20, 0.02
+
+LINE_SEARCH_ITERATIONS = 5
+
+_LOSSES = ("train/loss", "train/policy_loss", "train/value_loss", "train/grad_norm")
+
+
+@check(
+    "All replies earn the same, so nothing is learned (fine if it is the best they can earn): does the reward read the "
+    "reply? `rl4dialog doctor` shows what 32 replies earn."
+)
+def reward_constant(history: History, facts: RunFacts) -> str | None:
+    stds = history.last("rollout/task_reward_std", CONSTANT_ITERATIONS)
+    rewards = history.last("rollout/task_reward", CONSTANT_ITERATIONS)
+    n_episodes = history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum()
+    if not len(stds) or not n_episodes >= CONSTANT_EPISODES:
+        return None
+    if not (stds <= CONSTANT_REWARD_STD * np.maximum(1, np.abs(rewards))).all():
+        return None
+    return f"every episode of the last {CONSTANT_ITERATIONS} iterations earned {rewards[-1]:.4g}"
+
+
+@check(
+    "One part of the reward is bought with another, often by replies that no one wants: read replies of several "
+    "iterations, and weigh the parts anew or raise alg.kl_div.coeff."
+)
+def reward_parts_opposed(history: History, facts: RunFacts) -> str | None:
+    if len(history) < PART_MIN_ITERATIONS:
+        return None
+    least_fall = PART_FALL_OF_STD * mean(history.first("rollout/task_reward_std", PART_ITERATIONS))
+    risen, fallen = [], []
+    for part in _parts(history.now):
+        begin, now, errors = _change(history, f"rollout/reward/{part}")
+        text = f"{part!r} went from {begin:.3g} to {now:.3g}"
+        sign = _sign(part, facts)
+        if sign * errors > PART_ERRORS:
+            risen.append(text)
+        elif sign * errors < -PART_ERRORS and abs(now - begin) > max(PART_FALL * abs(begin), least_fall):
+            fallen.append(text)
+    return f"one part of the reward gains, another loses: {risen[0]}, {fallen[0]}" if risen and fallen else None
+
+
+@check(
+    "Such steps are left out. If they become more: lower alg.args.learning_rate, normalize or clip the reward, try "
+    "precision: fp32."
+)
+def gradient_not_finite(history: History, facts: RunFacts) -> str | None:
+    n_skipped = history.now.get("train/skipped_steps", 0)
+    if n_skipped > 0:
+        return f"the gradient of {n_skipped:.0f} optimizer steps was not finite"
+    broken = [name for name in _LOSSES if not math.isfinite(history.now.get(name, 0))]
+    return f"{' and '.join(broken)} not finite" if broken else None
+
+
+@check(
+    "The critic predicts no better than a constant, so advantages are noisy: raise alg.args.vf_coef or the learning "
+    "rate, try critic: separate, or take rloo or grpo, which need none."
+)
+def explained_variance(history: History, facts: RunFacts) -> str | None:
+    explained = mean(history.last("train/explained_variance", VALUE_ITERATIONS))
+    if len(history) < VALUE_MIN_ITERATIONS or not explained < EXPLAINED_VARIANCE:
+        return None
+    return f"the critic explained {explained:.1%} of the returns' variance in the last {VALUE_ITERATIONS} iterations"
+
+
+@check("TRPO finds no step that it may take: raise alg.args.target_kl, n_steps or cg_damping.")
+def line_search(history: History, facts: RunFacts) -> str | None:
+    success = history.last("train/is_line_search_success", LINE_SEARCH_ITERATIONS)
+    if not len(success) or not (success == 0).all():
+        return None
+    return f"the line search failed in each of the last {LINE_SEARCH_ITERATIONS} iterations"
+
+
+def _parts(record: dict[str, float]) -> list[str]:
+    """Names of the reward's parts, without those that are sums of others, and without weights."""
+    names = [key.removeprefix("rollout/reward/") for key in record if key.startswith("rollout/reward/")]
+    names = [name for name in names if not name.endswith("/weight")]
+    return [name for name in names if not any(other.startswith(f"{name}/") for other in names)]
+
+
+def _sign(part: str, facts: RunFacts) -> int:
+    """-1 for a part that is paid with a negative weight."""
+    weight = next((w for name, w in facts.reward_weights.items() if part == name or part.startswith(f"{name}/")), 1.0)
+    return -1 if weight < 0 else 1
+
+
+def _change(history: History, key: str) -> tuple[float, float, float]:
+    """Means of the first and the last iterations, and their difference in standard errors."""
+    begin, now = history.first(key, PART_ITERATIONS), history.last(key, PART_ITERATIONS)
+    error = math.sqrt((begin.var(ddof=1) + now.var(ddof=1)) / PART_ITERATIONS)
+    difference = float(now.mean() - begin.mean())
+    return float(begin.mean()), float(now.mean()), difference / error if error else 0.0
+
+
+CHECKS = (reward_constant, reward_parts_opposed, gradient_not_finite, explained_variance, line_search)

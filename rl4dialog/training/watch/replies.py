@@ -1,0 +1,89 @@
+"""Signs that replies degenerate. Each compares with the run's own beginning: some tasks begin where others end up."""
+
+from __future__ import annotations
+
+from rl4dialog.training.watch.check import History, RunFacts, check, mean
+
+# Iterations whose mean is compared, at the beginning of the run and now.
+WINDOW = 3
+
+# Entropies fell by a sixth in our runs of thirty iterations.
+ENTROPY_SHARE = 0.1
+
+# Shares of replies that are cut at the length limit. A task without an end, such as continuing a review, has 1 always.
+CUT_NOW, CUT_AT_FIRST = 0.8, 0.5
+
+# Replies of DailyDialog became shorter by a third while they got better.
+LENGTH_SHARE = 0.3
+
+# In a task whose prompts differ, so do nearly all replies at first.
+DISTINCT_NOW, DISTINCT_AT_FIRST = 0.25, 0.5
+
+# Trigrams of a reply that stood in it before; gold replies have almost none.
+REPEATED_NOW, REPEATED_RISE = 0.3, 0.2
+
+
+def _begin_and_now(history: History, key: str) -> tuple[float, float]:
+    """Means of the first and the last iterations; NaN until these are two."""
+    if len(history) < 2 * WINDOW:
+        return float("nan"), float("nan")
+    return mean(history.first(key, WINDOW)), mean(history.last(key, WINDOW))
+
+
+@check(
+    "The policy hardly varies what it says, and learns no more (fine if each prompt has one right reply): raise "
+    "alg.args.ent_coef or alg.kl_div.coeff, or lower the learning rate."
+)
+def entropy_collapse(history: History, facts: RunFacts) -> str | None:
+    # The sampled estimate, which every algorithm has.
+    begin, now = (-log_prob for log_prob in _begin_and_now(history, "rollout/log_prob"))
+    if not now < ENTROPY_SHARE * begin:
+        return None
+    return f"the entropy per token fell from {begin:.2f} to {now:.3f} nats"
+
+
+@check(
+    "Replies no longer end by themselves: does the reward pay for length? missing_eos_penalty and length_penalty "
+    "work against it; max_episode_length may be too short."
+)
+def replies_reach_limit(history: History, facts: RunFacts) -> str | None:
+    begin, now = _begin_and_now(history, "rollout/cut_replies")
+    if not (now > CUT_NOW and begin < CUT_AT_FIRST):
+        return None
+    return f"{now:.0%} of the replies are cut at the length limit; at first it was {begin:.0%}"
+
+
+@check(
+    "Saying almost nothing earns as much as a reply, or a KL penalty per token punishes words: look at the reward of "
+    "short replies; length_penalty sets a least length."
+)
+def replies_vanish(history: History, facts: RunFacts) -> str | None:
+    begin, now = _begin_and_now(history, "rollout/reply_length")
+    if not now < LENGTH_SHARE * begin:
+        return None
+    return f"replies have {now:.1f} tokens; at first they had {begin:.1f}"
+
+
+@check(
+    "The policy answers everything alike, a reply that the reward likes: raise alg.kl_div.coeff, and reward what "
+    "depends on the prompt."
+)
+def repeated_replies(history: History, facts: RunFacts) -> str | None:
+    begin, now = _begin_and_now(history, "rollout/distinct_replies")
+    if not (now < DISTINCT_NOW and begin > DISTINCT_AT_FIRST):
+        return None
+    return f"only {now:.0%} of an iteration's replies are different ones; at first it was {begin:.0%}"
+
+
+@check(
+    "Replies repeat themselves, which the reward does not mind: add repetition_penalty to reward_fn, or raise "
+    "alg.kl_div.coeff."
+)
+def repeated_tokens(history: History, facts: RunFacts) -> str | None:
+    begin, now = _begin_and_now(history, "rollout/repeated_trigrams")
+    if not (now > REPEATED_NOW and now > begin + REPEATED_RISE):
+        return None
+    return f"{now:.0%} of the trigrams of a reply stood in it before; at first it was {begin:.0%}"
+
+
+CHECKS = (entropy_collapse, replies_reach_limit, replies_vanish, repeated_replies, repeated_tokens)

@@ -1,0 +1,43 @@
+"""The report at the end of a run, and the command that writes it again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from runs import make_config, run_folder, train
+
+from rl4dialog import cli
+
+
+def test_run_leaves_a_report_and_the_command_writes_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(tmp_path, train_evaluation__n_iters=3)
+    assert train(tmp_path, config) == 0
+    report = run_folder(tmp_path) / "report.html"
+    page = report.read_text(encoding="utf-8")
+    for title in ("Task reward", "Parts of the reward", "KL to the reference", "KL coefficient", "Reply length"):
+        assert f"<b>{title}</b>" in page
+    for title in ("Entropy", "Clip fraction", "Policy loss", "Value loss", "Explained variance", "Time per phase"):
+        assert f"<b>{title}</b>" in page
+    assert page.count("<article") == 6 and "lexical/rouge_rouge1" in page and "3 of 3" in page
+    report.unlink()
+    capsys.readouterr()
+    assert cli.main(["report", str(run_folder(tmp_path))]) == 0
+    assert capsys.readouterr().out.strip() == str(report)
+    # The path in the title and all numbers are the same: nothing in it depends on when it was written.
+    assert report.read_text(encoding="utf-8") == page
+
+    monkeypatch.chdir(tmp_path)
+    assert train(tmp_path, {**config, "seed": 1}, "--experiment_name", "f") == 0
+    assert cli.main(["report", str(run_folder(tmp_path)), str(run_folder(tmp_path).parent / "f")]) == 0
+    comparison = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert "<td>0, 1</td>" in comparison and "Where the configs differ" not in comparison
+    assert len(re.findall("<svg", comparison)) > 10
+
+
+def test_folder_that_is_no_run_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path} is not a run folder")

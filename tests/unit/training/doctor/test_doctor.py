@@ -1,0 +1,290 @@
+"""Every check of the doctor, on a healthy run and on a sick one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from runs import make_config
+from tiny import make_tokenizer
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.types import RewardPart
+from rl4dialog.training.doctor import examination, machine_checks
+from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
+from rl4dialog.training.doctor.finding import Finding
+from rl4dialog.training.doctor.subject import N_REPLIES, Subject
+from rl4dialog.training.memory import MIB, MemoryPlan
+
+APPENDING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+FORGETFUL = "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
+
+
+def subject_of(tmp_path: Path, **overrides: Any) -> Subject:
+    return Subject(parse_config(make_config(tmp_path, **overrides), "test"), tmp_path)
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Iterator[Subject]:
+    subject = subject_of(tmp_path, datapool__args__context_size=1)
+    yield subject
+    subject.close()
+
+
+# -- as a whole --------------------------------------------------------------------------------------------------------
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "nlpo": {"alg__policy__id": "maskable_causal_lm_actor_critic_policy", "alg__policy__args__top_mask": 0.9},
+    "a2c": {"alg__args": {"n_steps": 16}},
+    "trpo": {"alg__args": {"n_steps": 16}},
+    "rloo": {
+        "alg__args__n_generations": 3,
+        "env__n_envs": 3,
+        "alg__policy__id": "seq2seq_lm_actor_critic_policy",
+        "alg__policy__args__model_name": "builtin/tiny-t5",
+        "tokenizer__model_name": "builtin/tiny-t5",
+        "precision": "bf16",
+    },
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_healthy_runs_pass(tmp_path: Path, algorithm: str) -> None:
+    found = examine(subject_of(tmp_path, alg__id=algorithm, **ALGORITHMS[algorithm]), show_tracebacks=True)
+    assert list(found) == list(CHECKS)
+    bad = {name: each for name, each in found.items() if each.level not in ("pass", "skip")}
+    # A model of random weights ends its replies by chance; the stand-in's references are longer than ten tokens.
+    assert set(bad) <= {"reply_ends", "references", "prompts"}, bad
+    skipped = {name for name, each in found.items() if each.level == "skip"}
+    assert skipped == {"chat_template"} | ({"learning_rate_zero"} if algorithm == "trpo" else set())
+
+
+def test_supervised_run_skips_what_it_has_not(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    for name in ("env", "reward_fn"):
+        del config[name]
+    args = {"num_train_epochs": 1}
+    config["alg"] = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2"}
+    config["alg"]["training_args"] = args
+    found = examine(Subject(parse_config(config, "test"), tmp_path))
+    assert found["reward"] == Finding("skip", "alg.id: supervised has no rollouts")
+    assert {name for name, each in found.items() if each.level == "pass"} >= {"weights", "vocabulary", "metrics"}
+    assert not any(each.level == "fail" for each in found.values())
+
+
+def test_error_of_a_part_is_told_once_and_the_others_go_on(tmp_path: Path) -> None:
+    found = examine(subject_of(tmp_path, alg__policy__args__model_name=str(tmp_path / "none")))
+    assert found["prompts"].level in ("pass", "warn")
+    assert found["weights"].level == "fail" and "none" in found["weights"].measured
+    assert found["determinism"] == Finding("skip", "needs what weights lacks")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_error_of_another_kind_is_a_fail_and_its_traceback_is_for_debugging(
+    subject: Subject, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, debug: bool
+) -> None:
+    monkeypatch.setattr(examination, "CHECKS", {"metrics": CHECKS["metrics"]})
+    subject.metrics = [None]  # type: ignore[misc, list-item]
+    assert examine(subject, show_tracebacks=debug)["metrics"] == Finding(
+        "fail", "AttributeError: 'NoneType' object has no attribute 'compute'", "--debug shows where"
+    )
+    assert ("Traceback" in capsys.readouterr().err) == debug
+
+
+def test_table_has_a_row_for_each_check_and_shows_texts_as_they_are() -> None:
+    console = Console(record=True, width=100)
+    print_findings({"a": Finding("pass", "[bold] 1"), "b": Finding("fail", "2", "mend it")}, console)
+    text = console.export_text()
+    assert "[bold] 1" in text and "mend it" in text and "1 pass, 1 fail" in text
+
+
+# -- one by one --------------------------------------------------------------------------------------------------------
+
+
+def sick_positions(subject: Subject) -> None:
+    """A model that numbers its positions by column when it decodes."""
+    forward = subject.model.transformer.forward
+
+    def by_column(*args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    subject.model.transformer.forward = by_column
+
+
+def sick_dropout(subject: Subject) -> None:
+    """A model that drops activations whatever its mode is."""
+    norm = subject.model.transformer.ln_f
+    norm.register_forward_hook(lambda module, args, output: torch.nn.functional.dropout(output, 0.3, training=True))
+
+
+def sick_reference(subject: Subject) -> None:
+    """A reference that is another model."""
+    for parameter in subject.algorithm.policy._reference_model.parameters():
+        parameter.data *= 1.1
+
+
+def sick_weight(subject: Subject) -> None:
+    subject.model.transformer.wpe.weight.data[0, 0] = math.nan
+
+
+def sick_optimizer(subject: Subject) -> None:
+    """Steps that ignore the learning rate."""
+    policy = subject.algorithm.policy
+    step = policy.optimizer.step
+
+    def wander() -> None:
+        step()
+        policy._value_head.weight.data += 0.01
+
+    policy.optimizer.step = wander
+
+
+def sick_seed(subject: Subject) -> None:
+    """Sampling that knows no seed."""
+    seeds = iter(range(10))
+    subject.algorithm.set_random_seed = lambda seed: torch.manual_seed(next(seeds))
+
+
+def sick_rewards(value: Callable[[int], float]) -> Callable[[Subject], None]:
+    def make(subject: Subject) -> None:
+        calls = iter(range(10**6))
+
+        def pay(previous: Any, action: int, current: Any, done: bool, meta_info: Any) -> float:
+            return value(next(calls)) if done else 0.0
+
+        subject.reward_parts = [RewardPart("sick", 1.0, pay)]  # type: ignore[misc]
+
+    return make
+
+
+def sick_references(subject: Subject) -> None:
+    for sample in subject.data.samples("train"):
+        sample.references[:] = ["so many words that no reply can be as long as this one is"]
+
+
+def sick_prompts(subject: Subject) -> None:
+    for sample in subject.data.samples("train"):
+        sample.prompt_or_input_text *= 10
+
+
+def sick_end(subject: Subject) -> None:
+    subject.model.generation_config.eos_token_id = [7, 10**6]
+
+
+def sick_padding(subject: Subject) -> None:
+    subject.tokenizer = make_tokenizer()  # type: ignore[misc]
+    subject.tokenizer.add_special_tokens({"pad_token": "<new>"})
+    subject.model.resize_token_embeddings(10)
+
+
+def sick_vocabulary(subject: Subject) -> None:
+    subject.model.resize_token_embeddings(len(subject.tokenizer) + 100)
+
+
+def sick_metric(subject: Subject) -> None:
+    class NotANumber:
+        def compute(self, *args: Any) -> Any:
+            return {"my/score": (None, math.nan)}
+
+    subject.metrics = [NotANumber()]  # type: ignore[misc, list-item]
+
+
+def too_large(subject: Subject) -> None:
+    subject.memory_plan = MemoryPlan(0, 10**9 * MIB, 0, 0, 0, 0, 0)  # type: ignore[misc]
+
+
+SICK: list[tuple[str, Callable[[Subject], None], str, str]] = [
+    ("prompts", sick_prompts, "warn", "100.0% of 36 prompts are cut at 24 tokens"),
+    ("references", sick_references, "warn", "100.0% of 36 references have more than 10 tokens"),
+    ("memory", too_large, "fail", "MiB needed"),
+    ("disk", too_large, "fail", "MiB for 3 checkpoints and the model"),
+    ("weights", sick_weight, "fail", "1 tensors hold NaN or infinities, first transformer.wpe.weight"),
+    ("vocabulary", sick_vocabulary, "warn", "300 tokens, 400 embedding rows"),
+    ("padding_token", sick_padding, "fail", "is outside of 10 embedding rows"),
+    ("end_of_sequence", sick_end, "fail", "the model has no embedding for [1000000]"),
+    ("dropout_off", sick_dropout, "fail", "two passes differ by"),
+    ("padding_invariance", sick_positions, "fail", "log-probabilities change by"),
+    ("sampler_agreement", sick_positions, "fail", "log-probabilities of sampled tokens differ by"),
+    ("kl_at_start", sick_reference, "fail", "nats per token, no token off by more than"),
+    ("reward", sick_rewards(lambda call: 1.0), "warn", f"{N_REPLIES} replies earned"),
+    ("determinism", sick_seed, "warn", "replies differ from the same seed"),
+    ("determinism", sick_rewards(float), "warn", "the same replies earned different rewards"),
+    ("learning_rate_zero", sick_optimizer, "fail", "weights changed, 0 steps without finite gradient"),
+    ("metrics", sick_metric, "warn", "of which my/score are not finite"),
+]
+
+
+@pytest.mark.parametrize("name, make_sick, level, measured", SICK, ids=[f"{s[0]}-{s[1].__name__}" for s in SICK])
+def test_sick_run_is_told(
+    subject: Subject, name: str, make_sick: Callable[[Subject], None], level: str, measured: str
+) -> None:
+    make_sick(subject)
+    found = CHECKS[name](subject)
+    assert (found.level, bool(found.advice)) == (level, True), found
+    assert measured in found.measured
+
+
+def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
+    sick_rewards(lambda call: math.nan)(subject)
+    with pytest.raises(RewardError, match=r"returned nan for sample .* a finite number is needed"):
+        CHECKS["reward"](subject)
+    assert CHECKS["sampler_agreement"](subject).level == "pass", "needs no reward"
+
+
+def test_disagreeing_ends_are_told(subject: Subject) -> None:
+    subject.model.generation_config.eos_token_id = 7
+    found = CHECKS["end_of_sequence"](subject)
+    assert found.level == "warn" and "generation config: [7]" in found.measured
+
+
+def test_padding_with_the_end_of_sequence_is_fine_and_said_so(subject: Subject) -> None:
+    subject.tokenizer.pad_token = subject.tokenizer.eos_token
+    found = CHECKS["padding_token"](subject)
+    assert found.level == "pass" and "also ends a sequence" in found.measured
+
+
+def test_replies_that_never_end_are_told(subject: Subject) -> None:
+    batch, _ = subject.replies
+    batch.response_ids.fill_(5)
+    assert CHECKS["reply_ends"](subject).level == "warn"
+    subject.model_state = "before its warm start"  # type: ignore[misc]
+    assert CHECKS["reply_ends"](subject).level == "pass", "the warm start teaches it"
+
+
+@pytest.mark.parametrize(
+    "template, max_turns, level", [(APPENDING, 1, "pass"), (FORGETFUL, 1, "warn"), (FORGETFUL, 2, "fail")]
+)
+def test_chat_template_must_append(subject: Subject, template: str, max_turns: int, level: str) -> None:
+    subject.tokenizer.chat_template = template
+    subject.config.datapool.args["format"] = "chat_template"
+    assert subject.config.env is not None
+    subject.config.env.args.max_turns = max_turns
+    found = CHECKS["chat_template"](subject)
+    assert found.level == level
+    assert level == "pass" or "with message 2 the template changes how the 1 before it" in found.measured
+
+
+def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
+    from rl4dialog.training.builders import fill_cache
+
+    warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
+    cold = subject_of(tmp_path, warm_start=warm_start)
+    assert cold.is_cold and "not in the cache" in CHECKS["weights"](cold).measured
+    fill_cache(cold.config)
+    warm = subject_of(tmp_path, warm_start=warm_start)
+    assert not warm.is_cold and "after its warm start, from the cache" in CHECKS["weights"](warm).measured
+    difference = cold.model.transformer.wte.weight - warm.model.transformer.wte.weight
+    assert difference.abs().max() > 0
+
+
+def test_nearest_folder_is_asked_for_space(tmp_path: Path) -> None:
+    assert machine_checks._existing(tmp_path / "not" / "there") == tmp_path

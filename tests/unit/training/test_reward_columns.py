@@ -1,0 +1,80 @@
+"""The reward of evaluated replies."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
+from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.rewards.async_reward import AsyncReward
+from rl4dialog.rewards.parts import FunctionReward
+from rl4dialog.rewards.schedules import Linear
+from rl4dialog.training.reward_columns import RewardColumns, mean_reward
+
+SAMPLES = [Sample(i, f"prompt {i}", ["good"], {"gold": 0.5 * i}) for i in range(3)]
+REPLIES = ["good", "", "very good"]
+
+
+class AtTheEnd(RewardFunction):
+    """Token by token, with something to say at the end alone."""
+
+    def __call__(
+        self, prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any
+    ) -> float:
+        return meta_info["gold"] if done else 0.0
+
+
+class Batched(BatchedRewardFunction):
+    """Draws numbers, which must not change the training."""
+
+    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        random.random(), np.random.rand(), torch.rand(1)
+        return [float(len(text)) for text in gen_texts]
+
+
+async def n_words(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+    return float(len(gen_text.split()))
+
+
+def is_said(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+    return 1 / len(gen_text) * len(gen_text)
+
+
+def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
+    parts = [
+        RewardPart("token", Linear(0.0, 2.0, 4), AtTheEnd()),
+        RewardPart("batch", 0.1, Batched(), clip=(0.0, 5.0)),
+        RewardPart("async", 1.0, AsyncReward(n_words, per_reply=True)),
+    ]
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
+    columns = RewardColumns(parts, iteration=100).score(SAMPLES, REPLIES)
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+    assert columns["reward/token"] == [0.0, 0.5, 1.0]
+    assert columns["reward/batch"] == [4.0, 0.0, 9.0]
+    assert columns["reward/async"] == [1.0, 0.0, 2.0]
+    assert columns["reward"] == pytest.approx([0.4 + 1, 1.0, 2.0 + 0.5 + 2])
+    assert mean_reward(columns) == {"reward": pytest.approx((1.4 + 1.0 + 4.5) / 3)}
+
+
+@pytest.mark.parametrize(
+    ("on_error", "n_missing", "message"),
+    [
+        ("mask", 1, "the reward failed for 1 of the 3 replies of this evaluation"),
+        ("raise", 3, "have no reward: reward 'said' failed on sample 1: ZeroDivisionError"),
+    ],
+)
+def test_reward_that_fails_is_a_warning(
+    on_error: str, n_missing: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
+    columns = RewardColumns(parts, on_error).score(SAMPLES, REPLIES)
+    for name in ("reward", "reward/said"):
+        assert sum(map(math.isnan, columns[name])) == n_missing
+    assert message in caplog.text
+    assert mean_reward(columns) == ({"reward": 1.0} if on_error == "mask" else {})

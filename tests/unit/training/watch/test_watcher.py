@@ -1,0 +1,150 @@
+"""Every warning: silent on a healthy history, told on a sick one, and told once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.watch.watcher import CHECKS, QUIET_ITERATIONS, Trouble, Watcher
+
+N_ITERATIONS = 40
+Change = Callable[[int], dict[str, Any]]
+
+
+def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
+    """A record as a good run of PPO on small_talk logs it."""
+    progress = i / N_ITERATIONS
+    return {
+        "iteration": i,
+        "rollout/kl": 0.1 * progress + rng.normal(0, 0.008),
+        "rollout/kl_se": 0.008,
+        "rollout/kl_coeff": 0.05 * 0.98**i,
+        "rollout/log_prob": -0.9 + 0.1 * progress + rng.normal(0, 0.03),
+        "rollout/cut_replies": 0.02,
+        "rollout/reply_length": 12 + rng.normal(0, 0.3),
+        "rollout/distinct_replies": 0.96,
+        "rollout/repeated_trigrams": 0.003,
+        "rollout/truncated_mass": 0.1,
+        "rollout/task_reward": 0.4 + 0.1 * progress + rng.normal(0, 0.02),
+        "rollout/task_reward_std": 0.35,
+        "rollout/n_episodes": 256,
+        "rollout/reward/both": 0.45,
+        "rollout/reward/both/intent": 0.55 + 0.15 * progress + rng.normal(0, 0.02),
+        "rollout/reward/both/meteor": 0.30 + rng.normal(0, 0.02),
+        "train/loss": 0.1,
+        "train/grad_norm": 1.0,
+        "train/skipped_steps": 0,
+        "train/first_approx_kl": 1e-9,
+        "train/explained_variance": 0.15 * progress,
+    }
+
+
+def told(change: Change = lambda i: {}, facts: RunFacts | None = None, n: int = N_ITERATIONS) -> list[Trouble]:
+    """What is said of a healthy history with some values changed."""
+    watcher, rng = Watcher(facts or RunFacts(target_kl=0.1)), np.random.default_rng(0)
+    return [trouble for i in range(1, n + 1) for trouble in watcher.observe({**healthy(i, rng), **change(i)})]
+
+
+def from_20(**values: Any) -> Change:
+    """Values that are logged from iteration 20 on."""
+    return lambda i: {f"rollout/{key}": value for key, value in values.items()} if i >= 20 else {}
+
+
+SICK: dict[str, Change] = {
+    "kl_negative": from_20(kl=-0.05),
+    "kl_exploding": from_20(kl=0.6),
+    "kl_coefficient": lambda i: {"rollout/kl_coeff": 0.05 * 1.1**i, "rollout/kl": 0.15},
+    "first_ratio": lambda i: {"train/first_approx_kl": 1e-3 if i >= 20 else 0.0},
+    "truncated_sampler": from_20(truncated_mass=0.5),
+    "entropy_collapse": from_20(log_prob=-0.05),
+    "replies_reach_limit": from_20(cut_replies=0.95),
+    "replies_vanish": from_20(reply_length=1.5),
+    "repeated_replies": from_20(distinct_replies=0.05),
+    "repeated_tokens": from_20(repeated_trigrams=0.6),
+    "reward_constant": from_20(task_reward_std=0.0, task_reward=0.2),
+    "reward_parts_opposed": lambda i: {"rollout/reward/both/meteor": 0.3 - 0.005 * i},
+    "gradient_not_finite": lambda i: {"train/skipped_steps": 2 if i == 20 else 0},
+    "explained_variance": lambda i: {"train/explained_variance": 0.0},
+    "line_search": lambda i: {"train/is_line_search_success": float(i < 20)},
+}
+
+
+def test_every_check_has_a_sick_history_and_a_name_of_its_own() -> None:
+    assert sorted(SICK) == sorted(check.name for check in CHECKS)
+
+
+def test_healthy_history_is_silent() -> None:
+    assert told() == []
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_sick_history_is_told_once_with_advice(name: str) -> None:
+    (trouble,) = told(SICK[name])
+    assert trouble.name == name
+    assert trouble.iteration >= 15 or name == "kl_coefficient"
+    assert any(char.isdigit() for char in trouble.message), "it says what was measured"
+    assert trouble.advice.endswith(".")
+
+
+# What looks like trouble, and is none.
+FINE: dict[str, tuple[Change, RunFacts | None]] = {
+    "KL below 0 by its standard error": (lambda i: {"rollout/kl": -0.01, "rollout/kl_se": 0.02}, None),
+    "KL of rounding": (lambda i: {"rollout/kl": -5e-4, "rollout/kl_se": 0.0}, None),
+    "large KL for one iteration": (lambda i: {"rollout/kl": 0.8} if i == 20 else {}, None),
+    "large KL that costs nothing": (lambda i: {"rollout/kl": 4.0, "rollout/kl_coeff": 0.0}, RunFacts()),
+    "ratio rounded in bf16": (lambda i: {"train/first_approx_kl": 5e-4}, RunFacts(precision="bf16")),
+    "replies cut from the start": (lambda i: {"rollout/cut_replies": 1.0}, None),
+    "same replies from the start": (lambda i: {"rollout/distinct_replies": 0.02}, None),
+    "same rewards of few episodes": (lambda i: {"rollout/task_reward_std": 0.0, "rollout/n_episodes": 2}, None),
+    "no critic": (lambda i: {"train/explained_variance": math.nan}, None),
+    "returns without variance": (lambda i: {"train/explained_variance": None}, None),
+    "a line search that fails at times": (lambda i: {"train/is_line_search_success": float(i % 3 == 0)}, None),
+    "a part that falls by a tenth": (lambda i: {"rollout/reward/both/meteor": 0.3 - 0.001 * i}, None),
+    "a part with a negative weight": (
+        lambda i: {"rollout/reward/both/intent": 0.5, "rollout/reward/bad": -0.3 + 0.005 * i},
+        RunFacts(target_kl=0.1, reward_weights={"both": 1.0, "bad": -1.0}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FINE)
+def test_what_only_looks_like_trouble_is_silent(what: str) -> None:
+    assert told(*FINE[what]) == []
+
+
+def test_weights_decide_what_a_gain_is() -> None:
+    def change(i: int) -> dict[str, Any]:
+        return {"rollout/reward/bad": 0.3 + 0.005 * i, "rollout/reward/bad/weight": -1.0}
+
+    (trouble,) = told(change, RunFacts(target_kl=0.1, reward_weights={"bad": -1.0}))
+    assert trouble.name == "reward_parts_opposed" and "'bad' went from 0.315 to 0.38" in trouble.message
+
+
+def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
+    def change(i: int) -> dict[str, Any]:
+        return {"train/skipped_steps": float(i in (5, 6, 9, 9 + QUIET_ITERATIONS + 1))}
+
+    assert [trouble.iteration for trouble in told(change)] == [5, 9 + QUIET_ITERATIONS + 1]
+
+
+def test_losses_that_are_not_finite_are_told_whoever_logs_them() -> None:
+    (trouble,) = told(lambda i: {"train/policy_loss": None if i == 7 else 0.1})
+    assert trouble.message == "train/policy_loss not finite"
+
+
+def test_vllms_sampler_is_judged_by_its_kl() -> None:
+    def change(i: int) -> dict[str, Any]:
+        return {"rollout/truncated_mass": None, "rollout/sampler_kl": 0.7 if i >= 20 else 0.05}
+
+    (trouble,) = told(change)
+    assert trouble.message == "the sampler cuts off 38% of the policy's distribution"
+
+
+def test_a_run_with_nothing_but_an_iteration_is_silent() -> None:
+    watcher = Watcher(RunFacts(target_kl=0.1))
+    assert not any(watcher.observe({"iteration": i, "rollout/note": "text"}) for i in range(1, 50))
