@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "AlgorithmRegistry": "rl4dialog.catalog",
+    "CallbackRegistry": "rl4dialog.catalog",
     "DataPoolRegistry": "rl4dialog.catalog",
     "MetricRegistry": "rl4dialog.catalog",
     "PolicyRegistry": "rl4dialog.catalog",
@@ -22,6 +23,7 @@ _LAZY = {
     "RewardFunction": "rl4dialog.core.protocols",
     "SentenceRewardFunction": "rl4dialog.core.protocols",
     "Sample": "rl4dialog.core.types",
+    "load_policy": "rl4dialog.training.loading",
     "TextGenPool": "rl4dialog.data.pool",
 }
 __all__ = ["__version__", *_LAZY]

@@ -132,3 +132,15 @@ AlgorithmRegistry = Registry(
         *("rollout_buffer_class", "rollout_buffer_kwargs", "sharding", "_init_setup_model"),
     ),
 )
+
+CallbackRegistry = Registry(
+    "callback",
+    {
+        "early_stopping": "rl4dialog.training.callbacks.stopping:EarlyStopping",
+        "every_n_iterations": "rl4dialog.training.callbacks.every_n:EveryNIterations",
+        "every_n_timesteps": "rl4dialog.training.callbacks.every_n:EveryNTimesteps",
+        "save_best_model": "rl4dialog.training.callbacks.best_model:SaveBestModel",
+        "stop_on_reward_threshold": "rl4dialog.training.callbacks.stopping:StopOnRewardThreshold",
+    },
+    provided=("evaluations", "save_model", "run_folder", "build_callback"),
+)

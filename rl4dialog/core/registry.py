@@ -66,7 +66,7 @@ class Registry:
         if id not in self._entries:
             raise ConfigError(
                 f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())}). "
-                f"Your own one is registered by the module that 'imports:' names (see the README)."
+                f"Your own one is registered by the module that 'imports:' names (see docs/your_own)."
             )
         entry = self._entries[id]
         if isinstance(entry, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +14,13 @@ from typing import Any
 import torch
 from accelerate.utils import is_deepspeed_available
 from pydantic import ValidationError
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.catalog import (
     AlgorithmRegistry,
+    CallbackRegistry,
     DataPoolRegistry,
     MetricRegistry,
     PolicyRegistry,
@@ -42,6 +43,7 @@ from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model
 from rl4dialog.policies.vllm_backend import VLLMBackend
@@ -53,12 +55,16 @@ from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.intent_classifier import builtin_intent_classifier
 from rl4dialog.training.processes import sharding
+from rl4dialog.training.reward_columns import RewardColumns
+from rl4dialog.training.run_logger import check_outputs
 from rl4dialog.training.supervised import warm_start
 
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
+WARM_START = "warm_start"  # its kind in the cache
 
 
 @dataclass
@@ -96,6 +102,9 @@ def check_components(config: RunConfig) -> None:
         build_post_processor(kwargs, where)
     if config.generation.backend == "vllm":
         _check_vllm(config)
+    check_outputs(config.logging.outputs)
+    for component in config.callbacks:
+        check_callback(component.id, component.args)
     if config.alg.id == "supervised":
         if n_processes() > 1:
             raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
@@ -136,9 +145,7 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.
     """
-    render_chat = None
-    if tokenizer is not None:
-        render_chat = functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+    render_chat = chat_renderer(tokenizer) if tokenizer is not None else None
     pools = {}
     for split in SPLITS:
         pool = DataPoolRegistry.get(
@@ -148,6 +155,11 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool
     return Data(pools, getattr(pools["train"], "end_of_turn", None))
+
+
+def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
+    """Makes the text that asks for the assistant's reply to messages, by the tokenizer's chat template."""
+    return functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
 
 
 def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
@@ -174,6 +186,13 @@ def run_lengths(config: RunConfig) -> Lengths:
     return Lengths(args.max_prompt_length, min(wanted, args.max_episode_length), args.prompt_truncation_side)
 
 
+def all_arguments(config: RunConfig) -> dict[str, Any]:
+    """Arguments of an RL run's policy and algorithm, with the defaults of those that the config leaves out."""
+    assert config.alg.policy is not None
+    policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), AlgorithmRegistry.defaults(config.alg.id)
+    return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
+
+
 def build_language_model(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, lengths: Lengths
 ) -> PreTrainedModel:
@@ -185,24 +204,14 @@ def build_language_model(
     model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
     if config.warm_start is None:
         return model
-    samples = data.samples("train")
-    settings = config.warm_start.model_dump()
-    key = {
-        "weights": _weights_hash(model),
-        "samples": content_hash(text for s in samples for text in (s.prompt_or_input_text, *s.references)),
-        "tokenizer": content_hash([tokenizer.backend_tokenizer.to_str()]),
-        "turn_marker": data.turn_marker,
-        "lengths": dataclasses.asdict(lengths),
-        "settings": settings,
-        "seed": config.seed,
-    }
+    key = warm_start_key(config, model, tokenizer, data, lengths)
 
     def build(folder: Path) -> None:
         warm_start(
             model,
             tokenizer,
-            samples,
-            **settings,
+            data.samples("train"),
+            **key["settings"],
             end_of_turn=data.turn_marker,
             max_prompt_length=lengths.prompt,
             max_reply_length=lengths.reply,
@@ -211,9 +220,26 @@ def build_language_model(
         )
         model.save_pretrained(folder)
 
-    warmed = auto_class.from_pretrained(cached_folder("warm_start", key, build), dtype=torch.float32)
+    warmed = auto_class.from_pretrained(cached_folder(WARM_START, key, build), dtype=torch.float32)
     check_fits(warmed, *fit, model_name)
     return warmed  # type: ignore[no-any-return]
+
+
+def warm_start_key(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, data: Data, lengths: Lengths
+) -> dict[str, Any]:
+    """Everything that decides what a warm start makes of a model, for the cache."""
+    assert config.warm_start is not None
+    samples = data.samples("train")
+    return {
+        "weights": weights_hash(model),
+        "samples": content_hash(text for s in samples for text in (s.prompt_or_input_text, *s.references)),
+        "tokenizer": content_hash([tokenizer.backend_tokenizer.to_str()]),
+        "turn_marker": data.turn_marker,
+        "lengths": dataclasses.asdict(lengths),
+        "settings": config.warm_start.model_dump(),
+        "seed": config.seed,
+    }
 
 
 def fill_cache(config: RunConfig) -> None:
@@ -277,14 +303,7 @@ def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str
     chosen = (generation_kwargs or {}).get("post_processing_fn")
     if chosen is None:
         return None
-    if isinstance(chosen, str):
-        chosen = {"id": chosen}
-    try:
-        component = ComponentConfig.model_validate(chosen)
-    except ValidationError as error:
-        raise ConfigError(
-            f"{where}.post_processing_fn must be an id, or {{id: ..., args: {{...}}}}, not {chosen!r}"
-        ) from error
+    component = _component(chosen, f"{where}.post_processing_fn")
     return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
@@ -293,6 +312,58 @@ def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[Re
     assert config.reward_fn is not None
     reward = _reward_builder(toolkit)(config.reward_fn.id, config.reward_fn.args)
     return as_parts(reward, config.reward_fn.id)
+
+
+def check_callback(id: str, args: Mapping[str, Any], is_inner: bool = False) -> None:
+    """Check a callback of the config; ours are built for it, with nothing to work on.
+
+    Raises:
+        ConfigError: If an id, an argument or a value is wrong, or it is no callback of stable-baselines3.
+    """
+    CallbackRegistry.check(id, args)
+    component = CallbackRegistry.resolve(id)
+    if inspect.isclass(component) and not issubclass(component, BaseCallback):
+        raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
+    if not (inspect.isclass(component) and issubclass(component, IterationCallback)):
+        return
+    if is_inner:
+        raise ConfigError(f"callback {id!r} acts by itself and not in _on_step, so another one cannot call it")
+    for inner in getattr(component, "inner_callbacks", lambda _: ())(args):
+        chosen = _component(inner, f"the callback that {id!r} calls")
+        check_callback(chosen.id, chosen.args, is_inner=True)
+    CallbackRegistry.get(id, args)
+
+
+def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
+    """Id and object of each of the config's callbacks.
+
+    Args:
+        config: Checked.
+        toolkit: What they may ask for by parameter name: ``evaluations``, ``save_model``, ``run_folder``.
+    """
+
+    def build(id: str, args: dict[str, Any] | None = None) -> BaseCallback:
+        built = CallbackRegistry.get(id, args, **toolkit, build_callback=build)
+        return built if isinstance(built, BaseCallback) else ConvertCallback(built)
+
+    return [(callback.id, build(callback.id, callback.args)) for callback in config.callbacks]
+
+
+def build_reward_columns(
+    config: RunConfig, toolkit: Mapping[str, Any], parts: list[RewardPart] | None = None
+) -> RewardColumns | None:
+    """What scores the replies of evaluations by the run's reward, if that is wanted.
+
+    Args:
+        config: Of the run.
+        toolkit: Of :func:`build_toolkit`.
+        parts: The reward, where it is built already.
+    """
+    if config.reward_fn is None or not config.train_evaluation.score_predictions:
+        return None
+    parts = parts if parts is not None else build_reward_parts(config, toolkit)
+    last = max(config.train_evaluation.n_iters or 1, 1)
+    return RewardColumns(parts, config.reward_fn.on_error, _async_calls(config.reward_fn), last)
 
 
 def _reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
@@ -324,6 +395,7 @@ def build_algorithm(
         env_config.n_envs // n_processes(),
         env_config.vec_env,
         env_config.n_workers,
+        env_config.max_restarts if env_config.on_worker_death == "restart" else 0,
     )
     kl = config.alg.kl_div
     algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
@@ -347,6 +419,7 @@ def build_algorithm(
                 mask_failed_rewards=reward_config.on_error == "mask",
                 bootstrap_truncated=env_config.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward_config),
+                log_infos=config.logging.log_infos,
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),
@@ -430,6 +503,14 @@ def algorithm_class(id: str) -> Any:
     return cls if issubclass(cls, LMRolloutMixin) else type(cls.__name__, (LMRolloutMixin, cls), {})
 
 
+def _component(chosen: Any, what: str) -> ComponentConfig:
+    """A component that stands somewhere inside of arguments."""
+    try:
+        return ComponentConfig.model_validate({"id": chosen} if isinstance(chosen, str) else chosen)
+    except ValidationError as error:
+        raise ConfigError(f"{what} must be an id, or {{id: ..., args: {{...}}}}, not {chosen!r}") from error
+
+
 def _env_kwargs(
     env: EnvConfig,
     data: Data,
@@ -460,6 +541,17 @@ def _policy_args(config: RunConfig) -> dict[str, Any]:
     for name in ("model_name", "apply_model_parallel", "prompt_truncation_side"):
         args.pop(name, None)
     return args
+
+
+def inference_arguments(config: RunConfig) -> dict[str, Any]:
+    """Arguments of the policy that still mean something where nothing is trained."""
+    if config.alg.policy is None:
+        return {"generation_kwargs": config.alg.generation_kwargs}
+    for_training = (
+        *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
+        *("gradient_checkpointing", "offload_reference"),
+    )
+    return {name: value for name, value in _policy_args(config).items() if name not in for_training}
 
 
 def _generation_kwargs(config: RunConfig) -> list[tuple[str, dict[str, Any] | None]]:
@@ -499,13 +591,5 @@ def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dic
 
     for metric in config.train_evaluation.metrics:
         yield from with_inner(MetricRegistry, metric.id, metric.args)
-    if config.reward_fn is not None and config.alg.id != "supervised":
+    if config.reward_fn is not None and (config.alg.id != "supervised" or config.train_evaluation.score_predictions):
         yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args)
-
-
-def _weights_hash(model: PreTrainedModel) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

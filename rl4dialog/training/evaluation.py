@@ -6,13 +6,13 @@ The processes of a run share the prompts; the main one has the replies of all, a
 from __future__ import annotations
 
 import math
+import time
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.errors import ConfigError
@@ -20,10 +20,13 @@ from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
+from rl4dialog.functional.masks import left_padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
-from rl4dialog.training.summary import Example, print_summary
+from rl4dialog.training.progress import Progress, duration, say
+from rl4dialog.training.reward_columns import RewardColumns, mean_reward
+from rl4dialog.training.summary import Example, is_headline, print_summary
 from rl4dialog.training.tracking import Tracker
 
 
@@ -35,6 +38,11 @@ class Evaluation:
     predictions: list[dict[str, Any]]
 
 
+def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+    """Corpus scores of evaluations, by split."""
+    return {split: evaluation.metrics for split, evaluation in evaluations.items()}
+
+
 class Evaluator:
     """Evaluates splits as a run's config says, records the results, and sums them up at the end.
 
@@ -44,13 +52,21 @@ class Evaluator:
         lengths: Of prompts, in tokens.
         metrics: All are computed over each split.
         tracker: Receives the results, if there is one.
+        rewards: Score each reply too, if given.
     """
 
     def __init__(
-        self, config: RunConfig, data: Data, lengths: Lengths, metrics: Sequence[BaseMetric], tracker: Tracker | None
+        self,
+        config: RunConfig,
+        data: Data,
+        lengths: Lengths,
+        metrics: Sequence[BaseMetric],
+        tracker: Tracker | None,
+        rewards: RewardColumns | None = None,
     ) -> None:
         self._settings, self._seed = config.train_evaluation, config.seed
         self._data, self._lengths, self._metrics, self._tracker = data, lengths, metrics, tracker
+        self._rewards = rewards
         self._post_process = build_evaluation_post_processor(config)
 
     def samples(self, split: str) -> list[Sample]:
@@ -59,6 +75,7 @@ class Evaluator:
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations."""
+        started = time.perf_counter()
         result = evaluate(
             policy,
             self.samples(split),
@@ -70,25 +87,43 @@ class Evaluator:
             self._lengths.truncation_side,
             derive_seed(self._seed, "evaluation", split),
             self._post_process,
+            None if self._rewards is None else self._rewards.score,
         )
         if self._tracker is not None:
             self._tracker.log_metrics(epoch, split, result.metrics)
             self._tracker.log_predictions(epoch, split, result.predictions)
+        numbers = "".join(f"{key} {value:.3f}, " for key, value in result.metrics.items() if is_headline(key))
+        say(f"evaluation of {split} after iteration {epoch}: {numbers}{duration(time.perf_counter() - started)}")
         return result
+
+    def recall(self, split: str, epoch: int) -> Evaluation:
+        """What :meth:`run` recorded earlier in this run; empty in a process that records nothing.
+
+        Raises:
+            RunFolderError: If the records are not there.
+        """
+        return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
+
+    def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
+        """The metrics of a split's gold replies."""
+        samples, gold = self.samples(split), self._gold(split)
+        scores = compute_metrics(self._metrics, samples, gold, split, policy.language_model)
+        columns = {} if self._rewards is None else self._rewards.score(samples, gold)
+        return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
+
+    def _gold(self, split: str) -> list[str]:
+        return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
     def summarize(
         self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
     ) -> None:
         """Print the test split's metrics before and after training beside those of the gold replies, and dialogues."""
         assert self._tracker is not None
-        samples = self.samples("test")
-        gold = [sample.references[0] if sample.references else "" for sample in samples]
-        ceiling = compute_metrics(self._metrics, samples, gold, "test", policy.language_model)
         print_summary(
             before.metrics,
             after.metrics,
-            {key: corpus for key, (_, corpus) in ceiling.items()},
-            _examples(before, after, gold),
+            self.ceiling(policy, "test"),
+            _examples(before, after, self._gold("test")),
             self._tracker.run_folder.root,
             labels=labels,
         )
@@ -105,6 +140,7 @@ def evaluate(
     prompt_truncation_side: str,
     seed: int,
     post_process: Callable[[str], str] | None = None,
+    score: Callable[[Sequence[Sample], list[str]], dict[str, list[float]]] | None = None,
 ) -> Evaluation:
     """Generate and score a reply to each sample's prompt; all processes must call this together.
 
@@ -121,6 +157,7 @@ def evaluate(
         prompt_truncation_side: Which end of a long prompt is dropped.
         seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
         post_process: Done to each reply before it is scored and recorded.
+        score: Gives further columns of the predictions, one number per reply; the mean of ``reward`` is a metric too.
 
     Returns:
         Nothing in it, in a process that is not the main one.
@@ -138,14 +175,17 @@ def evaluate(
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     own: dict[int, str] = {}
     devices = [policy.device] if policy.device.type == "cuda" else []
-    bar = tqdm(total=len(samples), desc=f"Evaluating {split_name}", disable=not is_main_process())
-    with torch.random.fork_rng(devices=devices), bar:
+    # The line at the end is the caller's, who knows more.
+    progress = Progress(
+        f"Evaluating {split_name}", "prompt", len(samples), line_every_s=60.0, line_at_end=False, stays=False
+    )
+    with torch.random.fork_rng(devices=devices), progress:
         torch.manual_seed(derive_seed(seed, "process", process_index()) if process_index() else seed)
         for first in range(0, len(batches), n_processes()):
             # Where there is none left, the last once more: with shared weights, all must generate equally often.
             rows = batches[min(first + process_index(), len(batches) - 1)]
-            own |= zip(rows, _generate(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
-            bar.update(sum(map(len, batches[first : first + n_processes()])))
+            own |= zip(rows, generate_texts(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
+            progress.advance(sum(map(len, batches[first : first + n_processes()])))
     found = gather(own)
     if not is_main_process():
         return Evaluation({}, [])
@@ -154,6 +194,7 @@ def evaluate(
     if post_process is not None:
         replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
     scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
+    columns = {} if score is None else score(samples, replies)
     predictions = []
     for i, sample in enumerate(samples):
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
@@ -164,10 +205,12 @@ def evaluate(
                 "prompt_text": sample.prompt_or_input_text,
                 "generated_text": replies[i],
                 "ref_text": references,
+                **{key: values[i] for key, values in columns.items()},
                 **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
             }
         )
-    return Evaluation({key: corpus for key, (_, corpus) in scores.items()}, predictions)
+    metric_values = {key: corpus for key, (_, corpus) in scores.items()}
+    return Evaluation({**mean_reward(columns), **metric_values}, predictions)
 
 
 def compute_metrics(
@@ -189,15 +232,17 @@ def compute_metrics(
     return results
 
 
-def _generate(
+def generate_texts(
     policy: LMActorCriticPolicy, prompts: list[list[int]], generation_kwargs: dict[str, Any] | None
 ) -> list[str]:
-    longest = max(map(len, prompts))
-    ids = torch.zeros((len(prompts), longest), dtype=torch.long)
-    mask = torch.zeros((len(prompts), longest), dtype=torch.bool)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        mask[row, longest - len(prompt) :] = True
+    """The text of a reply to each prompt, in one batch.
+
+    Args:
+        policy: Generates.
+        prompts: Token ids of each.
+        generation_kwargs: ``None`` for the policy's own.
+    """
+    ids, mask = left_padded(prompts)
     obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
     utterances = policy.generate(obs, **(generation_kwargs or {}))
     return [

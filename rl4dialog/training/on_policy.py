@@ -2,89 +2,39 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.utils import safe_mean
-from tqdm import tqdm
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.functional.distributed import wait_for_all
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.envs.block_vec_env import BlockVecEnv
+from rl4dialog.functional.distributed import gather
+from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.training import builders
-from rl4dialog.training.evaluation import Evaluation, Evaluator
-from rl4dialog.training.memory import peak_mib
+from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
+from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
+from rl4dialog.training.callbacks.evaluation import EvaluationCallback
+from rl4dialog.training.callbacks.history import EvaluationResult, recorded_evaluations
+from rl4dialog.training.callbacks.tracking import TrackingCallback
+from rl4dialog.training.callbacks.watch import WatchCallback
+from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, restore_state
+from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
+from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.plots import plot_reward_curve
+from rl4dialog.training.processes import sharding
+from rl4dialog.training.progress import Progress, say
+from rl4dialog.training.provenance import record_contents
+from rl4dialog.training.report.run_report import write_report_or_warn
+from rl4dialog.training.results import write_result
+from rl4dialog.training.run_folder import MODEL_FOLDER
 from rl4dialog.training.tracking import Tracker
-
-
-class TrackingCallback(BaseCallback):
-    """Writes what the algorithm logs, an iteration at a time, and moves the progress bar."""
-
-    def __init__(self, tracker: Tracker, bar: tqdm) -> None:
-        super().__init__()
-        self._tracker, self._bar = tracker, bar
-        self.iteration = self._n_flushed = 0
-        self._started = time.perf_counter()
-
-    def _on_rollout_start(self) -> None:
-        self._flush_training_infos()
-        self._started = time.perf_counter()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        self.iteration += 1
-        logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith(("rollout/", "time/"))}
-        logged["rollout/ep_rew_mean"] = safe_mean([episode["r"] for episode in self.model.ep_info_buffer or []])
-        self._tracker.log_rollout_infos({"iteration": self.iteration, **logged})
-        self._rollout, self._rollout_ended = logged, time.perf_counter()
-
-    def _on_training_end(self) -> None:
-        self._flush_training_infos()
-
-    def _flush_training_infos(self) -> None:
-        """What ``train()`` logged after the last rollout; stable-baselines3 would only dump it after the next."""
-        if self.iteration == self._n_flushed:
-            return
-        self._n_flushed = self.iteration
-        now = time.perf_counter()
-        logged = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
-        logged["time/update_s"] = now - self._rollout_ended
-        logged["time/tokens_per_s"] = self._rollout["rollout/tokens"] / (now - self._started)
-        logged["memory/peak_mib"] = peak_mib(self.model.device)
-        self._tracker.log_training_infos({"iteration": self.iteration, **logged})
-        self._bar.set_postfix(
-            {
-                "reward": f"{self._rollout['rollout/task_reward']:.3f}",
-                "KL": f"{self._rollout['rollout/kl']:.3f}",
-                "tokens/s": f"{logged['time/tokens_per_s']:.0f}",
-            },
-            refresh=False,
-        )
-        self._bar.update(1)
-
-
-class EvaluationCallback(BaseCallback):
-    """Calls back after every ``every`` iterations, once their training is done (but not after the last)."""
-
-    def __init__(self, on_iteration: Callable[[int], Any], every: int) -> None:
-        super().__init__()
-        self._on_iteration, self._every = on_iteration, every
-        self._n_done = 0
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_start(self) -> None:
-        if self._n_done and self._n_done % self._every == 0:
-            self._on_iteration(self._n_done)
-        self._n_done += 1
+from rl4dialog.training.watch.check import RunFacts
 
 
 class OnPolicyTrainer:
@@ -93,11 +43,37 @@ class OnPolicyTrainer:
     Args:
         config: Checked.
         tracker: Receives everything that is measured and saved; ``None`` in a process that is not the main one.
+        checkpoint: Where to go on from; by default the run begins.
+        signals: That may stop the run while it learns.
+
+    Raises:
+        CheckpointError: If the checkpoint does not fit the config, or the reference is not the one it began with.
+
+    Attributes:
+        evaluations: What all evaluations of the run have found, the same in every process.
     """
 
-    def __init__(self, config: RunConfig, tracker: Tracker | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        tracker: Tracker | None = None,
+        checkpoint: Checkpoint | None = None,
+        signals: StopSignals | None = None,
+    ) -> None:
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
+        self._checkpoint, self._signals = checkpoint, signals or StopSignals()
+        self._watch: WatchCallback | None = None
+        run_folder = tracker.run_folder if tracker is not None else None
+        recorded = recorded_evaluations(run_folder) if run_folder is not None else []
+        self.evaluations: list[EvaluationResult] = gather(recorded)[0]
+        self._latest: dict[str, Evaluation] = {}
+        self._configured = ConfiguredCallbacks(
+            builders.build_callbacks(
+                config,
+                {"evaluations": self.evaluations, "save_model": self.save_model, "run_folder": run_folder},
+            )
+        )
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
         self.lengths = builders.run_lengths(config)
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
@@ -107,55 +83,141 @@ class OnPolicyTrainer:
                 "datapool: " + ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
             )
             metrics = builders.build_metrics(config, toolkit)
-        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
         self.reward_parts = builders.build_reward_parts(config, toolkit)
+        rewards = builders.build_reward_columns(config, toolkit, self.reward_parts)
+        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
         model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        self._reference_hash = weights_hash(model)
+        if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
+            raise CheckpointError(
+                f"the model that the run began with, and with it the reference of the KL penalty, is not the one of "
+                f"{checkpoint.path} any more: give alg.policy.args.model_name and the warm start's data as they were"
+            )
+        if tracker is not None:
+            record_contents(tracker.run_folder, self.data, self._reference_hash)
         end_of_turn = builders.build_end_of_turn(config, self.tokenizer, self.data, model)
         self.algorithm = builders.build_algorithm(
             config, self.data, model, end_of_turn, self.lengths, self.reward_parts
         )
         # Nothing goes to the console but the progress bar; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        if checkpoint is not None:
+            restore_state(self.algorithm, checkpoint)
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
         """Evaluate, train, evaluate, save and print a summary.
 
         Returns:
             The test split's evaluations before and after; ``None`` in a process that is not the main one.
+
+        Raises:
+            RunInterrupted: If a signal stopped it.
         """
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
-            before = self._evaluate(("val", "test"), 0)
-            if n_iters:
+            before = self._evaluate(("val", "test"), 0) if self._checkpoint is None else self._recall(("val", "test"))
+            if self.algorithm.iteration < n_iters:
                 self._learn(n_iters)
-            after = self._evaluate(("val", "test"), n_iters)
+            self._evaluate(self._missing_splits(), self.algorithm.iteration)
+            after = {**before, **self._latest}
         finally:
             self.algorithm.env.close()
+        self.save_model(MODEL_FOLDER)
+        if self._tracker is None:
+            return None
+        run_path = self._tracker.run_folder.root
+        if self.algorithm.iteration:
+            plot_reward_curve(run_path, run_path / "reward_curve.png")
+        write_report_or_warn(run_path)
+        self._tracker.show()
+        self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))
+        if self._watch is not None and self._watch.summary is not None:
+            print(self._watch.summary)
+        write_result(self._tracker.run_folder, self.algorithm.iteration, metrics_of(before), metrics_of(after))
+        return before["test"], after["test"]
+
+    def save_model(self, folder_name: str) -> Path | None:
+        """Write the language model as it is now into a folder of the run; all processes must call it.
+
+        Returns:
+            The folder; ``None`` in a process that is not the main one.
+        """
         policy = self.algorithm.policy
         weights = whole_weights(policy.language_model) if policy.lockstep else None
         if self._tracker is None:
             return None
-        self._tracker.save_auto_model(policy.language_model, self.tokenizer, policy.lora, weights)
-        run_path = self._tracker.run_folder.root
-        if n_iters:
-            plot_reward_curve(run_path, run_path / "reward_curve.png")
-        self.evaluator.summarize(before["test"], after["test"], policy, ("before RL", "after RL"))
-        return before["test"], after["test"]
+        return self._tracker.save_auto_model(policy.language_model, self.tokenizer, policy.lora, weights, folder_name)
+
+    def _watch_callback(self, tracker: Tracker) -> WatchCallback:
+        kl_div = self._config.alg.kl_div
+        facts = RunFacts(
+            precision=self._config.precision,
+            target_kl=kl_div.target_kl if kl_div is not None else None,
+            reward_weights={part.name: part.weight_at(1) for part in self.reward_parts},
+        )
+        return WatchCallback(facts, tracker.run_folder)
 
     def _evaluate(self, splits: Sequence[str], iteration: int) -> dict[str, Evaluation]:
         found = {split: self.evaluator.run(self.algorithm.policy, split, iteration) for split in splits}
-        wait_for_all()  # for the main process, which alone measures
+        # The main process alone measures, and the others wait for what it has found.
+        measured = gather({split: evaluation.metrics for split, evaluation in found.items()})[0]
+        self._latest.update(found)
+        self.evaluations += [EvaluationResult(iteration, split, metrics) for split, metrics in measured.items()]
         return found
 
+    def _missing_splits(self) -> list[str]:
+        """Those that are not evaluated after the present iteration."""
+        done = {result.split for result in self.evaluations if result.iteration == self.algorithm.iteration}
+        return [split for split in ("val", "test") if split not in done]
+
+    def _recall(self, splits: Sequence[str]) -> dict[str, Evaluation]:
+        return {split: self.evaluator.recall(split, 0) for split in splits}
+
     def _learn(self, n_iters: int) -> None:
+        n_done = self.algorithm.iteration
         n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
-        # Closed also by an error, whose message then begins a line of its own.
-        with tqdm(total=n_iters, desc="Training", unit="iteration", disable=self._tracker is None) as bar:
-            callbacks: list[BaseCallback] = [
-                EvaluationCallback(
-                    lambda iteration: self._evaluate(("val",), iteration), self._config.train_evaluation.eval_every
-                )
-            ]
-            if self._tracker is not None:
-                callbacks.insert(0, TrackingCallback(self._tracker, bar))
-            self.algorithm.learn(n_iters * n_timesteps, CallbackList(callbacks))
+        with Progress("", "iteration", n_iters, initial=n_done) as progress:
+            self._signals.deferred = True
+            self.algorithm.learn(
+                (n_iters - n_done) * n_timesteps,
+                CallbackList(self._callbacks(progress)),
+                reset_num_timesteps=self._checkpoint is None,
+            )
+            self._signals.deferred = False
+        if self.algorithm.iteration < n_iters:
+            reason = next((reason for reason in gather(self._configured.stopped_by) if reason), "a callback")
+            say(f"stopped after iteration {self.algorithm.iteration} of {n_iters} by {reason}", on_terminals=True)
+
+    def _callbacks(self, progress: Progress) -> list[BaseCallback]:
+        """In the order in which they act between iterations."""
+        settings = self._config.train_evaluation
+        checkpoints = None
+        if sharding() != "deepspeed":  # whose optimizer is in parts that only its own pickles hold together
+            checkpoints = CheckpointCallback(
+                CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
+                self._tracker,
+                self._signals,
+                self._reference_hash,
+                settings.save_every,
+                (settings.keep_best.metric, settings.keep_best.mode) if settings.keep_best is not None else None,
+            )
+
+        def evaluate(iteration: int) -> None:
+            found = self._evaluate(("val",), iteration)
+            if checkpoints is not None:
+                checkpoints.evaluated(found["val"].metrics)
+
+        tracking = TrackingCallback(self._tracker, progress) if self._tracker is not None else None
+        self._watch = self._watch_callback(self._tracker) if self._tracker is not None else None
+        env = self.algorithm.env
+        is_recoverable = isinstance(env, BlockVecEnv) and env.max_restarts > 0
+        callbacks: list[BaseCallback | None] = [
+            WorkerRecoveryCallback(env) if is_recoverable else None,  # first, as tracking writes what it logs
+            tracking,
+            self._watch,
+            checkpoints,
+            EvaluationCallback(evaluate, settings.eval_every),
+            self._configured,
+            tracking.last if tracking is not None else None,
+        ]
+        return [callback for callback in callbacks if callback is not None]

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.generation import GenerationSettings
@@ -40,7 +39,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 
 def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:
     assert config.env is not None and config.alg.policy is not None
-    args = {**AlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
+    args = builders.all_arguments(config)
     n_tokens = args["n_steps"] * config.env.n_envs
     n_iters = config.train_evaluation.n_iters or 0
     table.add_row("iterations", f"{n_iters:,}")
@@ -55,8 +54,7 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
         n_batches = max(1, math.floor(n_tokens / args["batch_size"] + 0.5))
         table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
         table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
-    policy_args = {**PolicyRegistry.defaults(config.alg.policy.id), **(config.alg.policy.args.model_extra or {})}
-    memory = predict_memory(config, tokenizer, data, {**policy_args, **args})
+    memory = predict_memory(config, tokenizer, data, args)
     for what in ("program", "weights", "gradients", "optimizer", "frozen", "activations", "rollout"):
         table.add_row(f"memory: {what}", f"{getattr(memory, what) / MIB:,.0f} MiB")
     table.add_row("memory: peak of a process", f"about {memory.total / MIB:,.0f} MiB")

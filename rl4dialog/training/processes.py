@@ -30,7 +30,7 @@ def is_launched() -> bool:
 
 def sharding() -> str | None:
     """What spreads the policy over the processes, by the launcher's config: ``"fsdp"``, ``"deepspeed"`` or nothing."""
-    wanted = [name for name in ("fsdp", "deepspeed") if os.environ.get(_USE[name], "false").lower() == "true"]
+    wanted = [name for name, variable in _USE.items() if os.environ.get(variable, "false").lower() == "true"]
     return wanted[0] if wanted and is_launched() else None
 
 

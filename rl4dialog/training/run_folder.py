@@ -21,12 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.manifest import sync_folder
 
 CONFIG_FILE = "config.json"
 LOG_FILE = "log.txt"
 ROLLOUT_INFO_FILE = "rollout_info.jsonl"
 TRAINING_INFO_FILE = "training_info.jsonl"
+WARNINGS_FILE = "warnings.jsonl"
+CHECKPOINTS_FOLDER = "checkpoints"
+BEST_MODEL_FOLDER = "best_model"
+CSV_FILE = "progress.csv"
+JSON_FILE = "progress.json"
+TENSORBOARD_FOLDER = "tensorboard"
+PROVENANCE_FILE = "provenance.json"
+DIFF_FILE = "uncommitted.diff"
+RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
+EVALUATIONS_FOLDER = "evaluations"
 
 # What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder.
 _KNOWN_FILES = (
@@ -34,13 +45,22 @@ _KNOWN_FILES = (
     LOG_FILE,
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
+    CSV_FILE,
+    JSON_FILE,
+    WARNINGS_FILE,
+    PROVENANCE_FILE,
+    DIFF_FILE,
+    RESULT_FILE,
     "*_split_metrics.jsonl",
     "epoch_*_split_predictions.json",
     "report.html",
     "reward_curve.png",
     ".*.tmp",
 )
-_KNOWN_FOLDERS = (MODEL_FOLDER, "checkpoints", "supervised", "wandb", ".*.tmp")
+_KNOWN_FOLDERS = (
+    *(MODEL_FOLDER, BEST_MODEL_FOLDER, CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, TENSORBOARD_FOLDER),
+    *("supervised", "wandb", ".*.tmp"),
+)
 
 _CAUSES = {
     errno.ENOSPC: "no space left on the disk",
@@ -62,6 +82,7 @@ class RunFolder:
         project_name: Sub-folder of ``base_path``.
         experiment_name: Sub-folder of the project: this run.
         overwrite: Remove the files of an earlier run of the same name. Other files are left alone.
+        resume: The folder is that of a run that is continued, and stays as it is.
 
     Attributes:
         root: The absolute path of the folder, which exists and can be written.
@@ -77,14 +98,11 @@ class RunFolder:
         project_name: str,
         experiment_name: str,
         overwrite: bool = False,
+        resume: bool = False,
     ) -> None:
-        base = Path(base_path).expanduser().absolute()
-        for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
-            if not name or ".." in Path(name).parts or Path(name).is_absolute():
-                raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
-        self.root = base / project_name / experiment_name
+        self.root = run_path(base_path, project_name, experiment_name)
         with _naming_errors(self.root):
-            if self.root.is_dir() and any(self.root.iterdir()):
+            if not resume and self.root.is_dir() and any(self.root.iterdir()):
                 self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
             # A full disk is found out now and not after hours of training.
@@ -104,18 +122,7 @@ class RunFolder:
             RunFolderError: If the file cannot be written.
         """
         path = self.path(name)
-        text = json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        with _naming_errors(path):
-            temporary = path.with_name(f".{path.name}.tmp")
-            try:
-                with open(temporary, "w", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+        write_json(path, obj)
         return path
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
@@ -136,6 +143,56 @@ class RunFolder:
                     file.truncate(size)
                 raise
 
+    def read_jsonl(self, name: str) -> list[dict[str, Any]]:
+        """The records of a file that :meth:`append_jsonl` has written; none if there is no such file.
+
+        Raises:
+            RunFolderError: If the file cannot be read.
+        """
+        path = self.path(name)
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read: {error}") from error
+
+    def log_sizes(self) -> dict[str, int]:
+        """Bytes of each ``.jsonl`` file, all of which the disk holds for sure when this returns."""
+        sizes = {}
+        for path in sorted(self.root.glob("*.jsonl")):
+            with _naming_errors(path), open(path, "rb") as file:
+                os.fsync(file.fileno())
+                sizes[path.name] = os.fstat(file.fileno()).st_size
+        return sizes
+
+    def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
+        """Take back what was written down after an iteration, which is done once more.
+
+        Args:
+            log_sizes: What :meth:`log_sizes` said then.
+            iteration: Number of the iteration, which predictions files have in their names.
+
+        Raises:
+            RunFolderError: If a file has lost what was in it then, or cannot be written.
+        """
+        for name, size in log_sizes.items():
+            path = self.path(name)
+            if not path.is_file() or path.stat().st_size < size:
+                raise RunFolderError(f"{path} has lost lines that were there when the checkpoint was written")
+        for path in self.root.glob("*.jsonl"):
+            with _naming_errors(path):
+                if path.name in log_sizes:
+                    os.truncate(path, log_sizes[path.name])
+                else:
+                    path.unlink()
+        for path in self.root.glob("epoch_*_split_predictions.json"):
+            epoch = path.name.split("_")[1]
+            # The evaluation after an iteration comes after its checkpoint; the first one is before all of them.
+            if epoch.isdigit() and int(epoch) >= max(iteration, 1):
+                with _naming_errors(path):
+                    path.unlink()
+
     @contextmanager
     def replacing_folder(self, name: str) -> Iterator[Path]:
         """Write a sub-folder as a whole: yields a temporary folder that takes the name when the block succeeds.
@@ -143,12 +200,14 @@ class RunFolder:
         Raises:
             RunFolderError: If it cannot be written. An earlier folder of that name is then still there.
         """
-        final, temporary, old = self.path(name), self.path(f".{name}.tmp"), self.path(f".{name}.old.tmp")
+        final = self.path(name)
+        temporary, old = final.with_name(f".{final.name}.tmp"), final.with_name(f".{final.name}.old.tmp")
         with _naming_errors(final):
             shutil.rmtree(temporary, ignore_errors=True)
             try:
                 temporary.mkdir(parents=True)
                 yield temporary
+                sync_folder(temporary)
                 shutil.rmtree(old, ignore_errors=True)
                 if final.exists():
                     final.rename(old)
@@ -183,6 +242,48 @@ class RunFolder:
             for file in self.root.glob(pattern):
                 if file.is_file() or file.is_symlink():
                     file.unlink()
+
+
+def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_name: str) -> Path:
+    """The absolute path of a run's folder, which need not exist.
+
+    Raises:
+        RunFolderError: If a name leads out of the base path.
+    """
+    base = Path(base_path).expanduser().absolute()
+    for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
+        if not name or ".." in Path(name).parts or Path(name).is_absolute():
+            raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
+    return base / project_name / experiment_name
+
+
+def write_json(path: Path, obj: Any) -> None:
+    """Write an object as indented JSON to a file, whole or not at all.
+
+    Raises:
+        RunFolderError: If the file cannot be written.
+    """
+    text = json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        RunFolderError: If the file cannot be written.
+    """
+    with _naming_errors(path):
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def to_plain(obj: Any) -> Any:

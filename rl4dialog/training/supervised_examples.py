@@ -72,7 +72,7 @@ def build_examples(
     for sample in samples:
         prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, max_prompt_length, prompt_truncation_side)
         for reference in sample.references:
-            reply = _encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
+            reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
             if in_encoder:
                 examples.append(SupervisedExample(input_ids=prompt, labels=reply))
                 continue
@@ -104,7 +104,8 @@ def _padded(rows: list[list[int]], value: int) -> Tensor:
     return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
 
-def _encode_reply(tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int) -> list[int]:
+def encode_reply(tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int) -> list[int]:
+    """Token ids of a reply with its end, or the first ``max_length`` of a longer one, which has no end then."""
     whole: list[int] = _encode(tokenizer, text + (end_of_turn or ""))
     if end_of_turn is None:
         whole = [*whole, tokenizer.eos_token_id]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import torch
-from gymnasium import spaces
 
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training import builders
-from rl4dialog.training.evaluation import Evaluation, Evaluator
+from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
+from rl4dialog.training.inference import build_inference_policy
+from rl4dialog.training.provenance import record_contents
+from rl4dialog.training.report.run_report import write_report_or_warn
+from rl4dialog.training.results import write_result
 from rl4dialog.training.supervised import train_supervised
 from rl4dialog.training.tracking import Tracker
 
@@ -30,9 +32,11 @@ class SupervisedTrainer:
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
         self.lengths = builders.run_lengths(config)
-        metrics = builders.build_metrics(config, builders.build_toolkit(config, self.tokenizer, self.data))
-        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker)
+        toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
+        metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
+        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
         self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        record_contents(tracker.run_folder, self.data, weights_hash(self.model))
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
@@ -54,28 +58,11 @@ class SupervisedTrainer:
         self._tracker.log_training_infos(info)
         after = {split: self.evaluator.run(self._generator(), split, 1) for split in ("val", "test")}
         self._tracker.save_auto_model(self.model, self.tokenizer, self.lora)
+        write_report_or_warn(self._tracker.run_folder.root)
         self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
+        write_result(self._tracker.run_folder, 1, metrics_of(before), metrics_of(after))
         return before["test"], after["test"]
 
     def _generator(self) -> LMActorCriticPolicy:
         """A policy around the model as it is now, for its way of generating."""
-        end_of_turn = builders.build_end_of_turn(self._config, self.tokenizer, self.data, self.model)
-        env = TextGenEnv(
-            end_of_turn,
-            self.data.samples("train", 1),
-            [],
-            self.lengths.prompt,
-            self.lengths.reply,
-            embedding_rows(self.model),
-        )
-        assert isinstance(env.observation_space, spaces.Dict)
-        return builders.policy_class(self._config)(
-            env.observation_space,
-            env.action_space,
-            lambda _: 0.0,
-            model=self.model,
-            end_of_turn=end_of_turn,
-            critic="none",
-            generation_kwargs=self._config.alg.generation_kwargs,
-            precision=self._config.precision,
-        )
+        return build_inference_policy(self._config, self.tokenizer, self.data.turn_marker, self.model)

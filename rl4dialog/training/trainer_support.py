@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback
+
+from rl4dialog.training.progress import Progress
+
+_LINE_EVERY_S = 10.0
 
 
 class ProgressBar(TrainerCallback):
-    """One bar over all steps, with rate, remaining time and loss."""
+    """The progress over all steps, with the loss."""
 
     def __init__(self, description: str) -> None:
         self._description = description
-        self._bar: tqdm[Any] | None = None
+        self._progress: Progress | None = None
+        self._n_done = 0
+        self._shown: dict[str, str] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # A file shows every refresh as a line of its own.
-        pause = 0.2 if sys.stderr.isatty() else 10.0
-        self._bar = tqdm(total=state.max_steps, desc=self._description, unit="step", mininterval=pause)
+        self._progress = Progress(self._description, "step", state.max_steps, line_every_s=_LINE_EVERY_S)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._bar is not None:
-            self._bar.update(state.global_step - self._bar.n)
+        if self._progress is not None:
+            self._progress.advance(state.global_step - self._n_done, self._shown)
+            self._n_done = state.global_step
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        if self._bar is not None and logs and "loss" in logs:
-            self._bar.set_postfix_str(f"loss {float(logs['loss']):.3f}", refresh=False)
+        if logs and "loss" in logs:
+            self._shown = {"loss": f"{float(logs['loss']):.3f}"}
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._progress is not None:
+            self._progress.close()
 
 
 def train_with_progress(trainer: Trainer, description: str) -> Any:
@@ -65,13 +68,22 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
     These are Python's, numpy's and torch's random states, the model's mode and its config's cache switch. The model
     stays on the device that the `Trainer` chose.
     """
-    python_state, numpy_state = random.getstate(), np.random.get_state()
     was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
+    try:
+        with random_states_kept():
+            yield
+    finally:
+        model.train(was_training)
+        model.config.use_cache = use_cache
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Restore Python's, numpy's and torch's random states."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng():
             yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
-        model.train(was_training)
-        model.config.use_cache = use_cache

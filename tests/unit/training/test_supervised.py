@@ -167,13 +167,13 @@ def test_nothing_but_the_weights_is_changed(tokenizer: Any) -> None:
     assert torch.equal(torch.random.get_rng_state(), states[2])
 
 
-def test_one_bar_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.CaptureFixture[str]) -> None:
     train(make_model(tokenizer), tokenizer, num_train_epochs=12, logging_steps=1)
     printed = capfd.readouterr()
     assert printed.out == ""
-    lines = [line for line in printed.err.replace("\r", "\n").splitlines() if line]
-    assert all(line.startswith("Supervised:") for line in lines)
-    assert "12/12" in lines[-1] and "step/s" in lines[-1] and "loss" in lines[-1]
+    lines = printed.err.splitlines()
+    assert all(line.startswith("Supervised, step ") for line in lines)
+    assert lines[-1].startswith("Supervised, step 12/12: loss ")
 
 
 def test_metrics_count_examples_steps_and_tokens(tokenizer: Any) -> None:

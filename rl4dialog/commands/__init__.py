@@ -1,0 +1,1 @@
+"""The commands of ``rl4dialog``, a module each: its ``HELP``, its arguments, and what it calls."""

@@ -1,0 +1,43 @@
+"""``rl4dialog classifier``: train an intent classifier."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "train an intent classifier from a labelled dialogue pool"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--datapool", default="small_talk", help="id of the datapool")
+    parser.add_argument("--datapool_args", default="{}", help="its arguments, as YAML or JSON")
+    parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in, a folder or a hub id")
+    parser.add_argument("--output_dir", required=True, help="where the classifier is saved")
+    parser.add_argument("--n_epochs", type=float, default=None)
+    parser.add_argument("--learning_rate", type=float, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.catalog import DataPoolRegistry
+    from rl4dialog.core.yaml_loader import parse_yaml
+    from rl4dialog.training.intent_classifier import ACTS, train_intent_classifier
+
+    pool_args = parse_yaml(args.datapool_args, "--datapool_args")
+    train, val = (
+        [sample for sample, _ in DataPoolRegistry.get(args.datapool, {**pool_args, "split": split})]
+        for split in ("train", "val")
+    )
+    result = train_intent_classifier(
+        train,
+        val,
+        args.output_dir,
+        seed=args.seed,
+        model_name=args.model_name,
+        n_epochs=args.n_epochs,
+        learning_rate=args.learning_rate,
+    )
+    print(f"accuracy on val: {result['accuracy']:.4f}; rows gold, columns predicted ({', '.join(ACTS)}):")
+    for row in result["confusion"]:
+        print("  " + " ".join(f"{count:6d}" for count in row))
+    print(f"saved to {args.output_dir}")
+    return 0

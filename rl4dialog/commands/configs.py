@@ -1,0 +1,48 @@
+"""What all commands share that begin with a config file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl4dialog.core.config import RunConfig
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config file, and what overrides it."""
+    parser.add_argument("--config_path", required=True, help="YAML file of the run")
+    add_overrides(parser)
+    parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """``--set``, as ``overrides``."""
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of the config, such as alg.args.n_epochs=3; may be repeated",
+    )
+
+
+def read_config(args: argparse.Namespace) -> RunConfig:
+    """The config with all that it imports, checked.
+
+    Raises:
+        ConfigError: If anything in it is wrong.
+    """
+    from rl4dialog.core.config import load_config
+    from rl4dialog.core.plugins import load_entry_points, load_imports
+
+    config = load_config(args.config_path, args.overrides, args.variant)
+    load_entry_points()
+    load_imports(config.imports, Path(args.config_path).resolve().parent)
+
+    from rl4dialog.training.builders import check_components
+
+    check_components(config)
+    return config

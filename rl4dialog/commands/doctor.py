@@ -1,0 +1,26 @@
+"""``rl4dialog doctor``: examine a run before it begins."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rl4dialog.commands.configs import add_config_arguments, read_config
+
+HELP = "examine model, data, reward and machine of a config before it is trained"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_arguments(parser)
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders will live")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
+    from rl4dialog.training.doctor.subject import Subject
+
+    subject = Subject(read_config(args), Path(args.base_path_to_store_results))
+    findings = examine(subject, args.debug)
+    print_findings(findings)
+    return int(has_failed(list(findings.values())))

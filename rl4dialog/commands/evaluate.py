@@ -1,0 +1,33 @@
+"""``rl4dialog evaluate``: metrics of a trained model, without training."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rl4dialog.commands.configs import add_overrides
+from rl4dialog.commands.models import add_model_arguments, load_chosen
+
+HELP = "evaluate a run's model, or any model, without training it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    parser.add_argument("--split", default="test", choices=("train", "val", "test"), help="of the data")
+    add_overrides(parser)
+    parser.add_argument(
+        "--output_path",
+        default=None,
+        help="a new folder for metrics and predictions; by default one in evaluations/, of the run or of where you are",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.offline_evaluation import evaluate_split, evaluation_folder
+
+    loaded = load_chosen(args)
+    parent = Path(args.run_path) if args.run_path else Path.cwd()
+    folder = Path(args.output_path or evaluation_folder(parent / "evaluations", args.split, args.checkpoint))
+    about = {"run": args.run_path, "checkpoint": args.checkpoint, "model": args.model}
+    evaluate_split(loaded, args.split, folder.expanduser().absolute(), about)
+    return 0

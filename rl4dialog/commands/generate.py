@@ -1,0 +1,42 @@
+"""``rl4dialog generate``: replies to a file of prompts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rl4dialog.commands.models import add_model_arguments, load_chosen
+from rl4dialog.core.errors import ConfigError
+
+HELP = "reply to each prompt of a file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    parser.add_argument(
+        "--input",
+        type=Path,
+        required=True,
+        help=".txt with a prompt per line, or .jsonl with prompt, messages or history",
+    )
+    parser.add_argument("--output", type=Path, required=True, help="a .jsonl file; goes on where it ends")
+    parser.add_argument("--batch_size", type=int, default=None, help="prompts at once; by default as in evaluations")
+    parser.add_argument(
+        "--set",
+        dest="sampling",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the sampler in place of the evaluations', such as top_p=0.9; may be repeated",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.batch_generation import reply_to_file
+
+    if args.batch_size is not None and args.batch_size < 1:
+        raise ConfigError(f"--batch_size must be at least 1, not {args.batch_size}")
+    loaded = load_chosen(args)
+    n_written = reply_to_file(loaded, args.input, args.output, args.sampling, args.batch_size)
+    print(f"{n_written} replies written to {args.output}" if n_written else f"{args.output} has all replies already")
+    return 0

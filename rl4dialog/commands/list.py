@@ -1,0 +1,58 @@
+"""``rl4dialog list``: what a config can name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "list what a config can name, with its arguments"
+KINDS = ("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms", "callbacks")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="all of them if left out")
+    parser.add_argument("--markdown", action="store_true", help="as the page docs/catalog.md")
+    parser.add_argument("--schema", action="store_true", help="all keys of a config, as the page docs/yaml.md")
+    parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register more")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        from rl4dialog.core.config_reference import schema_page
+
+        print(schema_page(), end="")
+        return 0
+
+    from rl4dialog import catalog
+    from rl4dialog.core.plugins import load_entry_points, load_imports
+
+    load_entry_points()
+    load_imports(args.imports, Path.cwd())
+    registries = {
+        "datapools": catalog.DataPoolRegistry,
+        "rewards": catalog.RewardFunctionRegistry,
+        "metrics": catalog.MetricRegistry,
+        "post-processors": catalog.PostProcessorRegistry,
+        "policies": catalog.PolicyRegistry,
+        "algorithms": catalog.AlgorithmRegistry,
+        "callbacks": catalog.CallbackRegistry,
+    }
+    kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
+    components = {kind: [(id, *found.describe(id)) for id in found.ids()] for kind, found in kinds.items()}
+    if args.markdown:
+        _print_markdown(components)
+        return 0
+    for kind, rows in components.items():
+        print(f"{kind}:")
+        for id, summary, arguments in rows:
+            print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
+    return 0
+
+
+def _print_markdown(components: dict[str, list[tuple[str, str, str]]]) -> None:
+    print("# What a config can name\n")
+    print("`rl4dialog list --markdown` writes this page from the docstrings. Arguments without a value must be given.")
+    for kind, rows in components.items():
+        print(f"\n## {kind.capitalize()}\n\n| id | what it is | arguments |\n|---|---|---|")
+        for id, summary, arguments in rows:
+            print(f"| `{id}` | {summary} | {f'`{arguments}`' if arguments else ''} |")

@@ -1,0 +1,61 @@
+"""What all commands share that begin with a trained model: a run's, or any model with a config."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl4dialog.commands.configs import read_config
+from rl4dialog.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl4dialog.training.loading import LoadedPolicy
+
+
+def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """The run folder, as ``run_path``."""
+    parser.add_argument("--run", dest="run_path", required=required, metavar="RUN", help="folder of a run")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
+    add_run_argument(parser, required=False)
+    parser.add_argument("--checkpoint", default=None, help="of the run: an iteration, or last; by default its end")
+    parser.add_argument("--model", default=None, help="folder or hub id of a model with its tokenizer")
+    parser.add_argument("--config_path", default=None, help="with --model: the YAML file that says what to do with it")
+    parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
+    parser.set_defaults(overrides=[])
+
+
+def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
+    """Load the model that the arguments name.
+
+    Raises:
+        ConfigError: If they name none, or two.
+    """
+    if (args.run_path is None) == (args.model is None):
+        raise ConfigError("give either --run with a run folder, or --model with --config_path")
+    if args.run_path is not None and args.config_path is not None:
+        raise ConfigError("--config_path goes with --model; a run has a config of its own, which --set can change")
+    if args.model is not None and args.config_path is None:
+        raise ConfigError("--model needs --config_path: the config says what data, metrics and ways of generating are")
+    if args.model is not None and args.checkpoint is not None:
+        raise ConfigError("--checkpoint goes with --run; --model may be the folder of a checkpoint's model")
+
+    from rl4dialog.training.builders import check_components
+    from rl4dialog.training.loading import LoadedPolicy, load_run
+    from rl4dialog.training.saved_run import read_run_config
+
+    if args.model is not None:
+        return LoadedPolicy(read_config(args), args.model)
+    run = Path(args.run_path).expanduser()
+    config = read_run_config(run, args.overrides)
+    check_components(config)
+    return load_run(config, run, args.checkpoint)
+
+
+def model_name(args: argparse.Namespace) -> str:
+    """What people call the model that the arguments name."""
+    name = str(args.run_path or args.model)
+    return name if args.checkpoint is None else f"{name} (checkpoint {args.checkpoint})"

@@ -1,0 +1,24 @@
+"""``rl4dialog push_to_hub``: publish a run's model with a model card."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rl4dialog.commands.models import add_run_argument
+
+HELP = "publish a run's model on the Hugging Face hub, with a model card"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_argument(parser)
+    parser.add_argument("--repo_id", required=True, help="user/name of the repository")
+    parser.add_argument("--private", action="store_true", help="make the repository private, if it is new")
+    parser.add_argument("--dry_run", action="store_true", help="write the card, list the files, and upload nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.publishing import push_to_hub
+
+    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run)
+    return 0

@@ -1,0 +1,29 @@
+"""``rl4dialog report``: a run, or several beside each other, as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "write the report of a run, or a comparison of several, as one HTML file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared")
+    parser.add_argument(
+        "--output",
+        default=None,
+        metavar="FILE",
+        help="the page; by default report.html in the run folder, and comparison.html here for several runs",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.report.comparison_report import write_comparison
+    from rl4dialog.training.report.run_report import write_report
+
+    if len(args.runs) == 1:
+        page = write_report(args.runs[0], args.output)
+    else:
+        page = write_comparison(args.runs, args.output or "comparison.html")
+    print(page)
+    return 0

@@ -1,0 +1,192 @@
+"""``rl4dialog train``: one run from a config file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl4dialog.commands.configs import add_config_arguments, read_config
+from rl4dialog.core.allocator import keep_freed_memory, return_freed_memory
+from rl4dialog.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl4dialog.core.config import RunConfig
+    from rl4dialog.training.checkpoint import Checkpoint
+    from rl4dialog.training.interruption import StopSignals
+    from rl4dialog.training.tracking import Tracker
+
+HELP = "train a model from a config file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_arguments(parser)
+    parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")
+    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="folder of this run")
+    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
+    parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const="always",
+        choices=("always", "auto"),
+        help="go on with the run of that name from its newest checkpoint; auto: or begin, if there is none",
+    )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        metavar="SEED",
+        help="run once with each seed, one after another, and tell means and standard errors",
+    )
+    parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.training.processes import is_launched, join_processes, leave_processes
+
+    if args.seeds and not args.dry_run:
+        return _train_with_seeds(args)
+    if is_launched() and not args.dry_run:
+        join_processes(lambda: _prepare_in_a_process_of_its_own(args))
+    try:
+        return _train_in_this_process(args)
+    finally:
+        leave_processes()
+
+
+def _train_with_seeds(args: argparse.Namespace) -> int:
+    from rl4dialog.training.processes import is_launched
+    from rl4dialog.training.seeds import train_with_seeds
+
+    if is_launched():
+        raise ConfigError("--seeds starts one run after another by itself; start it without a launcher")
+    project = Path(args.base_path_to_store_results).expanduser().absolute() / args.project_name
+    chosen = (args.config_path, args.overrides, args.variant, args.seeds)
+    return train_with_seeds(*chosen, args.argv, project, args.experiment_name)
+
+
+def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
+    """What transformers' Trainer does for the cache must not see that there are several processes."""
+    from rl4dialog.training.processes import LAUNCHER_VARIABLES
+
+    settings = ["--config_path", args.config_path, "--variant", str(args.variant)]
+    settings += [text for override in args.overrides for text in ("--set", override)]
+    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    code = subprocess.run([sys.executable, "-m", "rl4dialog.cli", "prepare", *settings], env=environment).returncode
+    if code:
+        sys.exit(code)
+
+
+def _train_in_this_process(args: argparse.Namespace) -> int:
+    config = read_config(args)
+    saves_memory = config.alg.policy is not None and getattr(config.alg.policy.args, "gradient_checkpointing", False)
+    if saves_memory:
+        return_freed_memory()
+    else:
+        keep_freed_memory()
+
+    from rl4dialog.functional.distributed import is_main_process
+
+    if is_main_process():
+        for warning in config.warnings:
+            print(f"note: {warning}", file=sys.stderr)
+    if args.dry_run:
+        from rl4dialog.training.plan import print_plan
+
+        print_plan(config)
+        return 0
+
+    from rl4dialog.training.interruption import StopSignals
+    from rl4dialog.training.resume import is_done
+    from rl4dialog.training.run_folder import run_path
+
+    root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
+    if args.resume is not None and is_done(root, config):
+        if is_main_process():
+            print(f"the run in {root} is complete; more train_evaluation.n_iters would train it further")
+        return 0
+    with StopSignals() as signals:
+        if config.alg.id == "supervised":
+            return _train_supervised(args, config)
+        return _train_on_policy(args, config, root, signals)
+
+
+def _train_supervised(args: argparse.Namespace, config: RunConfig) -> int:
+    from rl4dialog.training.supervised_trainer import SupervisedTrainer
+
+    if args.resume == "always":
+        raise ConfigError("--resume goes on with runs of reinforcement learning, and alg.id is supervised")
+    with _tracking(args, config) as tracker:
+        SupervisedTrainer(config, tracker).train_and_eval()
+    return 0
+
+
+def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, signals: StopSignals) -> int:
+    from rl4dialog.functional.distributed import gather, is_main_process
+    from rl4dialog.training.on_policy import OnPolicyTrainer
+    from rl4dialog.training.processes import sharding
+    from rl4dialog.training.resume import find_run
+
+    checkpoint = None
+    if args.resume is not None:
+        if args.overwrite:
+            raise ConfigError("--overwrite begins a run anew, and --resume goes on with it; give one of them")
+        if sharding() == "deepspeed":
+            raise ConfigError("--resume does not go with DeepSpeed; choose a launcher's config without it")
+        checkpoint = gather(find_run(root, config, args.resume) if is_main_process() else None)[0]
+    if not is_main_process():
+        OnPolicyTrainer(config, None, checkpoint, signals).train_and_eval()
+        return 0
+    with _tracking(args, config, checkpoint) as tracker:
+        OnPolicyTrainer(config, tracker, checkpoint, signals).train_and_eval()
+    return 0
+
+
+@contextmanager
+def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoint | None = None) -> Iterator[Tracker]:
+    """The tracker of a run that begins, or goes on from a checkpoint."""
+    from rl4dialog.training.provenance import record_start
+    from rl4dialog.training.resume import go_back_to
+    from rl4dialog.training.run_folder import RunFolder
+    from rl4dialog.training.tracking import Tracker
+
+    folder = RunFolder(
+        args.base_path_to_store_results,
+        args.project_name,
+        args.experiment_name,
+        # What --resume auto finds no checkpoint in is the beginning of the same run.
+        overwrite=args.overwrite or args.resume == "auto",
+        resume=checkpoint is not None,
+    )
+    args.run_path = folder.root
+    if checkpoint is not None:
+        go_back_to(checkpoint, folder)
+    tracker = Tracker(
+        folder,
+        config.model_dump(mode="json"),
+        args.project_name,
+        args.experiment_name,
+        args.entity_name,
+        args.log_to_wandb,
+        resume=checkpoint is not None,
+        wandb_run_id=checkpoint.state["wandb_run_id"] if checkpoint is not None else None,
+        outputs=config.logging.outputs,
+    )
+    if checkpoint is not None:
+        tracker.log_info(f"resumed after iteration {checkpoint.iteration}")
+        print(f"Resumed after iteration {checkpoint.iteration} of {config.train_evaluation.n_iters}", file=sys.stderr)
+    try:
+        record_start(folder, args.config_path, args.argv, config.seed, config.imports)
+        yield tracker
+    except BaseException:
+        tracker.close(exit_code=1)
+        raise
+    tracker.close()

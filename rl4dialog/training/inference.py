@@ -1,0 +1,46 @@
+"""A policy for what comes without training: generating, and telling values and log-probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import spaces
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.types import Sample
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.training import builders
+
+
+def build_inference_policy(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    turn_marker: str | None,
+    model: PreTrainedModel,
+    **changes: Any,
+) -> LMActorCriticPolicy:
+    """A policy around a language model, with the run's way of generating.
+
+    Args:
+        config: Of the run.
+        tokenizer: The model's.
+        turn_marker: Text that ends a reply in the run's data.
+        model: Is not copied: what trains it changes the policy.
+        changes: Arguments of the policy in place of the run's; ``critic`` is ``none`` and ``lora`` nothing otherwise.
+    """
+    end_of_turn = builders.build_end_of_turn(config, tokenizer, builders.Data({}, turn_marker), model)
+    lengths = builders.run_lengths(config)
+    anything = [Sample(0, "", [])]
+    env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
+    assert isinstance(env.observation_space, spaces.Dict)
+    return builders.policy_class(config)(
+        env.observation_space,
+        env.action_space,
+        lambda _: 0.0,
+        model=model,
+        end_of_turn=end_of_turn,
+        **{**builders.inference_arguments(config), "critic": "none", "precision": config.precision, **changes},
+    )

@@ -1,0 +1,364 @@
+"""What can be done with a run that is over: load it, evaluate it, let it reply, do it again, publish it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import keep_registries, make_config, run_folder, train
+
+import rl4dialog
+from rl4dialog import cli
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from rl4dialog.core.manifest import write_manifest
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.saving import save_policy
+from rl4dialog.training.builders import build_language_model
+from rl4dialog.training.loading import LoadedPolicy
+
+OWN_REWARD = """
+from rl4dialog import RewardFunctionRegistry
+
+@RewardFunctionRegistry.register("n_words")
+def n_words(prompt_text, gen_text, ref_texts, meta_info):
+    return float(len(gen_text.split()))
+"""
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a complete run, which imports a file beside its config. Tests leave the run as it is."""
+    folder = tmp_path_factory.mktemp("workshop")
+    (folder / "own_reward.py").write_text(OWN_REWARD, encoding="utf-8")
+    rewards = [{"id": "n_words"}, {"id": "rouge", "args": {"rouge_type": "rouge1"}, "weight": 2.0}]
+    config = make_config(
+        folder,
+        imports=["./own_reward.py"],
+        reward_fn={"id": "composite", "args": {"rewards": rewards}},
+        train_evaluation__generation_kwargs={"do_sample": True, "top_k": 20, "max_new_tokens": 8},
+        train_evaluation__save_every=None,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        keep_registries(patch)
+        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
+        torch.set_num_threads(1)
+        assert train(folder, config) == 0
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path) -> Path:
+    return run_folder(workshop)
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    """The run at another place, to be changed."""
+    return Path(shutil.copytree(run, tmp_path / "elsewhere"))
+
+
+def save_checkpoint(run: Path, policy: LMActorCriticPolicy, iteration: int) -> Path:
+    """What a run leaves in ``checkpoints/``."""
+    folder = run / "checkpoints" / f"iteration_{iteration:06d}"
+    save_policy(policy, folder)
+    (folder / "state.json").write_text(json.dumps({"iteration": iteration}), encoding="utf-8")
+    write_manifest(folder)
+    return folder
+
+
+def policy_with_critic(run: Path, critic: str = "separate") -> LMActorCriticPolicy:
+    loaded = rl4dialog.load_policy(run)
+    policy = loaded._around(loaded._language_model(run / "model"), critic=critic)
+    assert policy._value_head is not None
+    torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+    return policy
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_run_says_where_it_came_from_and_that_it_is_complete(workshop: Path, run: Path) -> None:
+    provenance, result = read(run / "provenance.json"), read(run / "result.json")
+    assert provenance["config_path"] == str(workshop / "config.yml")
+    assert provenance["command"].startswith("rl4dialog train --config_path ")
+    assert len(provenance["imports"]["own_reward.py"]) == len(provenance["model_hash"]) == 64
+    assert result["iterations"] == 2
+    logged = [json.loads(line)["metrics"] for line in (run / "test_split_metrics.jsonl").read_text().splitlines()]
+    assert [result["test"]["before"], result["test"]["after"]] == logged
+
+
+def test_evaluation_gives_exactly_what_the_run_logged(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
+    found = read(tmp_path / "found" / "metrics.json")
+    assert found["metrics"] == read(run / "result.json")["test"]["after"]
+    assert found["split"] == "test" and found["n_samples"] == 6
+    assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
+    output = capsys.readouterr().out
+    assert "gold replies" in output and f"Evaluation: {tmp_path / 'found'}" in output
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
+    assert "nothing is overwritten" in capsys.readouterr().err
+
+
+def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied: Path) -> None:
+    save_checkpoint(copied, rl4dialog.load_policy(copied).policy, 1)
+    for flags in ([], [], ["--checkpoint", "1"]):
+        assert cli.main(["evaluate", "--run", str(copied), "--split", "val", *flags]) == 0
+    names = sorted(path.name for path in (copied / "evaluations").iterdir())
+    assert len(names) == 3 and names[2].startswith("val_2") and sum(name.startswith("val_1_") for name in names) == 1
+    found = [read(path / "metrics.json")["metrics"] for path in (copied / "evaluations").iterdir()]
+    assert found == [read(copied / "result.json")["val"]["after"]] * 3
+
+
+def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path: Path) -> None:
+    arguments = ["--model", str(run / "model"), "--config_path", str(workshop / "config.yml"), "--split", "test"]
+    assert cli.main(["evaluate", *arguments, "--output_path", str(tmp_path / "found")]) == 0
+    assert read(tmp_path / "found" / "metrics.json")["metrics"] == read(run / "result.json")["test"]["after"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give either --run with a run folder, or --model with --config_path"),
+        (["--run", "a", "--model", "b"], "give either --run"),
+        (["--model", "b"], "--model needs --config_path"),
+        (["--run", "a", "--config_path", "c"], "--config_path goes with --model"),
+        (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint goes with --run"),
+        (["--run", "nowhere"], "nowhere does not exist; give the folder of a run"),
+    ],
+)
+def test_commands_say_which_model_they_want(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> None:
+    shutil.rmtree(copied / "checkpoints", ignore_errors=True)
+    loaded = rl4dialog.load_policy(str(copied))
+    predictions = read(copied / "epoch_2_test_split_predictions.json")
+    prompts = [prediction["prompt_text"] for prediction in predictions]
+    first = loaded.generate(prompts, seed=3)
+    assert loaded.generate(prompts, seed=3) == first != loaded.generate(prompts, seed=4)
+    greedy = loaded.generate(prompts, do_sample=False, max_new_tokens=4)
+    assert greedy == loaded.generate(prompts, batch_size=1, do_sample=False, max_new_tokens=4)
+    with pytest.raises(ConfigError, match="did you mean 'top_p'"):
+        loaded.generate(prompts, top_q=0.5)
+    assert loaded.generate([]) == []
+
+
+def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
+    loaded = rl4dialog.load_policy(run)
+    prompts, replies = ["do you like tea ? <EOU>", "snow <EOU>"], ["yes , i do .", ""]
+    found = loaded.log_probs(prompts, replies)
+    tokenizer, model = loaded.tokenizer, loaded.policy.language_model
+    for prompt, reply, own in zip(prompts, replies, found, strict=True):
+        prompt_ids = tokenizer(prompt)["input_ids"]
+        reply_ids = tokenizer(reply + "<EOU>")["input_ids"][: loaded.lengths.reply]
+        logits = model(torch.tensor([prompt_ids + reply_ids])).logits[0, len(prompt_ids) - 1 : -1]
+        expected = logits.log_softmax(dim=-1).gather(1, torch.tensor(reply_ids).unsqueeze(1)).squeeze(1)
+        torch.testing.assert_close(torch.tensor(own), expected.detach())
+    assert loaded.log_probs([], []) == []
+    with pytest.raises(DataError, match="2 prompts and 1 replies"):
+        loaded.log_probs(prompts, replies[:1])
+
+
+def test_scores_are_the_runs_reward_and_its_parts(run: Path) -> None:
+    loaded = rl4dialog.load_policy(run)
+    scores = loaded.scores(["a <EOU>", "b <EOU>"], ["yes i do", "no"], [["yes i do"], ["never"]])
+    assert scores.parts == {"n_words": [3.0, 1.0], "rouge": [1.0, 0.0]}
+    assert scores.total == [5.0, 1.0]
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_values_are_those_of_the_newest_checkpoint(copied: Path, critic: str) -> None:
+    config = read(copied / "config.json")
+    config["alg"]["policy"]["args"]["critic"] = critic
+    (copied / "config.json").write_text(json.dumps(config))
+    save_checkpoint(copied, policy_with_critic(copied, critic), 1)
+    policy = policy_with_critic(copied, critic)
+    save_checkpoint(copied, policy, 12)
+
+    loaded = rl4dialog.load_policy(copied)
+    found = loaded.values(["do you like tea ? <EOU>", "snow <EOU>"], ["yes , i do .", "no"])
+    prompt = torch.tensor([loaded.tokenizer("snow <EOU>")["input_ids"]])
+    obs = {"prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt)}
+    none = torch.zeros((1, loaded.lengths.reply), dtype=torch.long)
+    with torch.no_grad():
+        first = policy.predict_values({**obs, "context_ids": none, "context_mask": none}).item()
+    assert found[1][0] == pytest.approx(first, abs=1e-5) and first != 0
+    assert [len(row) for row in found] == [len(row) for row in loaded.log_probs(["a", "a"], ["yes , i do .", "no"])]
+    assert rl4dialog.load_policy(copied, checkpoint=1).values(["snow <EOU>"], ["no"])[0] != found[1]
+
+
+def test_values_of_adapters_are_read_around_the_base_model(copied: Path) -> None:
+    config = read(copied / "config.json")
+    (copied / "config.json").write_text(json.dumps({**config, "lora": {"r": 2}}))
+    loaded = rl4dialog.load_policy(copied)
+    base = build_language_model(loaded.config, loaded.tokenizer, loaded.data, loaded.lengths)
+    policy = loaded._around(base, critic="separate", lora={"r": 2})
+    for parameter in policy.critic_parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    save_checkpoint(copied, policy, 2)
+    found = rl4dialog.load_policy(copied).values(["snow <EOU>"], ["no"])
+    loaded.__dict__["policy_with_critic"] = policy
+    assert loaded.values(["snow <EOU>"], ["no"]) == found and found[0][0] != 0
+
+
+def test_code_of_the_page_works_as_it_stands(copied: Path) -> None:
+    save_checkpoint(copied, policy_with_critic(copied), 20)
+    readme = (Path(__file__).parents[2] / "docs" / "after_a_run.md").read_text(encoding="utf-8")
+    code = next(block for block in readme.split("```python\n") if "load_policy" in block.split("```")[0]).split("```")[
+        0
+    ]
+    found: dict[str, Any] = {}
+    exec(code.replace("runs/my_project/my_run", str(copied)), found)
+    assert len(found["replies"]) == 1 and isinstance(found["replies"][0], str)
+
+
+def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"holds no critic, so there are no values.*save_every"):
+        rl4dialog.load_policy(copied).values(["a"], ["b"])
+    with pytest.raises(RunFolderError, match=r"has no checkpoint 7 \(there are none\)"):
+        rl4dialog.load_policy(copied, checkpoint=7)
+    save_checkpoint(copied, rl4dialog.load_policy(copied).policy, 20)
+    with pytest.raises(RunFolderError, match=r"has no checkpoint 'best' \(there are those of the iterations 20\)"):
+        rl4dialog.load_policy(copied, checkpoint="best")
+    with pytest.raises(ModelError, match=r"critic\.safetensors is missing"):
+        rl4dialog.load_policy(copied, checkpoint="last").values(["a"], ["b"])
+    shutil.rmtree(copied / "model")
+    with pytest.raises(RunFolderError, match="model is missing: the run is not complete"):
+        rl4dialog.load_policy(copied)
+
+
+def test_algorithm_without_critic_or_reward_says_so(run: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, alg__id="rloo", alg__args={"n_generations": 2, "n_steps": 16})
+    with pytest.raises(ModelError, match="rloo, has no critic"):
+        LoadedPolicy(parse_config(config, "test"), run / "model").values(["a"], ["b"])
+    alg = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
+    loaded = LoadedPolicy(parse_config({**config, "alg": alg}, "test"), run / "model")
+    assert loaded.turn_marker == "<EOU>", "from the data, where no run says it"
+    with pytest.raises(ConfigError, match="has no reward_fn"):
+        loaded.scores(["a"], ["b"])
+
+
+def masked(run: Path, n_iterations: int = 2, **args: Any) -> Path:
+    """Make a run one of NLPO."""
+    config, result = read(run / "config.json"), read(run / "result.json")
+    config["alg"]["id"], config["alg"]["args"] = "nlpo", {"n_steps": 16}
+    config["alg"]["policy"]["id"] = "maskable_causal_lm_actor_critic_policy"
+    config["alg"]["policy"]["args"].update(args)
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "result.json").write_text(json.dumps({**result, "iterations": n_iterations}))
+    return run
+
+
+def mask_of(policy: Any) -> str:
+    with policy.mask_model() as model:
+        return weights_hash(model)
+
+
+@pytest.mark.parametrize(
+    ("args", "is_first"),
+    [
+        ({"target_update_iterations": 20}, True),
+        ({"target_update_iterations": 2}, False),
+        ({"target_update_iterations": 1}, False),
+        ({"target_update_iterations": 1, "mask_type": "reference_top_p"}, True),
+    ],
+)
+def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
+    copied: Path, args: dict[str, Any], is_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = rl4dialog.load_policy(masked(copied, **args)).policy
+    trained = weights_hash(policy.language_model)
+    first = read(copied / "provenance.json")["model_hash"]
+    assert mask_of(policy) == (first if is_first else trained) and first != trained
+    assert "masked by" not in caplog.text
+
+
+def test_mask_between_two_updates_is_that_of_a_checkpoint(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
+    masked(copied, n_iterations=5, target_update_iterations=2)
+    policy: Any = rl4dialog.load_policy(copied).policy
+    assert "masked by what the model itself finds likely" in caplog.text
+    torch.nn.init.zeros_(policy._learned_mask_model.get_input_embeddings().weight)
+    save_checkpoint(copied, policy, 3)
+    assert mask_of(rl4dialog.load_policy(copied).policy) != mask_of(policy), "of iteration 2, and not of 4"
+    save_checkpoint(copied, policy, 4)
+    assert mask_of(rl4dialog.load_policy(copied).policy) == mask_of(policy)
+    assert mask_of(rl4dialog.load_policy(copied, checkpoint=3).policy) == mask_of(policy)
+
+
+def test_evaluation_of_a_masked_policy_gives_what_the_run_logged(tmp_path: Path) -> None:
+    config = make_config(
+        tmp_path,
+        alg__id="nlpo",
+        alg__args__learning_rate=1e-2,
+        alg__policy__id="maskable_causal_lm_actor_critic_policy",
+        warm_start={"n_epochs": 2, "batch_size": 8},
+        train_evaluation__metrics=[{"id": "diversity"}],
+    )
+    assert train(tmp_path, config) == 0
+    run = run_folder(tmp_path)
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
+    assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
+    assert read(tmp_path / "found" / "metrics.json")["metrics"] == read(run / "result.json")["test"]["after"]
+
+
+def test_replies_to_a_file_are_the_same_after_an_interruption(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = [{"role": "user", "content": "do you like tea ?"}]
+    lines = [{"prompt": f"number {n} <EOU>", "id": n} for n in range(4)] + [{"messages": turns}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.jsonl"), "--batch_size", "2"]
+    command += ["--set", "top_k=0", "--output"]
+    assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
+    whole = (tmp_path / "out.jsonl").read_bytes()
+    replies = [json.loads(line) for line in whole.splitlines()]
+    assert [reply.get("id") for reply in replies] == [0, 1, 2, 3, None]
+    assert replies[4]["prompt"] == "do you like tea ? <EOU>" and all("reply" in reply for reply in replies)
+    # Cut within the fourth line, which is the second of its batch.
+    (tmp_path / "out.jsonl").write_bytes(whole[: len(b"\n".join(whole.splitlines()[:3])) + 9])
+    assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == whole
+    assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
+    output = capsys.readouterr().out
+    assert "5 replies written" in output and "2 replies written" in output and "has all replies already" in output
+
+
+def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("hello\n")
+    command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out")]
+    for flags, message in (
+        (["--set", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
+        (["--set", "top_p"], "is not of the form key.path=value"),
+        (["--batch_size", "0"], "--batch_size must be at least 1"),
+    ):
+        assert cli.main([*command, *flags]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_reproduced_run_is_identical(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    again = tmp_path / "project" / "again"
+    assert cli.main(["reproduce", str(run), "--output_path", str(again)]) == 0
+    assert "Identical: all" in capfd.readouterr().out
+    assert read(again / "provenance.json")["working_directory"] == read(run / "provenance.json")["working_directory"]
+
+
+def test_model_card_is_written_without_an_upload(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]) == 0
+    assert "Nothing was uploaded" in capsys.readouterr().out
+    assert "composite" in (copied / "model" / "README.md").read_text(encoding="utf-8")
