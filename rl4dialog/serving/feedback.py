@@ -1,0 +1,150 @@
+"""What people think of replies: ratings, choices and corrections, as lines of a file that later training reads."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.serving.json_lines import append_record, whole_lines
+
+VERSION = 1
+_N_REPLIES = {"rating": 1, "preference": 2, "correction": 1}
+KINDS = tuple(_N_REPLIES)
+
+
+@dataclass(frozen=True)
+class JudgedReply:
+    """A reply, and the run or model that gave it."""
+
+    model: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """One judgement.
+
+    Attributes:
+        kind: ``rating``, ``preference`` or ``correction``.
+        turns: What was said before, the oldest first; the last is the one that was replied to.
+        replies: One; of a preference the two that were compared.
+        rating: Of a rating: 1 for up, -1 for down.
+        chosen: Of a preference: 0 or 1, which of the replies is the better one.
+        correction: Of a correction: what the reply should have been.
+        persona: Who the model was to be.
+        time: When, in ISO 8601.
+        id: Unique.
+    """
+
+    kind: str
+    turns: Sequence[str]
+    replies: Sequence[JudgedReply]
+    rating: int | None = None
+    chosen: int | None = None
+    correction: str | None = None
+    persona: str | None = None
+    time: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        if problem:
+            raise DataError(problem)
+
+    def record(self) -> dict[str, Any]:
+        """As a line of a file; what another kind of feedback has is left out."""
+        others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
+        return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
+
+
+def append_feedback(path: Path, feedback: Feedback) -> None:
+    """Append a judgement to a file; it is on the disk when this returns.
+
+    Raises:
+        RunFolderError: If the file cannot be written.
+    """
+    append_record(path, feedback.record())
+
+
+def read_feedback(path: Path) -> list[Feedback]:
+    """All judgements of a file, in the order in which they were given; a last line that was cut short is left out.
+
+    Raises:
+        DataError: If the file cannot be read, or a line is no judgement; with its number.
+    """
+    try:
+        lines = whole_lines(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    return [_parsed(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _parsed(line: bytes, place: str) -> Feedback:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{place}: not valid JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{place}: must be a JSON object, not {shown(record)}")
+    values = {key: value for key, value in record.items() if key != "version"}
+    if record.get("version") != VERSION:
+        raise DataError(f"{place}: version must be {VERSION}, not {shown(record.get('version'))}")
+    for key in values:
+        if key not in Feedback.__dataclass_fields__:
+            raise DataError(f"{place}: unknown key {key!r}{nearest_hint(key, Feedback.__dataclass_fields__)}")
+    missing = [key for key in ("kind", "turns", "replies", "time", "id") if key not in values]
+    if missing:
+        raise DataError(f"{place}: {missing[0]} is missing")
+    try:
+        return Feedback(**{**values, "replies": _replies(values["replies"])})
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+
+
+def _replies(values: Any) -> list[JudgedReply]:
+    if not isinstance(values, list):
+        raise DataError(f"replies must be a list, not {shown(values)}")
+    for value in values:
+        texts = isinstance(value, Mapping) and set(value) == {"model", "text"}
+        if not texts or not all(isinstance(text, str) for text in value.values()):
+            raise DataError(f"each of the replies must have model and text, not {shown(value)}")
+    return [JudgedReply(**value) for value in values]
+
+
+def _verdict(kind: str) -> str:
+    """The key that holds what was found."""
+    return {"rating": "rating", "preference": "chosen", "correction": "correction"}[kind]
+
+
+def _problem(feedback: Feedback) -> str | None:
+    """What is wrong with a judgement; ``None`` if nothing is."""
+    if feedback.kind not in KINDS:
+        hint = nearest_hint(str(feedback.kind), KINDS)
+        return f"kind must be one of {', '.join(KINDS)}, not {shown(feedback.kind)}{hint}"
+    turns = feedback.turns
+    if not isinstance(turns, (list, tuple)) or not turns or not all(isinstance(text, str) for text in turns):
+        return f"turns must be a list of at least one text, not {shown(turns)}"
+    n_replies = _N_REPLIES[feedback.kind]
+    if len(feedback.replies) != n_replies:
+        return f"a {feedback.kind} needs {n_replies} in replies, not {len(feedback.replies)}"
+    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
+        if not isinstance(value, str):
+            return f"{name} must be a text, not {shown(value)}"
+    allowed = {"rating": (-1, 1), "chosen": (0, 1)}
+    for name in ("rating", "chosen", "correction"):
+        value = getattr(feedback, name)
+        if name != _verdict(feedback.kind):
+            if value is not None:
+                return f"a {feedback.kind} has no {name}"
+        elif name in allowed:
+            if isinstance(value, bool) or value not in allowed[name]:
+                return f"{name} must be {' or '.join(map(str, allowed[name]))}, not {shown(value)}"
+        elif not isinstance(value, str) or not value.strip():
+            return f"{name} must be a text, not {shown(value)}"
+    return None

@@ -1,0 +1,91 @@
+"""Files of JSON lines that grow while somebody may end the program, or the machine, at any moment."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rl4dialog.core.errors import RunFolderError
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a record as one line, which is on the disk when this returns.
+
+    A line that was cut short earlier is taken away first. Several programs may append to one file.
+
+    Raises:
+        RunFolderError: If it cannot be written; the file is then as before.
+    """
+    data = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        with open(path, "a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _mend_end(file)
+            _append(file, data)
+        if is_new:
+            _sync(path.parent)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, without a last one that was cut short.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    data = path.read_bytes()
+    lines = data.split(b"\n")
+    last = lines.pop()
+    return [*lines, last] if _is_record(last) else lines
+
+
+def _append(file: BinaryIO, data: bytes) -> None:
+    end = file.seek(0, os.SEEK_END)
+    try:
+        n_written = file.write(data)
+        if n_written != len(data):
+            raise OSError(None, "no space left on the disk")
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def _mend_end(file: BinaryIO) -> None:
+    """Take a cut last line away; end one that is whole and lacks the end of the line, as editors leave it."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    data = file.read()
+    begin = data.rfind(b"\n") + 1
+    if _is_record(data[begin:]):
+        file.write(b"\n")
+    else:
+        file.truncate(begin)
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a line is whole: no beginning of a JSON object is one."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

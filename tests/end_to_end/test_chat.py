@@ -1,0 +1,125 @@
+"""Talking to the model of a run: in the terminal, and from Python."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from runs import keep_registries, make_config, run_folder, train, write_config
+
+import rl4dialog
+from rl4dialog import cli
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.terminal import visible
+from rl4dialog.training.chat_agent import ChatAgent
+
+SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("workshop")
+    with pytest.MonkeyPatch.context() as patch:
+        keep_registries(patch)
+        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
+        torch.set_num_threads(1)
+        config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=2)
+        assert train(folder, config) == 0
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
+    return run_folder(workshop)
+
+
+def chat(lines: str, monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    return cli.main(["chat", *flags])
+
+
+def test_script_of_lines_is_a_conversation(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "chat.jsonl"
+    lines = f"do you like tea ?\n/undoo\ntell me more .\n/save {saved}\n"
+    assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
+    printed = capsys.readouterr().out
+    assert "you: do you like tea ?\nmodel: " in printed
+    assert "error: unknown command '/undoo'; did you mean '/undo'?" in printed
+    messages = json.loads(saved.read_text())["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 2
+    assert f"model: {visible(messages[1]['content'])}\n" in printed
+    assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_any_model_is_talked_to_with_a_config(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, make_config(tmp_path))
+    flags = ("--model", str(run / "model"), "--config_path", str(config), "--show_reward")
+    assert chat("hi\n", monkeypatch, *flags) == 0
+    printed = capsys.readouterr().out
+    assert f"Chat with {run / 'model'}." in printed
+    assert "  reward " in printed or "  no reward: " in printed
+
+
+def test_agent_chats_as_openrls_does(run: Path) -> None:
+    agent = rl4dialog.load_policy(run)
+    history: list[str] = []
+    for text in ("do you like tea ?", "tell me more ."):
+        reply = agent.chat(text, history)
+        assert isinstance(reply, str)
+        history += [text, reply]
+    prompt = "do you like tea ?<EOU>tell me more . <EOU>"  # context_size is 2
+    assert agent.chat("tell me more .", ["all", "do you like tea ?"], seed=3) == agent.generate([prompt], seed=3)[0]
+
+
+def test_streamed_reply_is_what_chat_says(run: Path) -> None:
+    loaded = rl4dialog.load_policy(run)
+    agent = ChatAgent(loaded, "it")
+    for seed in range(3):
+        *_, last = agent.stream("do you like tea ? <EOU>", seed)
+        assert last.text == loaded.chat("do you like tea ?", seed=seed)
+
+
+def test_details_of_tokens_are_those_of_policy_critic_and_reference(run: Path) -> None:
+    loaded = rl4dialog.load_policy(run)
+    agent, prompt = ChatAgent(loaded, "it"), "do you like tea ? <EOU>"
+    *_, said = agent.stream(prompt, 0)
+    details = agent.token_details(prompt, said.token_ids)
+    assert details.missing == {} and details.values is not None and details.kl is not None
+    n = len(said.token_ids)
+    assert n == len(details.texts) == len(details.log_probs) == len(details.values) == len(details.kl)
+    assert all(log_prob <= 0 for log_prob in details.log_probs)
+    assert 0 < max(map(abs, details.kl)) < 1  # two iterations have changed the policy, and not much
+
+
+def test_details_that_cannot_be_had_say_why(run: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "elsewhere"))
+    shutil.rmtree(copied / "checkpoints")
+    provenance = json.loads((copied / "provenance.json").read_text())
+    (copied / "provenance.json").write_text(json.dumps({**provenance, "model_hash": "another"}))
+    details = ChatAgent(rl4dialog.load_policy(copied), "it").token_details("a <EOU>", [3, 4])
+    assert len(details.log_probs) == 2
+    assert details.values is None and "no critic" in details.missing["values"]
+    assert details.kl is None and "the run began with is not there" in details.missing["kl"]
+
+
+def test_data_without_dialogues_cannot_be_talked_about(run: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "elsewhere"))
+    config = json.loads((copied / "config.json").read_text())
+    config["datapool"] = {"id": "dummy_pool", "args": {}}
+    (copied / "config.json").write_text(json.dumps(config))
+    loaded = rl4dialog.load_policy(copied)
+    for talk in (lambda: loaded.chat("hi"), lambda: ChatAgent(loaded, "it")):
+        with pytest.raises(ConfigError, match=r"datapool 'dummy_pool'.* holds no dialogues"):
+            talk()

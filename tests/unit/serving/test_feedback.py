@@ -1,0 +1,86 @@
+"""Feedback is written and read back, and a wrong line is told by its number."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback, read_feedback
+
+A, B = JudgedReply("runs/a", "yes"), JudgedReply("runs/b", "no")
+ALL = [
+    Feedback("rating", ["hi"], [A], rating=-1, persona="a cat"),
+    Feedback("preference", ["hi"], [A, B], chosen=0),
+    Feedback("correction", ["hi", "yes", "why?"], [B], correction="because"),
+]
+
+
+def test_feedback_is_read_as_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.jsonl"
+    for feedback in ALL:
+        append_feedback(path, feedback)
+    assert read_feedback(path) == ALL
+    with open(path, "a") as file:
+        file.write('{"version": 1, "kind": "rat')
+    assert read_feedback(path) == ALL
+
+
+def test_record_has_what_its_kind_has_and_no_more() -> None:
+    record = ALL[1].record()
+    assert record["version"] == 1 and record["chosen"] == 0
+    assert record["replies"] == [{"model": "runs/a", "text": "yes"}, {"model": "runs/b", "text": "no"}]
+    assert not {"rating", "correction"} & record.keys()
+    assert datetime.fromisoformat(record["time"]).tzinfo is not None
+    assert len({feedback.id for feedback in ALL}) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "version must be 1, not 2"),
+        ({"kind": "ratin"}, "kind must be one of rating, preference, correction, not 'ratin'; did you mean 'rating'?"),
+        ({"rating": 5}, "rating must be -1 or 1, not 5"),
+        ({"rating": True}, "rating must be -1 or 1, not True"),
+        ({"rating": [1]}, "rating must be -1 or 1, not [1]"),
+        ({"chosen": 1}, "a rating has no chosen"),
+        ({"turns": []}, "turns must be a list of at least one text, not []"),
+        ({"turns": "hi"}, "turns must be a list of at least one text, not 'hi'"),
+        ({"replies": [{"model": "m"}]}, "each of the replies must have model and text, not {'model': 'm'}"),
+        ({"replies": [{"model": "m", "text": 3}]}, "each of the replies must have model and text"),
+        ({"replies": 3}, "replies must be a list, not 3"),
+        ({"replies": []}, "a rating needs 1 in replies, not 0"),
+        ({"ratng": 1}, "unknown key 'ratng'; did you mean 'rating'?"),
+        ({"time": 3}, "time must be a text, not 3"),
+        ({"kind": "correction", "rating": None}, "correction must be a text, not None"),
+    ],
+)
+def test_wrong_line_is_told_by_its_number(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "feedback.jsonl"
+    append_feedback(path, ALL[1])
+    with open(path, "a") as file:
+        file.write(json.dumps({**ALL[0].record(), **changes}) + "\n")
+    with pytest.raises(DataError, match=re.escape(f"feedback.jsonl:2: {message}")):
+        read_feedback(path)
+
+
+@pytest.mark.parametrize(("line", "message"), [("{", "not valid JSON"), ("[1]", "must be a JSON object, not [1]")])
+def test_line_that_is_no_record_is_told(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "feedback.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match=re.escape(f"feedback.jsonl:1: {message}")):
+        read_feedback(path)
+
+
+def test_missing_key_and_missing_file_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.jsonl"
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        read_feedback(path)
+    path.write_text(json.dumps({"version": 1, "kind": "rating", "turns": ["a"]}) + "\n")
+    with pytest.raises(DataError, match="replies is missing"):
+        read_feedback(path)

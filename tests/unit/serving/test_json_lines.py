@@ -1,0 +1,81 @@
+"""Lines that are appended are whole, whatever happened to the file before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.serving import json_lines
+from rl4dialog.serving.json_lines import append_record, whole_lines
+
+_ENDLESS = """
+import itertools, pathlib, sys
+from rl4dialog.serving.json_lines import append_record
+for n in itertools.count():
+    append_record(pathlib.Path(sys.argv[1]), {"n": n, "text": "x" * 5000})
+"""
+
+
+def records(path: Path) -> list[Any]:
+    return [json.loads(line) for line in whole_lines(path)]
+
+
+def test_records_are_appended_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+    for text in ("ä\n\u2028", "\ud800", ""):
+        append_record(path, {"text": text})
+    assert [record["text"] for record in records(path)] == ["ä\n\u2028", "\ud800", ""]
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, {"n": 1})
+    whole = path.read_bytes()
+    line = json.dumps({"n": 2, "text": "ä{}"}, ensure_ascii=False).encode()
+    for length in range(1, len(line)):
+        path.write_bytes(whole + line[:length])
+        assert records(path) == [{"n": 1}]
+        append_record(path, {"n": 3})
+        assert records(path) == [{"n": 1}, {"n": 3}]
+
+
+def test_whole_last_line_without_an_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}')
+    assert records(path) == [{"n": 1}, {"n": 2}]
+    append_record(path, {"n": 3})
+    assert records(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_killed_writer_leaves_whole_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with subprocess.Popen([sys.executable, "-c", _ENDLESS, str(path)]) as writer:
+        deadline = time.monotonic() + 60
+        while (not path.exists() or path.stat().st_size < 50_000) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        writer.kill()
+    n_whole = len(records(path))
+    assert n_whole > 0
+    append_record(path, {"n": n_whole})
+    assert [record["n"] for record in records(path)] == list(range(n_whole + 1))
+
+
+def test_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, {"n": 1})
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json_lines.os, "fsync", full)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl cannot be written: No space left on device"):
+        append_record(path, {"n": 2})
+    assert records(path) == [{"n": 1}]

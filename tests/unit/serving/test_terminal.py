@@ -1,0 +1,204 @@
+"""A chat, line by line, with a model that says what the test wants."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import RewardError
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.serving.feedback import JudgedReply, read_feedback
+from rl4dialog.serving.slash_commands import COMMANDS
+from rl4dialog.serving.terminal import TerminalChat, console_reader
+
+
+class Echo:
+    """Says the last utterance in capitals, a word at a time; Ctrl-C comes before the word STOP."""
+
+    name = "echo"
+    dialogue_format = DialogueFormat("eou", 3)
+    generation_kwargs: Mapping[str, Any] = {"top_k": 5}
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int | None, dict[str, Any]]] = []
+        self.reward_fails = False
+
+    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+        self.asked.append((prompt, seed, generation_kwargs))
+        words = prompt.removesuffix(" <EOU>").split("<EOU>")[-1].upper().split()
+        for n in range(1, len(words) + 1):
+            if words[n - 1] == "STOP":
+                raise KeyboardInterrupt
+            yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
+        yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True)
+
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> ReplyScores:
+        if self.reward_fails:
+            raise RewardError("it needs a reference")
+        return ReplyScores([len(reply) / 2], {"length": [float(len(reply))], "history": [len(meta_info["history"])]})
+
+    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
+        return TokenDetails([], [])
+
+
+class Talk:
+    """A chat over given lines; an exception among them is raised in their place."""
+
+    def __init__(self, *lines: str | BaseException, **kwargs: Any) -> None:
+        self.model, self.printed = kwargs.pop("model", None) or Echo(), ""
+        self._lines = iter(lines)
+        self.chat = TerminalChat(self.model, self._read, self._write, **kwargs)
+        self.chat.run()
+
+    def _read(self, prompt: str) -> str:
+        line = next(self._lines, EOFError())
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    def _write(self, text: str) -> None:
+        self.printed += text
+
+    @property
+    def turns(self) -> list[str]:
+        return self.chat.conversation.turns
+
+
+def test_conversation_goes_on_with_its_history() -> None:
+    talk = Talk("hi there", "", "again")
+    assert talk.turns == ["hi there", "HI THERE", "again", "AGAIN"]
+    assert [prompt for prompt, _, _ in talk.model.asked] == ["hi there <EOU>", "hi there<EOU>HI THERE<EOU>again <EOU>"]
+    assert "model: HI THERE\n" in talk.printed
+
+
+def test_reply_is_written_as_it_comes() -> None:
+    written: list[str] = []
+    lines = iter(["a b c"])
+
+    def read(prompt: str) -> str:
+        for line in lines:
+            return line
+        raise EOFError
+
+    TerminalChat(Echo(), read, written.append).run()
+    start = written.index("model: ")
+    assert [text for text in written[start + 1 :] if text.strip()] == ["A", " B", " C"]
+
+
+def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
+    talk = Talk("a", "b", "/undo", "c", "/reset", "/persona I am a cat.", "d", "/persona", "e")
+    prompts = [prompt for prompt, _, _ in talk.model.asked]
+    assert prompts[2] == "a<EOU>A<EOU>c <EOU>"
+    assert prompts[3] == "I am a cat.<EOU>d <EOU>"
+    assert prompts[4] == "d<EOU>D<EOU>e <EOU>"
+    assert "Taken back: b\n" in talk.printed
+    assert "There is nothing to take back." in Talk("/undo").printed
+
+
+def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
+    talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
+    assert [kwargs for _, _, kwargs in talk.model.asked] == [{"top_k": 5}] + 3 * [{"top_k": 5, "temperature": 0.5}]
+    assert "error: /temperature needs a number above 0, not 'hot'\n" in talk.printed
+    assert "error: /temperature needs a number above 0, not '0'\n" in talk.printed
+
+
+def test_temperature_of_a_greedy_model_says_that_it_changes_nothing() -> None:
+    model = Echo()
+    model.generation_kwargs = {"do_sample": False}
+    assert "does not sample, so it changes nothing" in Talk("/temperature 2", model=model).printed
+
+
+def test_mistake_is_told_and_the_chat_goes_on() -> None:
+    talk = Talk("/tempreature 3", "a<EOU>b", "c")
+    assert "error: unknown command '/tempreature'; did you mean '/temperature'?" in talk.printed
+    assert "error: a text cannot contain <EOU>" in talk.printed
+    assert talk.turns == ["c", "C"]
+
+
+def test_quit_ends_and_so_does_the_end_of_the_input() -> None:
+    assert Talk("a", "/quit", "b").turns == ["a", "A"]
+    assert Talk("a").printed.endswith("\n")
+
+
+def test_help_lists_every_command() -> None:
+    printed = Talk("/help").printed
+    for name in COMMANDS:
+        assert f"  /{name}" in printed
+    assert "/persona TEXT" in printed
+
+
+def test_interruption_stops_the_reply_and_not_the_chat() -> None:
+    talk = Talk("yes stop no", "stop", KeyboardInterrupt(), "next")
+    assert talk.turns == ["yes stop no", "YES", "next", "NEXT"]
+    assert "model: YES (stopped)\n" in talk.printed
+    assert "model: (stopped)\n" in talk.printed
+    assert "(/quit or Ctrl-D ends the chat)" in talk.printed
+
+
+def test_reward_is_printed_with_its_parts() -> None:
+    assert "  reward 1.000 (length 2.000, history 3.000)\n" in Talk("hello", "ab", show_reward=True).printed
+    model = Echo()
+    model.reward_fails = True
+    talk = Talk("ab", "c", model=model, show_reward=True)
+    assert talk.printed.count("  no reward: it needs a reference\n") == 1  # which is not said again
+    assert len(talk.turns) == 4
+
+
+def test_empty_reply_is_shown_as_one() -> None:
+    talk = Talk("silence")
+    assert talk.turns == ["silence", ""]
+
+
+def test_reply_cannot_control_the_terminal() -> None:
+    talk = Talk("a\x1b[2Jb\rc")
+    assert "model: A\ufffd[2JB" in talk.printed
+    assert "\x1b" not in talk.printed and "\r" not in talk.printed
+
+
+def test_seed_gives_each_reply_its_own_seed_and_the_same_every_time() -> None:
+    first, second, other = (Talk("a", "b", seed=seed).model.asked for seed in (1, 1, 2))
+    assert first == second != other
+    assert first[0][1] != first[1][1]
+    assert Talk("a").model.asked[0][1] is None
+
+
+def test_conversation_is_saved_as_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    talk = Talk(f"/save {path}", "a", f"/save {path}", "b", f"/save {path}", f"/save {tmp_path / 'a.txt'}")
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert first == {
+        "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "A"}],
+        "model": "echo",
+    }
+    assert len(second["messages"]) == 4
+    assert "error: there is no conversation to save yet" in talk.printed
+    assert "error: /save needs a file that ends in .jsonl" in talk.printed
+
+
+def test_last_reply_is_rated_and_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.jsonl"
+    talk = Talk("/rate up", "/persona P", "a", "/rate down", "b", "/correct B!", "/rate bad", feedback=path)
+    rating, correction = read_feedback(path)
+    assert (rating.kind, rating.rating, rating.turns, rating.persona) == ("rating", -1, ["a"], "P")
+    assert rating.replies == [JudgedReply("echo", "A")]
+    assert (correction.kind, correction.correction, correction.turns) == ("correction", "B!", ["a", "A", "b"])
+    assert talk.turns == ["a", "A", "b", "B"]
+    assert "error: there is no reply to judge yet" in talk.printed
+    assert "error: /rate needs up or down, not 'bad'" in talk.printed
+
+
+def test_lines_of_a_pipe_are_echoed() -> None:
+    written: list[str] = []
+    read = console_reader(io.StringIO("hi\n"), written.append)
+    assert read("you: ") == "hi\n"
+    assert written == ["you: hi\n"]
+    with pytest.raises(EOFError):
+        read("you: ")
