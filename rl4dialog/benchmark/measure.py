@@ -37,6 +37,9 @@ _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
 class BenchmarkError(RL4DialogError):
     """A contestant failed."""
 
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # with the lines of the contestant's traceback
+
 
 @dataclass
 class Result:

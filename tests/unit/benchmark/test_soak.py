@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rl4dialog.benchmark import soak
+from rl4dialog.benchmark.failing_reward import FailingReward
+
+
+def test_slope_is_that_of_the_line() -> None:
+    assert soak.kib_per_iteration([10.0, 10.5, 11.0, 11.5]) == pytest.approx(512)
+    assert soak.kib_per_iteration([3.0] * 9) == pytest.approx(0, abs=1e-9)
+
+
+def test_reward_fails_for_the_share_of_replies_that_was_asked_for() -> None:
+    replies = [f"reply {i}" for i in range(5000)]
+    for share in (0.01, 0.5):
+        values = [FailingReward(share)("hello", reply, [], {}) for reply in replies]
+        assert sum(map(math.isnan, values)) / 5000 == pytest.approx(share, rel=0.2)
+    with pytest.raises(ConnectionError, match="does not answer"):
+        FailingReward(1.0, "raise")("hello", "reply", [], {})
+
+
+@pytest.mark.skipif(not soak.can_watch(), reason="reads the memory of workers from /proc")
+def test_memory_of_all_processes_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    held = soak.watch_memory(3, warm_up=1)
+    assert list(held) == ["main", "main, heap in use", "worker 0", "worker 1"]
+    assert all(len(series) == 3 and not min(series) < 1 for series in held.values())
+    assert "KiB per iteration after 1" in capsys.readouterr().out
+
+
+def test_two_runs_are_told_apart() -> None:
+    config = soak.run_config(1)
+    one, same = soak.run(config), soak.run(config)
+    other = soak.run({**config, "seed": 1})
+    assert one.equals(same) and not one.equals(other)
