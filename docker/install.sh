@@ -1,0 +1,24 @@
+#!/bin/sh
+# Make /opt/venv with exactly the packages of a lock: install.sh LOCK [OPTION OF PIP...]
+set -eu
+lock=$1
+shift
+
+if [ -s /run/secrets/pip.conf ]; then
+    export PIP_CONFIG_FILE=/run/secrets/pip.conf
+fi
+python3 -m venv /opt/venv
+# What is published as source only is built with the lock's setuptools, not with whatever is newest.
+sed -n '/^setuptools==/,/[^\\]$/p' "$lock" >/tmp/setuptools.lock
+pip install --require-hashes --requirement /tmp/setuptools.lock
+# The lock is whole, so that nothing is left to resolve.
+pip install --require-hashes --no-deps --no-build-isolation --requirement "$lock" "$@"
+pip check
+
+# Never imported: the packages' own tests, and headers for compiling against them.
+packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+for folder in torch/include pyarrow/include pyarrow/src pyarrow/tests pandas/tests; do
+    rm -rf "${packages:?}/$folder"
+done
+find "$packages" -path '*/numpy/*/tests' -prune -exec rm -rf {} +
+rm -f /tmp/setuptools.lock
