@@ -1,0 +1,26 @@
+"""A callback of stable-baselines3's kind."""
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+from rl4dialog import CallbackRegistry
+
+
+@CallbackRegistry.register("question_watch")
+class QuestionWatch(BaseCallback):
+    """Logs how many replies are questions, and ends the training when there are too many."""
+
+    def __init__(self, limit=0.5):
+        super().__init__()
+        self.limit, self.share = limit, 0.0
+
+    def _on_rollout_start(self):
+        self.is_question = []
+
+    def _on_step(self):
+        texts = [info["gen_text"] for info in self.locals["infos"] if "gen_text" in info]
+        self.is_question += [text.rstrip().endswith("?") for text in texts]
+        return self.share <= self.limit
+
+    def _on_rollout_end(self):
+        self.share = sum(self.is_question) / len(self.is_question)
+        self.logger.record("rollout/questions", self.share)

@@ -1,0 +1,30 @@
+"""Three forms of a reward: a function, a class that scores whole replies, and one that sees every token."""
+
+from rl4dialog import RewardFunction, RewardFunctionRegistry, SentenceRewardFunction
+
+
+@RewardFunctionRegistry.register("short_reply")
+def short_reply(prompt_text, gen_text, ref_texts, meta_info):
+    """One for a reply of at most five words."""
+    return float(len(gen_text.split()) <= 5)
+
+
+@RewardFunctionRegistry.register("starts_with")
+class StartsWith(SentenceRewardFunction):
+    """A bonus for a reply that begins with a word."""
+
+    def __init__(self, word, bonus=1.0):
+        self.word, self.bonus = word.lower(), bonus
+
+    def score(self, prompt_text, gen_text, ref_texts, meta_info):
+        words = gen_text.lower().split()
+        return self.bonus if words[:1] == [self.word] else 0.0
+
+
+@RewardFunctionRegistry.register("new_words")
+class NewWords(RewardFunction):
+    """What each token changes in the number of different words."""
+
+    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):
+        before, now = (set(seen.context_text.split()) for seen in (prev_observation, current_observation))
+        return float(len(now) - len(before))

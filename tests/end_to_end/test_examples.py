@@ -1,0 +1,102 @@
+"""The examples run, with fewer samples and iterations than they are shipped with."""
+
+from __future__ import annotations
+
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import EXAMPLES, ROOT, commands_of
+from runs import lines
+
+from rl4dialog import cli
+
+SMALLER = {
+    "small_talk": {"n_train": 40, "n_val": 6, "n_test": 6},
+    "persona_chat": {"max_size": 40},
+}
+
+
+@pytest.fixture
+def at_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory in which the repository's files are where the pages say."""
+    for name in ("docs", "task_configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def smaller(datapool: str, generations: int = 2) -> list[str]:
+    """Overrides that make a shipped config small."""
+    overrides: dict[str, Any] = {f"datapool.args.{key}": value for key, value in SMALLER[datapool].items()}
+    overrides |= {
+        "env.n_envs": generations,
+        "env.args.max_episode_length": 8,
+        "alg.args.n_steps": 8,
+        "alg.args.batch_size": 8,
+        "alg.args.n_epochs": 1,
+        "warm_start.n_epochs": 1,
+        "train_evaluation.n_iters": 1,
+        "train_evaluation.max_eval_samples": 4,
+    }
+    return [text for key, value in overrides.items() for text in ("--set", f"{key}={value}")]
+
+
+def rollouts(experiment: str, project: str = "rl4dialog_exps", base: str = ".") -> list[dict[str, Any]]:
+    return lines(Path(base, project, experiment, "rollout_info.jsonl"))
+
+
+def run_command_of_page(name: str, *more: str) -> None:
+    """The command of the page of examples that trains with a config, with overrides."""
+    (command,) = [line for line in commands_of("docs/examples.md") if f"{name}.yml" in line]
+    assert cli.main([*shlex.split(command)[1:], *more]) == 0
+
+
+def test_sentiment_is_a_probability(at_root: Path) -> None:
+    run_command_of_page("sentiment", *smaller("small_talk"))
+    (info,) = rollouts("happy")
+    assert 0 < info["rollout/reward/happy_reply"] < 1
+
+
+def test_classifier_of_words_tells_happy_replies(at_root: Path) -> None:
+    happy = runpy.run_path(str(EXAMPLES / "happy_reply.py"))["HappyReply"]()
+    texts = ["i love your garden, i am so happy.", "when does the train leave?"]
+    glad, plain = happy([""] * 2, texts, [[]] * 2, [True] * 2)
+    assert glad > 0.9 and plain < 0.5
+
+
+def test_persona_is_spoken_of(at_root: Path) -> None:
+    module = runpy.run_path(str(EXAMPLES / "persona.py"))
+    module["write_dialogues"]("runs/persona_data", n_dialogues=20)
+    run_command_of_page("persona", *smaller("persona_chat", generations=4))
+    assert len(rollouts("persona")) == 1
+    persona = {"persona": ["i love chess.", "i have a parrot."]}
+    assert module["speaks_of_persona"]("", "i love my parrot", [], persona) == 1.0
+    assert module["speaks_of_persona"]("", "parrot food", [], persona) == 0.5
+
+
+def test_adapters_are_trained_on_a_chat_model(at_root: Path) -> None:
+    pytest.importorskip("peft")
+    runpy.run_path(str(EXAMPLES / "chat_model.py"))["make_model"]("runs/chat_model")
+    run_command_of_page("lora_chat", *smaller("small_talk"))
+    folder = Path("rl4dialog_exps", "lora")
+    assert (folder / "model" / "adapter" / "adapter_config.json").is_file()
+    predictions = (folder / "epoch_1_test_split_predictions.json").read_text(encoding="utf-8")
+    assert "<|im_start|>assistant" in predictions
+
+
+def test_commands_of_get_started_work_one_after_another(at_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [shlex.split(line)[1:] for line in commands_of("docs/get_started.md") if line.startswith("rl4dialog ")]
+    assert [command[0] for command in commands] == [
+        *("--help", "train", "prepare", "doctor", "train", "generate", "evaluate", "train", "report")
+    ]
+    for command in commands[1:]:
+        more = smaller("small_talk") if "--config_path" in command else []
+        # The doctor finds fault with a model that has hardly been trained, and says so by its exit code.
+        assert cli.main([*command, *more]) == 0 or command[0] == "doctor"
+    assert len(Path("replies.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    assert "rollout/reward/short_reply" in rollouts("short", "first", "runs")[0]
+    assert Path("comparison.html").is_file()
+    assert "intent/accuracy" in capsys.readouterr().out

@@ -1,0 +1,50 @@
+"""The files of the pages "your own" work with the YAML that stands beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pages import EXAMPLES, yaml_of
+from runs import lines, make_config, run_folder, train
+
+
+def imports_of(*names: str) -> list[str]:
+    return [str(EXAMPLES / f"{name}.py") for name in names]
+
+
+def test_rewards_metric_and_datapool_train_together(tmp_path: Path) -> None:
+    starts_with = yaml_of("docs/your_own/reward.md")["reward_fn"]
+    trl = yaml_of("docs/coming_from/trl.md")["reward_fn"]
+    config = make_config(
+        tmp_path,
+        imports=imports_of("my_reward", "trl_reward", "my_metric", "my_datapool"),
+        datapool=yaml_of("docs/your_own/datapool.md")["datapool"],
+        reward_fn={"id": "composite", "args": {"rewards": [starts_with, {"id": "new_words"}, trl]}},
+        train_evaluation__metrics=yaml_of("docs/your_own/metric.md")["train_evaluation"]["metrics"],
+    )
+    assert train(tmp_path, config) == 0
+    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
+    # Words are new as they are written: their number is what adds up.
+    assert 0 < info["rollout/reward/new_words"] <= 10
+    assert {"rollout/reward/starts_with", "rollout/reward/trl"} <= info.keys()
+    assert "style/questions" in lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[0]["metrics"]
+
+
+def test_policy_and_algorithm_train_together(tmp_path: Path) -> None:
+    algorithm: dict[str, Any] = yaml_of("docs/your_own/algorithm.md")["alg"]
+    algorithm["args"].update(n_steps=16, learning_rate=1e-3)
+    algorithm["policy"] = yaml_of("docs/your_own/policy.md")["alg"]["policy"]
+    reward = {"id": "length_penalty", "args": {"min_length": 8}}  # differs from reply to reply from the start
+    imports = imports_of("my_policy", "my_algorithm")
+    config = make_config(tmp_path, imports=imports, alg=algorithm, reward_fn=reward)
+    config["train_evaluation"].update(save_every=1)
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    kls = [line["rollout/kl"] for line in lines(folder / "rollout_info.jsonl")]
+    assert abs(kls[0]) < 1e-4 < abs(kls[1]), "the policy has moved"
+    assert "train/policy_gradient_loss" in lines(folder / "training_info.jsonl")[0]
+    from safetensors import safe_open
+
+    with safe_open(folder / "checkpoints" / "iteration_000002" / "critic.safetensors", "pt") as critic:
+        assert any(critic.get_tensor(name).shape == (32, 128) for name in critic.keys())  # noqa: SIM118
