@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test benchmark check clean
+.PHONY: help install demo test benchmark check image docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -35,6 +35,14 @@ check: $(STAMP) ## Lint, format check and type check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy rl4dialog scripts
+	$(BIN)/hadolint Dockerfile docker/Dockerfile.cuda
+
+image: $(STAMP) ## Build the Docker image twice without Docker, run both, and compare the weights (root, Debian)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash docker/build_locally.sh
+
+docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --strict
 
 clean: ## Remove .venv and build leftovers
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

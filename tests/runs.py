@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from rl4dialog import cli
+from rl4dialog import catalog, cli
+from rl4dialog.core.registry import Registry
 
 NOUNS = ["tea", "rain", "music", "bread", "trains", "snow", "books", "cats"]
 
@@ -80,14 +83,26 @@ def write_config(tmp_path: Path, config: dict[str, Any] | str) -> Path:
 
 def train(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> int:
     """Run the command line; the run folder is ``tmp_path / "runs" / "p" / "e"``."""
-    return cli.train_main(
+    return cli.main_of(
+        "train",
         [
             *("--config_path", str(write_config(tmp_path, config))),
             *("--base_path_to_store_results", str(tmp_path / "runs")),
             *("--project_name", "p", "--experiment_name", "e", *flags),
-        ]
+        ],
     )
 
 
 def run_folder(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "p" / "e"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a ``.jsonl`` file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def keep_registries(patch: pytest.MonkeyPatch) -> None:
+    """Have what is registered from now on forgotten when the patch is undone."""
+    for registry in (value for value in vars(catalog).values() if isinstance(value, Registry)):
+        patch.setattr(registry, "_entries", dict(registry._entries))

@@ -8,6 +8,7 @@ import pytest
 
 from rl4dialog.core.config import load_config
 from rl4dialog.training.builders import check_components
+from rl4dialog.training.run_folder import write_json
 
 FOLDER = Path(__file__).parents[1] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name != "accelerate")
@@ -21,3 +22,10 @@ def test_there_are_configs() -> None:
 def test_config_is_valid_and_says_how_it_is_run(path: Path) -> None:
     check_components(load_config(path))
     assert f"--config_path task_configs/{path.parent.name}/{path.name}" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_resolved_config_is_the_same_config(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    write_json(tmp_path / "config.json", config.model_dump(mode="json"))
+    assert load_config(tmp_path / "config.json") == config

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from pages import EXAMPLES
 
 from rl4dialog import catalog
 
@@ -17,5 +18,6 @@ def _nothing_stays_registered() -> Iterator[None]:
     yield
     for registry, entries in zip(registries, before, strict=True):
         registry._entries = entries
-    for name in ("mine", "my_parts"):
+    examples = [path.stem for path in EXAMPLES.glob("*.py")]
+    for name in ("mine", "my_parts", *examples):
         sys.modules.pop(name, None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import make_config, write_config
+from runs import lines, make_config, write_config
 from safetensors.torch import load_file
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
@@ -34,20 +34,17 @@ SAME = {
 }
 
 
-def launch(tmp_path: Path, config: dict[str, Any], n_processes: int, **kwargs: Any) -> subprocess.Popen:
+def launch(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **kwargs: Any) -> subprocess.Popen:
     (tmp_path / f"by_{n_processes}").mkdir(exist_ok=True)
     arguments = [
         *("--config_path", str(write_config(tmp_path / f"by_{n_processes}", config))),
         *("--base_path_to_store_results", str(tmp_path)),
         *("--project_name", "p", "--experiment_name", f"by_{n_processes}"),
+        *flags,
     ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n_processes)]
     command = [sys.executable, *(launcher if n_processes > 1 else []), str(SCRIPT), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
@@ -97,18 +94,94 @@ def test_two_processes_give_the_weights_of_one(
 
 @pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])
 def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str]) -> None:
-    """Replies of all lengths, several minibatches of several parts, and evaluations in between."""
+    """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""
+    (tmp_path / "by_2").mkdir()
+    (tmp_path / "by_2" / "mine.py").write_text(
+        "import torch.distributed as dist\n"
+        "from rl4dialog import CallbackRegistry\n"
+        "@CallbackRegistry.register('second_process')\n"
+        "def second_process(locals_, globals_):\n"
+        "    return dist.get_rank() == 0 or locals_['self'].iteration < 2\n"
+    )
     config = make_config(
         tmp_path,
+        imports=["./mine.py"],
+        callbacks=[{"id": "save_best_model", "args": {"metric": "reward"}}, {"id": "second_process"}],
         env__n_envs=4,
         alg__args={"n_steps": 20, "batch_size": 30, "micro_batch_size": 1, "n_epochs": 2, "learning_rate": 1e-3},
         alg__policy__args__critic="shared",
-        train_evaluation__n_iters=3,
+        train_evaluation__n_iters=5,
     )
     process = launch(tmp_path, config, 2, env={**os.environ, **variables})
     output, _ = process.communicate(timeout=150)
     assert process.returncode == 0, output
     assert [line["iteration"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")] == [1, 2, 3]
+    assert "stopped after iteration 3 of 5 by second_process: its _on_step returned False" in output
+    assert (tmp_path / "p" / "by_2" / "best_model" / "model.safetensors").is_file()
+
+
+def test_sharded_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
+    config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
+    environment = {**os.environ, **FSDP, "OMP_NUM_THREADS": "1"}
+    last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
+    found = []
+    for flags in ((), ("--resume",)):
+        shutil.rmtree(last, ignore_errors=True)
+        (tmp_path / "p" / "by_2" / "result.json").unlink(missing_ok=True)  # a run that has it is complete
+        process = launch(tmp_path, config, 2, *flags, env=environment)
+        output, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, output
+        files = sorted(last.rglob("*.safetensors"))
+        assert [path.name for path in files] == ["critic.safetensors", "model.safetensors", "optimizer.safetensors"]
+        found.append([{name: tensor.tolist() for name, tensor in load_file(path).items()} for path in files])
+    assert "Resumed after iteration 1 of 2" in output
+    assert found[0] == found[1]
+
+
+POISONED = '''
+import math, os
+import torch
+from rl4dialog import PolicyRegistry
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+
+@PolicyRegistry.register("poisoned")
+class Poisoned(CausalLMActorCriticPolicy):
+    """Makes a NaN gradient in the second training pass of the second process."""
+
+    n_passes = 0
+
+    def _outputs(self, hidden_of):
+        logits, values = super()._outputs(hidden_of)
+        if torch.is_grad_enabled():
+            self.n_passes += 1
+            if self.n_passes == 2 and os.environ["RANK"] == "1":
+                logits = logits * math.nan
+        return logits, values
+'''
+
+
+@needs_deepspeed
+def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path: Path) -> None:
+    check_that_a_step_is_left_out(tmp_path, DEEPSPEED)
+
+
+def check_that_a_step_is_left_out(tmp_path: Path, variables: dict[str, str]) -> None:
+    """In all processes, though the gradient is NaN in one of them only."""
+    (tmp_path / "mine.py").write_text(POISONED)
+    config = make_config(
+        tmp_path,
+        imports=[str(tmp_path / "mine.py")],
+        env__n_envs=4,
+        alg__args={"n_steps": 20, "batch_size": 30, "n_epochs": 2, "learning_rate": 1e-3},
+        alg__policy__id="poisoned",
+    )
+    process = launch(tmp_path, config, 2, env={**os.environ, **variables})
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, output
+    skipped = [line["train/skipped_steps"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")]
+    assert skipped == [1, 0]
+    weights = load_file(tmp_path / "p" / "by_2" / "model" / "model.safetensors")
+    assert all(torch.isfinite(weight).all() for weight in weights.values())
 
 
 def test_a_killed_process_ends_the_run(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The README's code, configs and commands are what a newcomer types: they work as they stand."""
+"""Code, configs and commands of the README and of the docs are what a newcomer types: they work as they stand."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,30 +13,25 @@ from typing import Any
 
 import fake_vllm
 import pytest
-from runs import make_config, run_folder, train
+from pages import EXAMPLES, PAGES, ROOT, commands_of, text_of, yaml_of
+from runs import lines, make_config, run_folder, train
 
+from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import GenerationConfig, parse_config
-from rl4dialog.core.yaml_loader import parse_yaml
 from rl4dialog.data.tables import Columns
 from rl4dialog.training.builders import check_components
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = text_of("README.md")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
-def test_config_by_example_is_valid() -> None:
-    (config,) = [block for block in blocks("yaml") if block.startswith("seed:")]
-    check_components(parse_config(parse_yaml(config, "README.md"), "README.md"))
+@pytest.mark.parametrize("page", ["docs/configs.md", "docs/coming_from/openrl.md"])
+def test_config_by_example_is_valid(page: str) -> None:
+    check_components(parse_config(yaml_of(page, "seed:"), page))
 
 
 def test_datapool_by_example_is_valid() -> None:
-    (block,) = [block for block in blocks("yaml") if block.startswith("datapool:")]
-    datapool = parse_yaml(block, "README.md")["datapool"]
+    datapool = yaml_of("docs/datapools.md")["datapool"]
     DataPoolRegistry.check(datapool["id"], datapool["args"])
     Columns.parse(datapool["args"]["columns"])
 
@@ -65,17 +61,15 @@ def judge_url() -> Iterator[str]:
 
 
 def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, judge_url: str) -> None:
-    parts, judge = blocks("python")
+    judge = (EXAMPLES / "my_judge.py").read_text(encoding="utf-8")
     assert "http://localhost:8000" in judge
-    (tmp_path / "my_parts.py").write_text(parts, encoding="utf-8")
     (tmp_path / "mine.py").write_text(judge.replace("http://localhost:8000", judge_url), encoding="utf-8")
-    (composite,) = [block for block in blocks("yaml") if "composite" in block]
-    reward = parse_yaml(composite, "README.md")["reward_fn"]
+    reward = yaml_of("docs/rewards.md")["reward_fn"]
     # METEOR without synonyms: WordNet is a download, which this test does without.
     reward["args"]["rewards"][0]["args"] = {"synonyms": False}
-    config = make_config(tmp_path, imports=["./my_parts.py", "./mine.py"], reward_fn=reward)
+    config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
     assert train(tmp_path, config) == 0
-    info = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
     assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/short_reply/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
         info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/short_reply"] + 0.1 * 8, abs=1e-5
@@ -84,34 +78,68 @@ def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, jud
 
 
 def test_generation_by_example_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = [block for block in blocks("yaml") if block.startswith("generation:")]
+    block = yaml_of("docs/large_models.md", "generation:")
     fake_vllm.install(monkeypatch)
-    config = parse_config(make_config(tmp_path, **parse_yaml(block, "README.md")), "README.md")
+    config = parse_config(make_config(tmp_path, **block), "large_models.md")
     check_components(config)
     assert config.generation == GenerationConfig(backend="vllm"), "the other values are the defaults"
 
 
-def test_parts_of_ones_own_run(tmp_path: Path) -> None:
-    (tmp_path / "my_parts.py").write_text(blocks("python")[0], encoding="utf-8")
-    config = make_config(
-        tmp_path,
-        imports=["./my_parts.py"],
-        datapool={"id": "greetings"},
-        reward_fn={"id": "short_reply"},
-        train_evaluation__metrics=[{"id": "share_of_questions"}],
-    )
-    assert train(tmp_path, config) == 0
-    assert "style/questions" in (run_folder(tmp_path) / "test_split_metrics.jsonl").read_text(encoding="utf-8")
+def test_callback_by_example_logs_and_stops(tmp_path: Path) -> None:
+    of_any_reply = (EXAMPLES / "my_callback.py").read_text(encoding="utf-8").replace('endswith("?")', 'endswith("")')
+    (tmp_path / "my_callback.py").write_text(of_any_reply, encoding="utf-8")
+    chosen = yaml_of("docs/logging.md")
+    chosen["logging"]["outputs"].remove("tensorboard")  # which need not be installed
+    assert train(tmp_path, make_config(tmp_path, **chosen)) == 0
+    folder = run_folder(tmp_path)
+    (info,) = lines(folder / "rollout_info.jsonl")
+    assert info["rollout/questions"] == 1 and 0 <= info["rollout/info/utterance_truncated"] <= 1
+    (row,) = lines(folder / "progress.json")[1:]
+    assert row["rollout/questions"] == info["rollout/questions"] and "eval/val/reward" in row
+    assert "stopped after iteration 1 of 2 by question_watch" in (folder / "log.txt").read_text(encoding="utf-8")
+    assert (folder / "best_model" / "model.safetensors").is_file()
 
 
-def test_files_that_are_named_exist() -> None:
-    for name in re.findall(r"(?:task_configs|scripts|tests|docs)/[\w/.]+\.(?:yml|py|png)", README):
+def test_console_commands_have_the_arguments_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_run", lambda name, args: 0)
+    commands = [line for page in PAGES for line in commands_of(page) if line.startswith("rl4dialog ")]
+    assert len(commands) >= 16
+    for command in commands:
+        arguments = shlex.split(command, comments=True)[1:]
+        assert arguments == ["--help"] or cli.main(arguments) == 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_exist(page: str) -> None:
+    text = text_of(page)
+    for name in re.findall(r"(?:task_configs|scripts|docs)/[\w/.]+\.(?:yml|py|png|md)", text):
         assert (ROOT / name).is_file(), name
+    for name in re.findall(r"\btests/\w+/[\w/.]+\.(?:py|json)", text):
+        assert (ROOT / name).is_file(), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)):
+        assert "://" in link or ((ROOT / page).parent / link).is_file(), link
+
+
+def test_code_that_is_shown_from_files_is_whole() -> None:
+    shown = [
+        found for page in PAGES for found in re.findall(r'^--8<-- "(\w+\.py)(?::(\d+):(\d+))?"$', text_of(page), re.M)
+    ]
+    assert {name for name, _, _ in shown} >= {path.name for path in EXAMPLES.glob("my_*.py")}
+    for name, first, last in shown:
+        code = (EXAMPLES / name).read_text(encoding="utf-8").splitlines()
+        compile("\n".join(code[int(first) - 1 : int(last)] if first else code), name, "exec")
 
 
 def test_make_targets_that_are_named_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(re.findall(r"`?make ([a-z]+)", README)) <= targets
+    for page in PAGES:
+        assert set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", text_of(page), re.MULTILINE)) <= {
+            pair for target in targets for pair in ((target, ""), ("", target))
+        }
 
 
 def test_tree_has_a_line_for_every_file() -> None:

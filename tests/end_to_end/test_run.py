@@ -11,12 +11,8 @@ import fake_vllm
 import pytest
 import torch
 import yaml
-from runs import make_config, run_folder, train
+from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +38,9 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pyt
 
     assert "before RL" in output.out and "gold replies" in output.out
     assert output.out.rstrip().endswith(f"Run folder: {folder}")
-    assert "Evaluating test" in output.err and "Training" in output.err and "Warm start" in output.err
+    said = (folder / "log.txt").read_text(encoding="utf-8")
+    for line in ("Warm start, step ", "evaluation of test after iteration 0: reward ", "iteration 2/2: reward "):
+        assert line in output.err and line in said
 
 
 def test_trained_model_is_the_model_name_of_the_next_run(tmp_path: Path) -> None:
@@ -210,10 +208,13 @@ def test_supervised_run_has_the_same_folder(tmp_path: Path, kind: str, model: st
         "model_name": f"builtin/tiny-{model}",
         "training_args": {"num_train_epochs": 1, "per_device_train_batch_size": 8},
     }
-    del config["reward_fn"]
+    if kind == "causal":
+        del config["reward_fn"]
     assert train(tmp_path, config) == 0
     folder = run_folder(tmp_path)
-    assert [line["epoch"] for line in lines(folder / "test_split_metrics.jsonl")] == [0, 1]
+    metrics = lines(folder / "test_split_metrics.jsonl")
+    assert [line["epoch"] for line in metrics] == [0, 1]
+    assert ("reward" in metrics[1]["metrics"]) == (kind == "seq2seq"), "there is a reward only where one is named"
     (AutoModelForCausalLM if kind == "causal" else AutoModelForSeq2SeqLM).from_pretrained(folder / "model")
 
 
