@@ -25,7 +25,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
-    package_data={"rl4dialog.training.report": ["templates/*"]},
+    package_data={"rl4dialog.runs.report": ["templates/*"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.0",

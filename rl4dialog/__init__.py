@@ -23,7 +23,7 @@ _LAZY = {
     "RewardFunction": "rl4dialog.core.protocols",
     "SentenceRewardFunction": "rl4dialog.core.protocols",
     "Sample": "rl4dialog.core.types",
-    "load_policy": "rl4dialog.training.loading",
+    "load_policy": "rl4dialog.inference.loading",
     "TextGenPool": "rl4dialog.data.pool",
 }
 __all__ = ["__version__", *_LAZY]

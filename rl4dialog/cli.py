@@ -53,6 +53,8 @@ def _run(name: str, args: argparse.Namespace) -> int:
     # Our own bars tell what takes long; one for every reading of weights is noise.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
+    # Causal models are run on rows padded at their end, where no mask is needed.
+    logging.getLogger("transformers.modeling_utils").addFilter(_is_of_use)
     try:
         code: int = importlib.import_module(f"rl4dialog.commands.{name}").run(args)
         return code
@@ -70,6 +72,10 @@ def _run(name: str, args: argparse.Namespace) -> int:
         where = getattr(args, "run_path", None)
         print(f"\ninterrupted; what was written is in {where}" if where else "\ninterrupted", file=sys.stderr)
         return 130
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    return "`attention_mask`" not in str(record.msg)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import argparse
 import sys
 
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.training.plots import plot_comparison
+from rl4dialog.runs.plots import plot_comparison
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rl4dialog.commands.train import add_arguments
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.training.sweep import arguments_of_train, sweep
+from rl4dialog.experiments.sweep import arguments_of_train, sweep
 
 
 def main() -> int:

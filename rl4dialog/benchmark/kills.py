@@ -16,8 +16,8 @@ from pathlib import Path
 import yaml
 
 from rl4dialog.benchmark.soak import run_config
-from rl4dialog.training.comparison import Finding, compare_runs
-from rl4dialog.training.run_folder import CHECKPOINTS_FOLDER
+from rl4dialog.runs.comparison import Finding, compare_runs
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 
 _PRELOADED = ["rl4dialog.training.on_policy", "rl4dialog.algorithms.on_policy.ppo", "rl4dialog.policies.causal"]
 _POLL_S = 0.002

@@ -25,9 +25,9 @@ from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.process_memory import heap_mib, own_mib, resident_mib
+from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.on_policy import OnPolicyTrainer
-from rl4dialog.training.run_folder import RunFolder
-from rl4dialog.training.tracking import Tracker
 
 REWARD_ID = "failing_reward_of_the_soak_test"
 N_WORKERS = 2

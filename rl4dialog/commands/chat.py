@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     loaded = load_chosen(args)
 
+    from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.serving.terminal import TerminalChat, console_reader
-    from rl4dialog.training.chat_agent import ChatAgent
 
     def write(text: str) -> None:
         print(text, end="", flush=True)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.offline_evaluation import evaluate_split, evaluation_folder
+    from rl4dialog.inference.offline_evaluation import evaluate_split, evaluation_folder
 
     loaded = load_chosen(args)
     parent = Path(args.run_path) if args.run_path else Path.cwd()

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.batch_generation import reply_to_file
+    from rl4dialog.inference.batch_generation import reply_to_file
 
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch_size must be at least 1, not {args.batch_size}")

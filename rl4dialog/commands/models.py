@@ -10,7 +10,7 @@ from rl4dialog.commands.configs import read_config
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl4dialog.training.loading import LoadedPolicy
+    from rl4dialog.inference.loading import LoadedPolicy
 
 
 def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -43,9 +43,9 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
     if args.model is not None and args.checkpoint is not None:
         raise ConfigError("--checkpoint goes with --run; --model may be the folder of a checkpoint's model")
 
+    from rl4dialog.inference.loading import LoadedPolicy, load_run
+    from rl4dialog.inference.saved_run import read_run_config
     from rl4dialog.training.builders import check_components
-    from rl4dialog.training.loading import LoadedPolicy, load_run
-    from rl4dialog.training.saved_run import read_run_config
 
     if args.model is not None:
         return LoadedPolicy(read_config(args), args.model)

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.publishing import push_to_hub
+    from rl4dialog.inference.publishing import push_to_hub
 
     push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run)
     return 0

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.report.comparison_report import write_comparison
-    from rl4dialog.training.report.run_report import write_report
+    from rl4dialog.runs.report.comparison_report import write_comparison
+    from rl4dialog.runs.report.run_report import write_report
 
     if len(args.runs) == 1:
         page = write_report(args.runs[0], args.output)

@@ -17,6 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.reproduction import reproduce
+    from rl4dialog.experiments.reproduction import reproduce
 
     return reproduce(Path(args.run_path), args.output_path, args.overwrite)

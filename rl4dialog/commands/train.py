@@ -17,9 +17,9 @@ from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
+    from rl4dialog.runs.tracking import Tracker
     from rl4dialog.training.checkpoint import Checkpoint
     from rl4dialog.training.interruption import StopSignals
-    from rl4dialog.training.tracking import Tracker
 
 HELP = "train a model from a config file"
 
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train_with_seeds(args: argparse.Namespace) -> int:
+    from rl4dialog.experiments.seeds import train_with_seeds
     from rl4dialog.training.processes import is_launched
-    from rl4dialog.training.seeds import train_with_seeds
 
     if is_launched():
         raise ConfigError("--seeds starts one run after another by itself; start it without a launcher")
@@ -104,9 +104,9 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         print_plan(config)
         return 0
 
+    from rl4dialog.runs.run_folder import run_path
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.resume import is_done
-    from rl4dialog.training.run_folder import run_path
 
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
     if args.resume is not None and is_done(root, config):
@@ -153,10 +153,10 @@ def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, si
 @contextmanager
 def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoint | None = None) -> Iterator[Tracker]:
     """The tracker of a run that begins, or goes on from a checkpoint."""
-    from rl4dialog.training.provenance import record_start
+    from rl4dialog.runs.provenance import record_start
+    from rl4dialog.runs.run_folder import RunFolder
+    from rl4dialog.runs.tracking import Tracker
     from rl4dialog.training.resume import go_back_to
-    from rl4dialog.training.run_folder import RunFolder
-    from rl4dialog.training.tracking import Tracker
 
     folder = RunFolder(
         args.base_path_to_store_results,

@@ -53,13 +53,13 @@ from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.intent_classifier import builtin_intent_classifier
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
-from rl4dialog.training.run_logger import check_outputs
 from rl4dialog.training.supervised import warm_start
 
 _logger = logging.getLogger(__name__)

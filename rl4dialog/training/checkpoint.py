@@ -22,8 +22,8 @@ from rl4dialog.core.manifest import read_manifest, write_manifest
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import gather, n_processes, process_index
 from rl4dialog.policies.saving import load_optimizer, load_policy_weights, save_policy
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, RunFolder, to_plain
 from rl4dialog.training.random_state import random_state, set_random_state
-from rl4dialog.training.run_folder import CHECKPOINTS_FOLDER, RunFolder, to_plain
 
 _logger = logging.getLogger(__name__)
 _STATE_FILE = "state.json"

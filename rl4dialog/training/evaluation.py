@@ -22,12 +22,12 @@ from rl4dialog.core.types import Sample
 from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import left_padded
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.runs.progress import Progress, duration, say
+from rl4dialog.runs.summary import Example, is_headline, print_summary
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
-from rl4dialog.training.progress import Progress, duration, say
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
-from rl4dialog.training.summary import Example, is_headline, print_summary
-from rl4dialog.training.tracking import Tracker
 
 
 @dataclass

@@ -15,6 +15,13 @@ from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.functional.distributed import gather
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
+from rl4dialog.runs.plots import plot_reward_curve
+from rl4dialog.runs.progress import Progress, say
+from rl4dialog.runs.provenance import record_contents
+from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.runs.results import write_result
+from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training import builders
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
@@ -26,14 +33,7 @@ from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, restore_state
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.plots import plot_reward_curve
 from rl4dialog.training.processes import sharding
-from rl4dialog.training.progress import Progress, say
-from rl4dialog.training.provenance import record_contents
-from rl4dialog.training.report.run_report import write_report_or_warn
-from rl4dialog.training.results import write_result
-from rl4dialog.training.run_folder import MODEL_FOLDER
-from rl4dialog.training.tracking import Tracker
 from rl4dialog.training.watch.check import RunFacts
 
 

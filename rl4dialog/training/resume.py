@@ -11,9 +11,9 @@ from typing import Any
 
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.runs.results import is_complete
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, RunFolder
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
-from rl4dialog.training.results import is_complete
-from rl4dialog.training.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, RunFolder
 
 _logger = logging.getLogger(__name__)
 # What may be another when a run goes on: it decides what is measured and kept, and not what is learned.

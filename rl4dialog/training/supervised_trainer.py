@@ -9,14 +9,14 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import LoRA
+from rl4dialog.runs.provenance import record_contents
+from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.runs.results import write_result
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
-from rl4dialog.training.inference import build_inference_policy
-from rl4dialog.training.provenance import record_contents
-from rl4dialog.training.report.run_report import write_report_or_warn
-from rl4dialog.training.results import write_result
+from rl4dialog.training.inference_policy import build_inference_policy
 from rl4dialog.training.supervised import train_supervised
-from rl4dialog.training.tracking import Tracker
 
 
 class SupervisedTrainer:

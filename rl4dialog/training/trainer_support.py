@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback
 
-from rl4dialog.training.progress import Progress
+from rl4dialog.runs.progress import Progress
 
 _LINE_EVERY_S = 10.0
 

@@ -17,11 +17,11 @@ from rl4dialog import cli
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.manifest import write_manifest
+from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.saving import save_policy
 from rl4dialog.training.builders import build_language_model
-from rl4dialog.training.loading import LoadedPolicy
 
 OWN_REWARD = """
 from rl4dialog import RewardFunctionRegistry

@@ -287,7 +287,7 @@ def test_run_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.Captur
 def test_disk_that_is_full_at_the_end_of_an_iteration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rl4dialog.training.run_folder import RunFolder
+    from rl4dialog.runs.run_folder import RunFolder
 
     real = RunFolder.append_jsonl
 

@@ -15,8 +15,8 @@ from runs import keep_registries, make_config, run_folder, train, write_config
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.serving.terminal import visible
-from rl4dialog.training.chat_agent import ChatAgent
 
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rl4dialog.runs.progress import say
+from rl4dialog.runs.run_folder import BEST_MODEL_FOLDER
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory
-from rl4dialog.training.progress import say
-from rl4dialog.training.run_folder import BEST_MODEL_FOLDER
 
 
 class SaveBestModel(IterationCallback):

@@ -8,10 +8,10 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RunFolderError, RunInterrupted, nearest_hint
 from rl4dialog.functional.distributed import gather, largest, n_processes
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.checkpoint import CheckpointStore, capture_state
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.tracking import Tracker
 
 _logger = logging.getLogger(__name__)
 

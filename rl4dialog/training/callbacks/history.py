@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.training.run_folder import RunFolder
+from rl4dialog.runs.run_folder import RunFolder
 
 SPLIT = "val"  # the one that is evaluated during training
 _MODES = ("max", "min")

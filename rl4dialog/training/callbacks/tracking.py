@@ -8,10 +8,10 @@ from typing import Any
 from stable_baselines3.common.logger import Figure, HParam, Image, Video
 from stable_baselines3.common.utils import safe_mean
 
+from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.memory import peak_mib
-from rl4dialog.training.progress import Progress
-from rl4dialog.training.tracking import Tracker
 
 _MEDIA = (Figure, HParam, Image, Video)  # no numbers, so nothing for a file of records
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
 from rl4dialog.training.watch.check import RunFacts
 from rl4dialog.training.watch.watcher import Trouble, Watcher
 

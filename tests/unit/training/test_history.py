@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, recorded_evaluations
-from rl4dialog.training.run_folder import RunFolder
 
 
 def history(values: list[float | None], mode: str = "max") -> MetricHistory:

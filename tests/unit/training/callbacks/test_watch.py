@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from runs import make_config, run_folder, train
 
+from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
 from rl4dialog.training.callbacks.watch import WatchCallback
-from rl4dialog.training.run_folder import WARNINGS_FILE, RunFolder
 from rl4dialog.training.watch.check import RunFacts
 
 CONSTANT = '''

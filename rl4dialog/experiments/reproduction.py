@@ -1,0 +1,131 @@
+"""Doing a run once more, and telling whether it comes out the same."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.experiments.own_process import run_command
+from rl4dialog.runs.comparison import Finding, compare_runs
+from rl4dialog.runs.provenance import config_folder, differences, read_provenance
+from rl4dialog.runs.results import read_result
+from rl4dialog.runs.run_folder import CONFIG_FILE, write_json
+from rl4dialog.runs.summary import table_style
+
+_MAX_SHOWN = 60
+
+
+def reproduce(run: Path, output: Path | None = None, overwrite: bool = False) -> int:
+    """Run the resolved config of a run again, where and with as many threads as then, and compare.
+
+    Args:
+        run: A complete run.
+        output: Folder of the new run; by default beside the old one, with ``_reproduced`` behind its name.
+        overwrite: Replace a run that is there already.
+
+    Returns:
+        Exit code: 0 if both are identical, 1 if they differ, else that of the run that failed.
+
+    Raises:
+        RunFolderError: If the run is not complete, or the new folder is there already.
+    """
+    run = run.expanduser().absolute()
+    read_result(run)
+    output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
+    if output == run:
+        raise RunFolderError(f"{run} cannot be reproduced in its own folder; give another --output_path")
+    if output.exists() and not overwrite:
+        raise RunFolderError(f"{output} exists already; give --overwrite to replace it, or another --output_path")
+    code = _run_again(run, output, overwrite)
+    if code:
+        return code
+    findings = compare_runs(run, output)
+    causes = differences(read_provenance(run), read_provenance(output))
+    print_comparison(run, output, findings, causes)
+    return int(any(finding.where for finding in findings))
+
+
+def _run_again(run: Path, output: Path, overwrite: bool) -> int:
+    recorded = read_provenance(run)
+    config = json.loads((run / CONFIG_FILE).read_text(encoding="utf-8"))
+    # The config's own folder, from which relative names count, is another one now.
+    config["imports"] = [_absolute(name, config_folder(run)) for name in config.get("imports", [])]
+    threads = recorded.get("hardware", {}).get("torch_threads")
+    folder = Path(recorded.get("working_directory", "."))
+    with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
+        path = Path(scratch) / CONFIG_FILE
+        write_json(path, config)
+        names = {
+            "--config_path": path,
+            "--base_path_to_store_results": output.parent.parent,
+            "--project_name": output.parent.name,
+            "--experiment_name": output.name,
+        }
+        arguments = [str(text) for pair in names.items() for text in pair]
+        return run_command(
+            ["train", *arguments, *(["--overwrite"] if overwrite and output.exists() else [])],
+            folder if folder.is_dir() else None,
+            {"OMP_NUM_THREADS": str(threads)} if threads else {},
+        )
+
+
+def _absolute(name: str, folder: Path) -> str:
+    """An entry of ``imports``; a file by its whole path where that is known."""
+    return str(folder / name) if name.endswith(".py") and (folder / name).is_file() else name
+
+
+def print_comparison(
+    run: Path,
+    output: Path,
+    findings: Sequence[Finding],
+    causes: Sequence[tuple[str, Any, Any]],
+    console: Console | None = None,
+) -> None:
+    """Print what is identical, where the rest differs first, and what else is different about the runs."""
+    console = console or Console()
+    style = table_style(console)
+    table = Table(box=style, pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("first difference", overflow="fold")
+    for name in ("original", "reproduced"):
+        table.add_column(name, overflow="fold", justify="right")
+    for finding in findings:
+        if finding.where is None:
+            table.add_row(Text(finding.file), Text("identical"), "", "")
+        else:
+            values = (Text(_shown(value)) for value in (finding.original, finding.reproduced))
+            table.add_row(Text(finding.file), Text(finding.where), *values)
+    console.print()
+    console.print(Text(f"{run.name} and {output.name}", style="bold"))
+    console.print(table)
+    n_different = sum(finding.where is not None for finding in findings)
+    console.print()
+    if n_different:
+        console.print(Text(f"{n_different} of {len(findings)} files differ.", style="bold"))
+    else:
+        console.print(Text(f"Identical: all {len(findings)} files, times and memory left out.", style="bold"))
+    if causes:
+        why = "What else is different, and may be the cause:" if n_different else "This was different:"
+        console.print(Text(why))
+        origins = Table(box=style, pad_edge=False)
+        for name in ("provenance", "original", "reproduced"):
+            origins.add_column(name, overflow="fold")
+        for key, one, other in causes:
+            origins.add_row(Text(key), Text(_shown(one)), Text(_shown(other)))
+        console.print(origins)
+    elif n_different:
+        console.print(Text("No difference of code, data or machine is recorded."))
+    console.print(Text(f"Run folder: {output}"), soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + " ..."

@@ -1,0 +1,145 @@
+"""One config with several seeds, one run after another, and what the runs say together."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.config import load_config
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.experiments.own_process import run_command
+from rl4dialog.runs.results import is_complete, read_result
+from rl4dialog.runs.run_folder import write_json
+from rl4dialog.runs.summary import format_number, is_headline, table_style
+
+
+def train_with_seeds(
+    config_path: str,
+    overrides: Sequence[str],
+    variant: int,
+    seeds: Sequence[int],
+    argv: Sequence[str],
+    project: Path,
+    experiment_name: str,
+) -> int:
+    """Train with each seed in a process of its own; then tell means and standard errors.
+
+    The runs are ``<experiment_name>_seed_<n>`` in the project's folder, and the summary is
+    ``<experiment_name>_seeds.json`` beside them. A run that fails is told, and the others go on.
+
+    Args:
+        config_path: The config file; it is checked before the first run.
+        overrides: Of the config.
+        variant: Of the config.
+        seeds: All different.
+        argv: Arguments of the console command ``train``, with ``--seeds``.
+        project: Folder of the project.
+        experiment_name: Of all runs together.
+
+    Returns:
+        Exit code: 0 if all runs are complete, else that of the first that failed.
+
+    Raises:
+        ConfigError: If the config is wrong, or a seed comes twice.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}")
+    for seed in seeds:
+        load_config(config_path, [*overrides, f"seed={seed}"], variant)
+    failed: dict[int, int] = {}
+    for number, seed in enumerate(seeds, start=1):
+        print(f"Seed {seed} ({number} of {len(seeds)})", file=sys.stderr, flush=True)
+        code = run_command(_arguments(argv, seed, experiment_name))
+        if code:
+            failed[seed] = code
+            print(f"error: the run with seed {seed} failed (exit code {code})", file=sys.stderr, flush=True)
+    runs = {seed: project / f"{experiment_name}_seed_{seed}" for seed in seeds}
+    results = {seed: read_result(run) for seed, run in runs.items() if seed not in failed and is_complete(run)}
+    if results:
+        path = project / f"{experiment_name}_seeds.json"
+        summary = summarize_seeds(results)
+        write_json(path, {"seeds": list(results), "failed": sorted(failed), **summary})
+        print_seeds(summary, list(results), path)
+    return next(iter(failed.values()), 0)
+
+
+def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and standard error of every metric over runs.
+
+    Args:
+        results: ``result.json`` by seed.
+
+    Returns:
+        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` (nothing where
+        fewer than two runs have the metric), and ``values`` by seed.
+    """
+    splits = [key for key, value in next(iter(results.values())).items() if isinstance(value, dict)]
+    return {split: _summarize_split({seed: result[split] for seed, result in results.items()}) for split in splits}
+
+
+def _summarize_split(results: Mapping[int, Mapping[str, Mapping[str, float | None]]]) -> dict[str, Any]:
+    keys = dict.fromkeys(key for result in results.values() for key in (*result["after"], *result["before"]))
+    summary: dict[str, Any] = {"before": {}, "after": {}, "change": {}}
+    for key in keys:
+        before, after = ({seed: r[when].get(key) for seed, r in results.items()} for when in ("before", "after"))
+        change = {
+            seed: after[seed] - before[seed]  # type: ignore[operator]
+            for seed in results
+            if before[seed] is not None and after[seed] is not None
+        }
+        for when, values in (("before", before), ("after", after), ("change", change)):
+            summary[when][key] = _statistics({seed: v for seed, v in values.items() if v is not None})
+    return summary
+
+
+def _statistics(values: Mapping[int, float]) -> dict[str, Any]:
+    n = len(values)
+    mean = sum(values.values()) / n if n else None
+    error = None
+    if n > 1 and mean is not None:
+        # Of the mean, from the unbiased variance of the values.
+        error = math.sqrt(sum((value - mean) ** 2 for value in values.values()) / (n - 1) / n)
+    return {"mean": mean, "standard_error": error, "values": dict(values)}
+
+
+def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, console: Console | None = None) -> None:
+    """Print the test split's means and standard errors, and where all of them are."""
+    console = console or Console()
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("metric", overflow="fold")
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right")
+    test = summary["test"]
+    sign = "±" if console.is_terminal else "+-"
+    for key in filter(is_headline, test["after"]):
+        cells = [
+            _cell(test[when][key], sign, "+" if when == "change" else "") for when in ("before", "after", "change")
+        ]
+        table.add_row(Text(key), *cells)
+    console.print()
+    console.print(Text(f"Test metrics of seeds {', '.join(map(str, seeds))}: mean {sign} standard error", style="bold"))
+    console.print(table)
+    console.print()
+    console.print(Text(f"All metrics by seed: {path}"), soft_wrap=True)
+
+
+def _cell(statistics: Mapping[str, Any], sign: str, number_sign: str = "") -> str:
+    mean, error = statistics["mean"], statistics["standard_error"]
+    shown = format_number(mean, number_sign)
+    return shown if error is None else f"{shown} {sign} {format_number(error)}"
+
+
+def _arguments(argv: Sequence[str], seed: int, experiment_name: str) -> list[str]:
+    """The command of one seed: the whole command without ``--seeds``; what comes last in it counts."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--seeds", nargs="+")
+    _, others = parser.parse_known_args(list(argv))
+    return [*others, "--set", f"seed={seed}", "--experiment_name", f"{experiment_name}_seed_{seed}"]

@@ -1,0 +1,53 @@
+"""Replying to a file of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.yaml_loader import apply_overrides
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.inference.prompt_files import ReplyFile, read_prompts
+from rl4dialog.policies.generation import GenerationSettings
+
+
+def reply_to_file(
+    loaded: LoadedPolicy, prompts: Path, replies: Path, overrides: Sequence[str] = (), batch_size: int | None = None
+) -> int:
+    """Write a reply to each prompt of a file; prompts that have one already are left out.
+
+    Every batch has a seed of its own, so an interruption changes no reply.
+
+    Args:
+        loaded: The policy.
+        prompts: See :func:`~rl4dialog.inference.prompt_files.read_prompts`.
+        replies: A ``.jsonl`` file, with what the prompt's line had, ``prompt`` and ``reply``.
+        overrides: Settings of the sampler in place of those of the run's evaluations, as ``key=value``.
+        batch_size: Prompts at once; by default as in the run's evaluations.
+
+    Returns:
+        How many replies were written now.
+
+    Raises:
+        ConfigError: If there is no such setting, or it has no such value.
+        DataError: If a line of a file is wrong.
+        RunFolderError: If the replies cannot be written.
+    """
+    kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)
+    GenerationSettings.from_kwargs(kwargs)
+    lines = read_prompts(prompts, loaded.dialogue_format)
+    size = batch_size or loaded.config.train_evaluation.eval_batch_size
+    with ReplyFile(replies, lines) as file:
+        n_before = file.n_done
+        with tqdm(total=len(lines), initial=n_before, desc="Replying", unit="prompt") as bar:
+            for start in range(n_before - n_before % size, len(lines), size):
+                batch = [line.prompt for line in lines[start : start + size]]
+                seed = derive_seed(loaded.config.seed, "replies", start)
+                answers = loaded.generate(batch, batch_size=size, seed=seed, **kwargs)
+                for reply in answers[file.n_done - start :]:
+                    file.append(reply)
+                    bar.update(1)
+        return file.n_done - n_before

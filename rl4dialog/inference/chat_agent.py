@@ -1,0 +1,94 @@
+"""A trained policy as a partner in a chat: what :mod:`rl4dialog.serving` asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.policies.streaming import PartialReply, stream_reply
+from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.rewards.scoring import ReplyScores
+
+
+class ChatAgent:
+    """A policy that takes part in conversations.
+
+    Args:
+        loaded: The policy.
+        name: For people, and for records of what it said.
+
+    Raises:
+        ConfigError: If the run's data are no dialogues.
+    """
+
+    def __init__(self, loaded: LoadedPolicy, name: str) -> None:
+        self.name, self._loaded = name, loaded
+        if loaded.dialogue_format is None:
+            raise ConfigError(
+                f"datapool {loaded.config.datapool.id!r} of {name} holds no dialogues, so there is no chat; "
+                "rl4dialog generate replies to its prompts"
+            )
+        self.dialogue_format: DialogueFormat = loaded.dialogue_format
+
+    @property
+    def generation_kwargs(self) -> Mapping[str, Any]:
+        """How replies are sampled if nothing else is said: as in the run's evaluations."""
+        return self._loaded.generation_kwargs
+
+    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+        """Reply to a prompt as ``generate`` does, token by token; the last item is the whole reply."""
+        kwargs = generation_kwargs or self.generation_kwargs
+        return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
+
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> ReplyScores:
+        """The run's reward of one reply, and its parts. There are no references in a chat.
+
+        Raises:
+            ConfigError: If the run has no reward.
+            RewardError: If the reward fails, for want of references or labels, say.
+        """
+        return self._loaded.scores([prompt], [reply], meta_infos=[meta_info])
+
+    @torch.no_grad()
+    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
+        """What policy, critic and reference say about the tokens of a reply.
+
+        All are those of the run: its temperature, the critic of its newest checkpoint, the model that it began with.
+        """
+        policy = self._loaded.policy
+        batch = _one_reply(self._loaded.prompt_ids(prompt), token_ids, policy.device)
+        log_probs = policy.sequence_log_probs(batch)[0]
+        texts = [str(policy.end_of_turn.tokenizer.decode([id])) for id in token_ids]
+        details = TokenDetails(texts, log_probs.tolist())
+
+        def value() -> Tensor:
+            return self._loaded.policy_with_critic.predict_sequence_values(batch)[0]
+
+        def kl() -> Tensor:
+            return log_probs - self._loaded.reference_policy.reference_log_probs(batch)[0]
+
+        details.values = _numbers(value, "values", details.missing)
+        details.kl = _numbers(kl, "kl", details.missing)
+        return details
+
+
+def _numbers(find: Callable[[], Tensor], name: str, missing: dict[str, str]) -> list[float] | None:
+    try:
+        found: list[float] = find().tolist()
+        return found
+    except RL4DialogError as error:
+        missing[name] = str(error)
+        return None
+
+
+def _one_reply(prompt_ids: Sequence[int], token_ids: Sequence[int], device: torch.device) -> SequenceBatch:
+    rows = (torch.tensor([list(ids)], dtype=torch.long, device=device) for ids in (prompt_ids, token_ids))
+    prompt, response = rows
+    return SequenceBatch(prompt, torch.ones_like(prompt).bool(), response, torch.ones_like(response).bool())

@@ -1,0 +1,199 @@
+"""The model card of a run: what the model is, what training changed, and how to load it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.runs.summary import format_number, is_headline
+from rl4dialog.training.builders import policy_class
+
+_CARD = """---
+{metadata}
+---
+
+# {name}
+
+{what}
+
+| | |
+|---|---|
+{facts}
+
+## What training changed
+
+Metrics of the test split, before training and after it:
+
+| metric | before | after |
+|---|---|---|
+{metrics}
+
+## How to load it
+
+```python
+{loading}
+```
+
+{prompts}
+
+## How it was trained
+
+With rl4dialog and this config:
+
+```yaml
+{config}```
+
+Versions: {versions}.
+"""
+
+
+def model_card(repo_id: str, config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Write the card.
+
+    Args:
+        repo_id: Where the model will be.
+        config: Of the run.
+        result: Its ``result.json``.
+        provenance: Its ``provenance.json``.
+
+    Returns:
+        Markdown, with the hub's metadata in front.
+    """
+    name = repo_id.rpartition("/")[2]
+    test = result["test"]
+    text = _CARD.format(
+        metadata=_metadata(name, config, test["after"]).to_yaml(),
+        name=name,
+        what=_what(config),
+        facts="\n".join(f"| {key} | {value} |" for key, value in _facts(config, result, provenance)),
+        metrics=_metrics_table(test),
+        loading=_loading(repo_id, config),
+        prompts=_prompts(config, provenance),
+        config=_yaml(config),
+        versions=", ".join(f"{key} {value}" for key, value in provenance.get("versions", {}).items()) or "not recorded",
+    )
+    return str(ModelCard(text))
+
+
+def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) -> ModelCardData:
+    results = [
+        EvalResult(
+            task_type=_task(config),
+            dataset_type=_hub_dataset(config) or config.datapool.id,
+            dataset_name=config.datapool.id,
+            dataset_split="test",
+            metric_type=key,
+            metric_name=key,
+            metric_value=value,
+        )
+        for key, value in scores.items()
+        if value is not None and is_headline(key)
+    ]
+    base, dataset = _public_name(_base_model(config)), _hub_dataset(config)
+    return ModelCardData(
+        model_name=name,
+        library_name="transformers",
+        pipeline_tag=_task(config),
+        tags=["rl4dialog", "reinforcement-learning" if config.alg.policy else "fine-tuned", config.alg.id],
+        base_model=base,
+        datasets=[dataset] if dataset else None,
+        eval_results=results or None,
+    )
+
+
+def _what(config: RunConfig) -> str:
+    if config.alg.policy is None:
+        return f"A language model, fine-tuned on the references of `{config.datapool.id}`."
+    assert config.reward_fn is not None
+    return (
+        f"A language model, trained by reinforcement learning ({config.alg.id}) on the prompts of "
+        f"`{config.datapool.id}`, with the reward `{config.reward_fn.id}`."
+    )
+
+
+def _facts(
+    config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Iterator[tuple[str, str | int]]:
+    yield "base model", f"`{_shortened(_base_model(config))}`"
+    yield "algorithm", f"`{config.alg.id}`"
+    yield "data", f"`{config.datapool.id}`"
+    if config.reward_fn is not None and config.alg.policy is not None:
+        yield "reward", f"`{config.reward_fn.id}`"
+    if config.alg.policy is not None:
+        yield "iterations", result["iterations"]
+    yield "seed", config.seed
+    commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")
+    if commit:
+        yield "commit of rl4dialog", f"`{commit}`"
+
+
+def _metrics_table(test: Mapping[str, Mapping[str, float | None]]) -> str:
+    rows = [
+        f"| {key} | {format_number(test['before'].get(key))} | {format_number(value)} |"
+        for key, value in test["after"].items()
+        if is_headline(key)
+    ]
+    return "\n".join(rows)
+
+
+def _loading(repo_id: str, config: RunConfig) -> str:
+    auto_class = policy_class(config).auto_class.__name__
+    return (
+        f"from transformers import AutoTokenizer, {auto_class}\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")\n'
+        f'model = {auto_class}.from_pretrained("{repo_id}")'
+    )
+
+
+def _prompts(config: RunConfig, provenance: Mapping[str, Any]) -> str:
+    form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
+    if form == "chat_template":
+        return "Prompts are written by the tokenizer's chat template."
+    marker = provenance.get("turn_marker")
+    if marker:
+        return f"In prompts every utterance ends in `{marker}`, which also ends a reply."
+    return "Prompts are texts as the datapool writes them."
+
+
+def _yaml(config: RunConfig) -> str:
+    shown = _without_local_paths(config.model_dump(mode="json", exclude_defaults=True))
+    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+
+
+def _task(config: RunConfig) -> str:
+    return "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
+
+
+def _base_model(config: RunConfig) -> str:
+    return config.alg.policy.args.model_name if config.alg.policy is not None else str(config.alg.model_name)
+
+
+def _hub_dataset(config: RunConfig) -> str | None:
+    dataset = config.datapool.args.get("dataset_id")
+    return _public_name(dataset) if isinstance(dataset, str) else None
+
+
+def _public_name(name: str) -> str | None:
+    """A hub id; nothing for what is built in, or lies in a folder."""
+    is_local = name.startswith(("builtin/", ".", "~", "/")) or name.count("/") > 1 or Path(name).exists()
+    return None if is_local else name
+
+
+def _shortened(text: str) -> str:
+    """A path on this machine as its last part, which is all that it says to others."""
+    is_path = os.path.isabs(text) or text.startswith(("~", "./", "../"))
+    return f".../{Path(text).name}" if is_path else text
+
+
+def _without_local_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_local_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_local_paths(inner) for inner in value]
+    return _shortened(value) if isinstance(value, str) else value

@@ -1,0 +1,112 @@
+"""Evaluating a trained model without training it: the metrics and the way of generating of a run's config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.data.pool import check_split
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.runs.run_folder import write_json
+from rl4dialog.runs.summary import format_number, is_headline, table_style
+from rl4dialog.training import builders
+from rl4dialog.training.evaluation import Evaluator
+
+
+def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
+    """Evaluate a policy on a split, write ``metrics.json`` and ``predictions.json``, and print a table.
+
+    A run's model at its end gets the very numbers that the run logged then.
+
+    Args:
+        loaded: The policy, with the config that says how.
+        split: ``train``, ``val`` or ``test``.
+        folder: Is made; must not be there yet.
+        about: What was evaluated, for ``metrics.json``.
+
+    Returns:
+        Score by metric key.
+
+    Raises:
+        DataError: If the split is unknown, or the data cannot be read.
+        RunFolderError: If the folder is there already, or cannot be written.
+    """
+    check_split(split)
+    check_is_new(folder)
+    config = loaded.config
+    toolkit = builders.build_toolkit(config, loaded.tokenizer, loaded.data)
+    metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
+    evaluator = Evaluator(config, loaded.data, loaded.lengths, metrics, None, rewards)
+    result = evaluator.run(loaded.policy, split, 0)
+    gold = evaluator.ceiling(loaded.policy, split)
+    make_folder(folder)
+    write_json(folder / "predictions.json", result.predictions)
+    counts = {"split": split, "n_samples": len(result.predictions)}
+    write_json(folder / "metrics.json", {**about, **counts, "metrics": result.metrics, "gold_replies": gold})
+    print_metrics(split, len(result.predictions), result.metrics, gold, folder)
+    return result.metrics
+
+
+def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = None) -> Path:
+    """A name in ``parent`` that no evaluation has yet: split, checkpoint, date and time."""
+    parts = [split, *([str(checkpoint)] if checkpoint is not None else []), datetime.now().strftime("%Y%m%d_%H%M%S")]
+    folder, number = parent / "_".join(parts), 1
+    while folder.exists():
+        number += 1
+        folder = parent / "_".join([*parts, str(number)])
+    return folder
+
+
+def check_is_new(folder: Path) -> None:
+    """Check that nothing is in a folder.
+
+    Raises:
+        RunFolderError: If there is.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(f"{folder} exists already, and nothing is overwritten; give another --output_path")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises:
+        RunFolderError: If that cannot be done.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made: {error.strerror}; give another --output_path") from error
+
+
+def print_metrics(
+    split: str,
+    n_samples: int,
+    scores: Mapping[str, float],
+    gold: Mapping[str, float],
+    folder: Path,
+    console: Console | None = None,
+) -> None:
+    """Print the scores of a split beside those of its gold replies, and where the files are."""
+    console = console or Console()
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("metric", overflow="fold")
+    table.add_column("score", justify="right")
+    table.add_column("gold replies", justify="right")
+    shown = [key for key in scores if is_headline(key)]
+    for key in shown:
+        table.add_row(Text(key), format_number(scores[key]), format_number(gold.get(key)))
+    console.print()
+    console.print(Text(f"Metrics of {n_samples:,} samples of {split}", style="bold"))
+    console.print(table)
+    if len(shown) < len(scores):
+        console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
+    console.print()
+    console.print(Text(f"Evaluation: {folder}"), soft_wrap=True)

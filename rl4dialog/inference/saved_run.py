@@ -1,0 +1,57 @@
+"""Reading what a run has left in its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl4dialog.core.config import RunConfig, load_config
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.plugins import load_entry_points, load_imports
+from rl4dialog.runs.provenance import config_folder
+from rl4dialog.runs.results import check_is_run
+from rl4dialog.runs.run_folder import CONFIG_FILE
+from rl4dialog.training.checkpoint import (
+    best_checkpoint,
+    checkpoint_folders,
+    newest_checkpoint,
+    read_checkpoint,
+)
+
+
+def read_run_config(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The resolved config of a run, with all that it imports.
+
+    Raises:
+        RunFolderError: If the folder holds no run.
+        ConfigError: If an override is wrong, or an import fails.
+    """
+    check_is_run(run)
+    config = load_config(run / CONFIG_FILE, overrides)
+    load_entry_points()
+    load_imports(config.imports, config_folder(run))
+    return config
+
+
+def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
+    """Folder of a checkpoint: of an iteration by its number, the newest whole one (``"last"``), or the ``"best"``.
+
+    Raises:
+        RunFolderError: If there is no such checkpoint; it says which there are.
+        CheckpointError: If it is damaged.
+    """
+    number: int | None = None
+    if checkpoint == "last":
+        newest = newest_checkpoint(run)
+        number = None if newest is None else newest.iteration
+    elif checkpoint == "best":
+        best = best_checkpoint(run)
+        number = None if best is None else int(best["iteration"])
+    elif re.fullmatch(r"\d+", str(checkpoint)):
+        number = int(checkpoint)
+    folders = {int(path.name.removeprefix("iteration_")): path for path in checkpoint_folders(run)}
+    if number not in folders:
+        known = f"there are those of the iterations {', '.join(map(str, folders))}" if folders else "there are none"
+        raise RunFolderError(f"{run} has no checkpoint {checkpoint!r} ({known})")
+    return read_checkpoint(folders[number]).path

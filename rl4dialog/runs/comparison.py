@@ -1,0 +1,121 @@
+"""Whether two runs are the same: weights by bits, log lines, metrics and predictions by value."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rl4dialog.policies.hashing import tensors_hash
+from rl4dialog.runs.run_folder import MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
+
+_MISSING = "(missing)"
+_LOGS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, "*_split_metrics.jsonl", "epoch_*_split_predictions.json")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file of two runs.
+
+    Attributes:
+        file: Its name.
+        where: The first place where they differ; ``None`` if they are identical.
+        original: What one of them has there.
+        reproduced: What the other has.
+    """
+
+    file: str
+    where: str | None = None
+    original: Any = None
+    reproduced: Any = None
+
+
+def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
+    """Compare all that two runs of one config must have in common; times and memory are left out.
+
+    Args:
+        original: A run folder.
+        reproduced: Another.
+
+    Returns:
+        A finding for each file that one of them has.
+    """
+    findings = []
+    for pattern in _LOGS:
+        for name in _names(original, reproduced, pattern):
+            findings.append(_compare_records(name, *(_records(run / name) for run in (original, reproduced))))
+    for name in _names(original, reproduced, f"{MODEL_FOLDER}/**/*.safetensors"):
+        findings.append(_compare_weights(name, original / name, reproduced / name))
+    return findings
+
+
+def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
+    found = {path.relative_to(run).as_posix() for run in (original, reproduced) for path in run.glob(pattern)}
+    return sorted(found, key=lambda name: (len(name), name))
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log, or the objects of a list."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    found = [json.loads(line) for line in text.split("\n") if line] if path.suffix == ".jsonl" else json.loads(text)
+    return [dict(_leaves(record)) for record in found]
+
+
+def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The entries of a record that a second run must have too, those of its metrics among them."""
+    for key, value in record.items():
+        if key == "metrics" and isinstance(value, dict):
+            yield from value.items()
+        elif not (key.startswith(("time/", "memory/")) or key.endswith("_s")):
+            yield key, value
+
+
+def _compare_records(name: str, original: list[dict[str, Any]], reproduced: list[dict[str, Any]]) -> Finding:
+    for number, (one, other) in enumerate(itertools.zip_longest(original, reproduced), start=1):
+        if one is None or other is None:
+            return Finding(name, "number of records", len(original), len(reproduced))
+        for key in dict.fromkeys([*one, *other]):
+            left, right = one.get(key, _MISSING), other.get(key, _MISSING)
+            if left != right:
+                return Finding(name, f"{_place(one, number)}, {key}", left, right)
+    return Finding(name)
+
+
+def _place(record: Mapping[str, Any], number: int) -> str:
+    """How a record is called: by iteration, epoch or sample, else by its number."""
+    for key, name in (("iteration", "iteration"), ("epoch", "epoch"), ("sample_id", "sample")):
+        if key in record:
+            return f"{name} {record[key]}"
+    return f"line {number}"
+
+
+def _compare_weights(name: str, original: Path, reproduced: Path) -> Finding:
+    if not (original.is_file() and reproduced.is_file()):
+        return Finding(
+            name, "the file", *(str(path) if path.is_file() else _MISSING for path in (original, reproduced))
+        )
+    one, other = load_file(original), load_file(reproduced)
+    hashes = tensors_hash(one), tensors_hash(other)
+    if hashes[0] == hashes[1]:
+        return Finding(name)
+    for tensor in sorted(one.keys() | other.keys()):
+        if tensor not in one or tensor not in other or one[tensor].shape != other[tensor].shape:
+            return Finding(name, tensor, *(_shape(state.get(tensor)) for state in (one, other)))
+        gap = one[tensor].double() - other[tensor].double()
+        if gap.any():
+            index = tuple(int(i) for i in torch.nonzero(gap)[0])
+            return Finding(name, f"{tensor}{list(index)}", *(float(state[tensor][index]) for state in (one, other)))
+    return Finding(name, "bits of equal numbers", hashes[0][:12], hashes[1][:12])
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return _MISSING if tensor is None else f"shape {tuple(tensor.shape)}"

@@ -1,0 +1,149 @@
+"""Pictures of a run, drawn from its files without any display."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
+
+_REWARD_COLOR, _KL_COLOR = "tab:blue", "tab:orange"
+# Shorter runs are shown as they are.
+_MIN_ITERATIONS_TO_SMOOTH = 20
+
+
+def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
+    """Draw the task reward and, below it, the KL to the reference with its target over the iterations.
+
+    From twenty iterations on, a bold line is the mean over a window of a tenth of the run, and a pale one the values.
+
+    Args:
+        run_path: A run folder with ``rollout_info.jsonl``; the target is read from its ``config.json``.
+        output_png: The picture.
+
+    Raises:
+        DataError: If the run has no rollouts, or its files cannot be read.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    run_path = Path(run_path)
+    rows = _read_rollouts(run_path / ROLLOUT_INFO_FILE)
+    target = _target_kl(run_path / CONFIG_FILE)
+    iterations = [float(row.get("iteration", index)) for index, row in enumerate(rows, start=1)]
+
+    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    reward_axes, kl_axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    reward_key = "rollout/task_reward" if "rollout/task_reward" in rows[0] else "rollout/ep_rew_mean"
+    _draw(reward_axes, iterations, _column(rows, reward_key), _REWARD_COLOR, None)
+    reward_axes.set_ylabel("task reward per episode")
+    _draw(kl_axes, iterations, _column(rows, "rollout/kl"), _KL_COLOR, "policy to reference")
+    if target is not None:
+        kl_axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"target ({target:g})")
+    kl_axes.set_ylabel("KL per token [nats]")
+    kl_axes.set_xlabel("iteration")
+    kl_axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    kl_axes.set_ylim(bottom=min(0.0, kl_axes.get_ylim()[0]))
+    kl_axes.legend(loc="best", frameon=False, fontsize="small")
+    for axes in (reward_axes, kl_axes):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(output_png, dpi=150)
+
+
+def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
+    """Draw reward and KL of several kinds of runs against the agent tokens that they have collected.
+
+    A line is the mean over the runs of one kind, which differ in their seed, and a band reaches from the lowest to the
+    highest. All curves are smoothed over a tenth of a run; runs of unequal length are drawn as far as the shortest.
+
+    Args:
+        runs: Run folders by label.
+        output_png: The picture.
+
+    Raises:
+        DataError: If there are no runs, or the files of one cannot be read.
+    """
+    if not runs or not all(runs.values()):
+        raise DataError("there are no runs to compare")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = figure.subplots(2, 1, sharex=True)
+    for i, (label, folders) in enumerate(runs.items()):
+        tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
+        length = min(map(len, tables))
+        window = smoothing_window(length)
+        tokens = mean_curve([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
+        for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
+            curves = [smooth(_column(rows[:length], key), window) for rows in tables]
+            axes.plot(tokens, mean_curve(curves), color=f"C{i}", linewidth=2, label=label)
+            lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
+            axes.fill_between(tokens, lowest, highest, color=f"C{i}", alpha=0.15, linewidth=0)
+    for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
+    all_axes[1].set_xlabel("agent tokens")
+    figure.savefig(output_png, dpi=150)
+
+
+def mean_curve(columns: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of several curves, point by point."""
+    return [sum(values) / len(values) for values in zip(*columns, strict=True)]
+
+
+def _draw(axes: Any, x: list[float], y: list[float], color: str, label: str | None) -> None:
+    if len(y) < _MIN_ITERATIONS_TO_SMOOTH:
+        axes.plot(x, y, color=color, linewidth=2, marker="o", markersize=3, label=label)
+        return
+    axes.plot(x, y, color=color, linewidth=1, alpha=0.35)
+    axes.plot(x, smooth(y, smoothing_window(len(y))), color=color, linewidth=2, label=label)
+
+
+def smoothing_window(n: int) -> int:
+    """Over how many of ``n`` iterations a curve is smoothed; 1 is not at all."""
+    return max(5, n // 10) if n >= _MIN_ITERATIONS_TO_SMOOTH else 1
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """Mean over a window centred on each value, cut off at both ends; NaN is left out."""
+    smoothed = []
+    reach = window // 2
+    for index in range(len(values)):
+        near = [value for value in values[max(0, index - reach) : index + reach + 1] if not math.isnan(value)]
+        smoothed.append(sum(near) / len(near) if near else math.nan)
+    return smoothed
+
+
+def _column(rows: list[dict[str, Any]], key: str) -> list[float]:
+    return [math.nan if row.get(key) is None else float(row[key]) for row in rows]
+
+
+def _read_rollouts(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if not rows:
+        raise DataError(f"{path} is empty: the run made no rollouts that could be drawn")
+    return rows
+
+
+def _target_kl(path: Path) -> float | None:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        target = ((config.get("alg") or {}).get("kl_div") or {}).get("target_kl")
+    except (OSError, ValueError, AttributeError):
+        return None  # the picture is as good without it
+    return None if target is None else float(target)

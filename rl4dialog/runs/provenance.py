@@ -1,0 +1,203 @@
+"""Where a run came from: versions, code, data, weights, command and machine, in ``provenance.json``.
+
+It is written in two steps: what is known when the command starts, and hashes of data and weights once they are loaded.
+What differs between two such files may be why two runs differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import rl4dialog
+from rl4dialog.core.cache import content_hash
+from rl4dialog.runs.git_state import git_state
+from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
+
+if TYPE_CHECKING:
+    from rl4dialog.training.builders import Data
+
+_PACKAGES = (
+    *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
+    *("accelerate", "safetensors", "pydantic", "huggingface-hub", "peft", "bitsandbytes", "deepspeed", "vllm"),
+)
+
+
+def record_start(
+    run_folder: RunFolder, config_path: str | Path, argv: Sequence[str], seed: int, imports: Iterable[str]
+) -> None:
+    """Write down what is known when a run starts; of a run that is resumed, under ``resumed`` beside what is there.
+
+    Args:
+        run_folder: Of the run.
+        config_path: The config file; relative ``imports`` are found from its folder.
+        argv: Arguments of the console command.
+        seed: Of the run.
+        imports: As in the config; they have been imported.
+
+    Raises:
+        RunFolderError: If it cannot be written.
+    """
+    path = Path(config_path).absolute()
+    code, diffs = _code_state(path.parent)
+    record = {
+        "start_time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["rl4dialog", *argv]),
+        "working_directory": os.getcwd(),
+        "config_path": str(path),
+        "seed": seed,
+        "versions": package_versions(),
+        "git": code,
+        "imports": {Path(name).name: _hash_of_import(name) for name in imports},
+        "hardware": hardware(),
+    }
+    earlier = read_provenance(run_folder.root)
+    if earlier:
+        record = {**earlier, "resumed": [*earlier.get("resumed", []), record]}
+    elif diffs:
+        write_text(run_folder.path(DIFF_FILE), diffs)
+    run_folder.write_json(PROVENANCE_FILE, record)
+
+
+def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
+    """Add hashes of the samples and of the weights that a run begins with, unless they are there.
+
+    Args:
+        run_folder: Of the run.
+        data: All splits.
+        model_hash: Of the language model before any training (but after a warm start).
+
+    Raises:
+        RunFolderError: If it cannot be written.
+    """
+    record = read_provenance(run_folder.root)
+    if "data_hash" in record:
+        return
+    record["data_hash"] = {split: _samples_hash(pool) for split, pool in data.pools.items()}
+    record["turn_marker"] = data.turn_marker
+    record["model_hash"] = model_hash
+    run_folder.write_json(PROVENANCE_FILE, record)
+
+
+def read_provenance(run: str | Path) -> dict[str, Any]:
+    """What a run folder says about its origin; nothing if there is no such file, or it cannot be read."""
+    try:
+        record = json.loads((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def config_folder(run: str | Path) -> Path:
+    """Where the relative ``imports`` of a run are looked for: the folder of its config file."""
+    recorded = read_provenance(run).get("config_path")
+    return Path(recorded).parent if isinstance(recorded, str) else Path(run)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the installed packages that numbers may depend on."""
+    versions = {"python": platform.python_version(), "rl4dialog": rl4dialog.__version__}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def hardware() -> dict[str, Any]:
+    """What the run computes with; nothing that names the machine."""
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cpu_cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "memory_mib": _memory_mib(),
+        "gpus": [{"name": gpu.name, "memory_mib": gpu.total_memory // 2**20} for gpu in gpus],
+        "cuda": torch.version.cuda,
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+    }
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What two provenances say differently about code, data, weights and machine: key, and both values."""
+    flat_one, flat_other = (dict(_flat(_comparable(record))) for record in (one, other))
+    return [
+        (key, flat_one.get(key), flat_other.get(key))
+        for key in dict.fromkeys([*flat_one, *flat_other])
+        if flat_one.get(key) != flat_other.get(key)
+    ]
+
+
+def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What does not depend on where the config lies: of its repository only what is imported."""
+    keys = ("versions", "imports", "hardware", "seed", "data_hash", "model_hash", "turn_marker")
+    package = (record.get("git") or {}).get("package") or {}
+    code = {key: package.get(key) for key in ("commit", "diff_hash")}
+    return {**{key: record.get(key) for key in keys}, "code": code}
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _code_state(folder: Path) -> tuple[dict[str, Any], str]:
+    """State of the repositories of the config and of this package, and what they have uncommitted."""
+    package = Path(rl4dialog.__file__).parent
+    states = {"config": git_state(folder), "package": git_state(package, tracks="__init__.py")}
+    described: dict[str, Any] = {}
+    diffs: dict[str, str] = {}
+    for name, state in states.items():
+        if state is None:
+            described[name] = None
+            continue
+        fields = asdict(state)
+        diffs[state.root] = diff = fields.pop("diff")
+        described[name] = {**fields, "diff_hash": hashlib.sha256(diff.encode()).hexdigest() if diff else None}
+    return described, "".join(diffs.values())
+
+
+def _hash_of_import(name: str) -> str | None:
+    """Hash of the file of a module or file that was imported."""
+    module = sys.modules.get(Path(name).stem if name.endswith(".py") else name)
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
+
+
+def _samples_hash(pool: Iterable[tuple[Any, float]]) -> str:
+    """Hash of all that the samples of a split hold, and their weights."""
+    rows = ([s.id, s.prompt_or_input_text, s.references, s.meta_data, weight] for s, weight in pool)
+    return content_hash(json.dumps(to_plain(row), sort_keys=True) for row in rows)
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _memory_mib() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,118 @@
+"""What training changed in each metric, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl4dialog.runs.report.predictions import Predictions, pair
+from rl4dialog.runs.report.runs import Run
+from rl4dialog.runs.report.statistics import Interval, bootstrap_intervals
+
+NO_SAMPLE_SCORES = "no scores of single replies, so no interval"
+NOT_A_MEAN = "not the mean of the replies' scores, so no interval"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, and where it lies if the prompts were drawn anew; ``None`` if that is not known."""
+
+    value: float
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """A metric before and after training.
+
+    Attributes:
+        key: Of the metric.
+        before: Its score, if it was measured.
+        after: Its score, if it was measured.
+        difference: After less before, of the same prompts.
+        note: Why there is no interval; empty if there is one.
+    """
+
+    key: str
+    before: Estimate | None
+    after: Estimate | None
+    difference: Estimate | None
+    note: str = ""
+
+
+def metric_changes(run: Run, split: str, before: Predictions | None, after: Predictions | None) -> list[MetricChange]:
+    """All that was measured on a split at its first and its last evaluation.
+
+    An interval needs a score of every reply, whose mean is the metric. Where the mean is something else (a corpus
+    BLEU is not the mean of its sentences'), the mean stands on a line of its own. Rewards of replies come first.
+
+    Args:
+        run: Was evaluated.
+        split: Of its data.
+        before: Replies of the first evaluation.
+        after: Replies of the last.
+    """
+    epochs = run.epochs(split)
+    metrics = run.metrics.get(split, {})
+    old = metrics.get(epochs[0], {}) if epochs else {}
+    new = metrics.get(epochs[-1], {}) if len(epochs) > 1 else {}
+    means = _mean_changes(before, after)
+    changes = [change for key, change in means.items() if key not in old | new]
+    for key in dict.fromkeys([*new, *old]):
+        mean = means.get(key)
+        if mean is None:
+            changes.append(_corpus_change(key, old, new, NO_SAMPLE_SCORES))
+        elif agrees(mean.before, old.get(key)) and agrees(mean.after, new.get(key)):
+            changes.append(mean)
+        else:
+            changes.append(_corpus_change(key, old, new, NOT_A_MEAN))
+            changes.append(MetricChange(f"{key}, mean of the replies", mean.before, mean.after, mean.difference))
+    return changes
+
+
+def mean_estimates(predictions: Predictions) -> dict[str, Estimate]:
+    """Mean and interval of each score of an evaluation's replies."""
+    if not predictions.scores:
+        return {}
+    scores = np.stack(list(predictions.scores.values()), axis=1)
+    intervals = bootstrap_intervals(scores)
+    return {
+        key: Estimate(float(np.nanmean(values)), interval)
+        for (key, values), interval in zip(predictions.scores.items(), intervals, strict=True)
+    }
+
+
+def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict[str, MetricChange]:
+    """From the scores of single replies alone."""
+    if before is None or after is None:
+        first, last = ({} if one is None else mean_estimates(one) for one in (before, after))
+        return {key: MetricChange(key, first.get(key), last.get(key), None) for key in {**first, **last}}
+    before, after = pair(before, after)
+    keys = [key for key in after.scores if key in before.scores]
+    if not keys or not len(before):
+        return {}
+    old, new = (np.stack([predictions.scores[key] for key in keys], axis=1) for predictions in (before, after))
+    columns = np.concatenate([old, new, new - old], axis=1)
+    estimates = [
+        Estimate(float(np.nanmean(values)) if not np.isnan(values).all() else math.nan, interval)
+        for values, interval in zip(columns.T, bootstrap_intervals(columns), strict=True)
+    ]
+    thirds = zip(keys, estimates, estimates[len(keys) :], estimates[2 * len(keys) :], strict=False)
+    return {key: MetricChange(key, first, second, third) for key, first, second, third in thirds}
+
+
+def agrees(estimate: Estimate | None, corpus: float | None) -> bool:
+    """Whether a corpus score is the mean of the replies' scores, so that both have the same interval."""
+    if estimate is None or corpus is None:
+        return estimate is None and corpus is None
+    return math.isclose(estimate.value, corpus, rel_tol=1e-3, abs_tol=1e-6)
+
+
+def _corpus_change(key: str, old: Mapping[str, float], new: Mapping[str, float], note: str) -> MetricChange:
+    before = Estimate(old[key]) if key in old else None
+    after = Estimate(new[key]) if key in new else None
+    difference = Estimate(after.value - before.value) if before is not None and after is not None else None
+    return MetricChange(key, before, after, difference, note)

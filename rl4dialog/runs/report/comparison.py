@@ -1,0 +1,123 @@
+"""Several runs beside each other: those that differ only in their seed are one group."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
+from rl4dialog.runs.report.curves import Curve, Panel
+from rl4dialog.runs.report.runs import Run, as_text, flatten
+from rl4dialog.runs.report.statistics import mean_and_standard_error
+
+_TOKENS = "rollout/tokens"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config with different seeds."""
+
+    label: str
+    runs: list[Run]
+
+    @property
+    def seeds(self) -> list[Any]:
+        """Of the runs."""
+        return [run.config.get("seed") for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Over the runs of a group; the error is ``None`` where there is only one."""
+
+    value: float
+    standard_error: float | None
+    n_runs: int
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """The runs by config, in the order in which the configs first occur."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        config = {key: value for key, value in run.config.items() if key != "seed"}
+        found.setdefault(json.dumps(config, sort_keys=True, default=str), []).append(run)
+    labels = [_label(members) for members in found.values()]
+    counts = Counter(labels)
+    return [
+        Group(label if counts[label] == 1 else f"{label} ({i})", members)
+        for i, (label, members) in enumerate(zip(labels, found.values(), strict=True), start=1)
+    ]
+
+
+def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """The keys whose values differ between groups, the seed left out: a value per group, empty where it has none."""
+    flat = [flatten(group.runs[0].config) for group in groups]
+    keys = dict.fromkeys(key for config in flat for key in config if key != "seed")
+    texts = {key: [as_text(config[key]) if key in config else "" for config in flat] for key in keys}
+    return {key: values for key, values in texts.items() if len(set(values)) > 1}
+
+
+def group_curves(groups: Sequence[Group], panel: Panel, key: str, over_tokens: bool) -> list[Curve]:
+    """A number of every group that has logged it: mean, lowest and highest over its runs, smoothed.
+
+    Args:
+        groups: In the order of their colours. One that has not logged the number gets an empty curve.
+        panel: That the number belongs to.
+        key: Of the number.
+        over_tokens: Over the agent tokens collected so far instead of the iterations.
+    """
+    return [_group_curve(group, panel, key, over_tokens) for group in groups]
+
+
+def metric_means(groups: Sequence[Group], split: str) -> dict[str, list[tuple[Mean | None, Mean | None]]]:
+    """Of each metric of a split, for each group: before and after training, over the runs that have both."""
+    runs = [run for group in groups for run in group.runs]
+    keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
+    return {key: [(_mean(group, split, key, 0), _mean(group, split, key, -1)) for group in groups] for key in keys}
+
+
+def all_have_tokens(runs: Sequence[Run]) -> bool:
+    """Whether all runs tell how many agent tokens they collected."""
+    return all(run.iterations and not any(map(math.isnan, run.column(_TOKENS))) for run in runs)
+
+
+def _group_curve(group: Group, panel: Panel, key: str, over_tokens: bool) -> Curve:
+    runs = [run for run in group.runs if any(key in row for row in run.iterations)]
+    if not runs:
+        return Curve(group.label, [], [])
+    length = min(len(run.iterations) for run in runs)
+    window = smoothing_window(length)
+    curves = [smooth([panel.sign * value for value in run.column(key)[:length]], window) for run in runs]
+    positions = [
+        list(itertools.accumulate(run.column(_TOKENS)[:length])) if over_tokens else run.column("iteration")[:length]
+        for run in runs
+    ]
+    low, high = ([end(values) for values in zip(*curves, strict=True)] for end in (min, max))
+    return Curve(group.label, mean_curve(positions), mean_curve(curves), low, high)
+
+
+def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
+    values = []
+    for run in group.runs:
+        metrics = run.metrics.get(split, {})
+        epochs = sorted(metrics)
+        if len(epochs) > 1 and key in metrics[epochs[which]]:
+            values.append(metrics[epochs[which]][key])
+    if not values:
+        return None
+    return Mean(*mean_and_standard_error(values), len(values))
+
+
+def _label(runs: Sequence[Run]) -> str:
+    """What the names of the runs' folders have in common, without the seed's number."""
+    if len(runs) == 1:
+        return runs[0].path.name
+    names = zip(*(run.path.name for run in runs), strict=False)
+    common = "".join(letters[0] for letters in itertools.takewhile(lambda letters: len(set(letters)) == 1, names))
+    return re.sub(r"([\W_]*seed\d*)?([\W_]+\d*)?$", "", common) or runs[0].path.parent.name

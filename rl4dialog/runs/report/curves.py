@@ -1,0 +1,132 @@
+"""Which curves a report has: what is logged, under which heading, and in which unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rl4dialog.runs.report.changes import agrees, mean_estimates
+from rl4dialog.runs.report.runs import Run
+from rl4dialog.runs.report.statistics import Interval
+from rl4dialog.runs.summary import is_headline
+
+PHASES = ("time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
+# Fewer are told as well by a table of first and last numbers.
+MIN_ITERATIONS = 3
+# Of the evaluations during training, so many have intervals: each costs reading a file of predictions.
+_MAX_INTERVALS = 20
+_REWARD_PARTS = "rollout/reward/"
+_WEIGHT = "/weight"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of logged numbers.
+
+    Attributes:
+        title: What is shown.
+        unit: Of the vertical axis.
+        keys: Logged numbers by label.
+        target: The config's key of a level to mark.
+        sign: -1 for what is logged with the opposite sign.
+        has_legend: Whether the labels say more than the title.
+    """
+
+    title: str
+    unit: str
+    keys: dict[str, str]
+    target: str = ""
+    sign: int = 1
+    has_legend: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a picture, with a band around it or intervals at its points, if there are any."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = field(default_factory=list)
+    high: Sequence[float] = field(default_factory=list)
+
+
+_PANELS = (
+    Panel("Task reward", "per episode", {"task reward": "rollout/task_reward"}),
+    Panel("KL to the reference", "nats/token", {"KL": "rollout/kl"}, target="alg.kl_div.target_kl"),
+    Panel("KL coefficient", "penalty per nat", {"coefficient": "rollout/kl_coeff"}),
+    Panel("Reply length", "tokens", {"tokens": "rollout/reply_length"}),
+    Panel("Replies cut at the length limit", "share", {"share": "rollout/cut_replies"}),
+    Panel("Entropy", "nats/token", {"entropy": "train/entropy_loss"}, sign=-1),
+    Panel("Clip fraction", "share of tokens", {"fraction": "train/clip_fraction"}),
+    Panel("KL of an update", "nats/token", {"KL": "train/approx_kl"}),
+    Panel("Policy loss", "", {"loss": "train/policy_gradient_loss"}),
+    Panel("Value loss", "", {"loss": "train/value_loss"}),
+    Panel("Explained variance", "of the returns, by the critic", {"share": "train/explained_variance"}),
+    Panel("Gradient norm", "before clipping", {"norm": "train/grad_norm"}),
+    Panel("Speed", "agent tokens per second", {"tokens": "time/tokens_per_s"}),
+)
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """Those whose numbers at least one of the runs has logged."""
+    logged = [key for run in runs for row in run.iterations for key, value in row.items() if value is not None]
+    keys = list(dict.fromkeys(logged))
+    parts = {key.removeprefix(_REWARD_PARTS): key for key in keys if key.startswith(_REWARD_PARTS)}
+    rewards = {label: key for label, key in parts.items() if not label.endswith(_WEIGHT)}
+    weights = {label.removesuffix(_WEIGHT): key for label, key in parts.items() if label.endswith(_WEIGHT)}
+    changing = {label: key for label, key in weights.items() if _varies(runs, key)}
+    first, *others = _PANELS
+    found = [
+        first,
+        Panel("Parts of the reward", "before weights", rewards, has_legend=True),
+        Panel("Weights of the parts", "", changing, has_legend=True),
+        *others,
+    ]
+    known = set(keys)
+    return [panel for panel in found if panel.keys and known.issuperset(panel.keys.values())]
+
+
+def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:
+    """A logged number over the iterations."""
+    return Curve(label, run.column("iteration"), [panel.sign * value for value in run.column(key)])
+
+
+def remaining_keys(run: Run, drawn: Iterable[str]) -> list[str]:
+    """Logged numbers that are on none of the pictures."""
+    keys = dict.fromkeys(key for row in run.iterations for key in row)
+    without = {"iteration", *drawn}
+    return [key for key in keys if key not in without and not all(map(math.isnan, run.column(key)))]
+
+
+def evaluation_curves(run: Run, split: str) -> list[Curve]:
+    """The headline metrics of a split over its evaluations, with intervals where the replies' scores allow them."""
+    metrics = run.metrics.get(split, {})
+    epochs = sorted(metrics)
+    step = max(1, math.ceil(len(epochs) / _MAX_INTERVALS))
+    intervals: dict[tuple[int, str], Interval] = {}
+    for epoch in {*epochs[::step], *epochs[-1:]}:
+        predictions = run.predictions(split, epoch)
+        for key, mean in mean_estimates(predictions).items() if predictions is not None else ():
+            if mean.interval is not None and agrees(mean, metrics[epoch].get(key)):
+                intervals[epoch, key] = mean.interval
+    keys = dict.fromkeys(key for epoch in epochs for key in metrics[epoch] if is_headline(key))
+    return [_evaluation_curve(key, epochs, metrics, intervals) for key in keys]
+
+
+def _evaluation_curve(
+    key: str,
+    epochs: Sequence[int],
+    metrics: dict[int, dict[str, float]],
+    intervals: dict[tuple[int, str], Interval],
+) -> Curve:
+    values = [metrics[epoch].get(key, math.nan) for epoch in epochs]
+    if not any((epoch, key) in intervals for epoch in epochs):
+        return Curve(key, epochs, values)
+    ends = [intervals.get((epoch, key), Interval(value, value)) for epoch, value in zip(epochs, values, strict=True)]
+    return Curve(key, epochs, values, [end.low for end in ends], [end.high for end in ends])
+
+
+def _varies(runs: Sequence[Run], key: str) -> bool:
+    return len({value for run in runs for value in run.column(key) if not math.isnan(value)}) > 1

@@ -1,0 +1,70 @@
+"""From what a report says to the one file that it is."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.runs.report.figures import COLORS
+from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.runs.summary import format_number
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of the page; ``labels`` are those of its legend, in the order of the colours."""
+
+    title: str
+    unit: str
+    svg: Markup
+    labels: list[str] = field(default_factory=list)
+
+
+def write_page(template: str, output: Path, **content: Any) -> Path:
+    """Fill a template and write the page, whole or not at all.
+
+    Args:
+        template: File in ``templates/``.
+        output: The page.
+        content: What the template names. Everything but `Markup` is escaped.
+
+    Raises:
+        RunFolderError: If the file cannot be written.
+    """
+    page = _environment().get_template(template).render(colors=COLORS, **content)
+    temporary = output.with_name(f".{output.name}.tmp")
+    try:
+        # A lone half of a character of two may come out of a model; no file could hold it.
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+        os.replace(temporary, output)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            temporary.unlink(missing_ok=True)
+        raise RunFolderError(f"{output} cannot be written: {error.strerror or error}; give another --output") from error
+    return output
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rl4dialog.runs.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": format_number, "yaml": _yaml}
+    return environment
+
+
+def _yaml(obj: Any) -> str:
+    return yaml.safe_dump(to_plain(obj), sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,185 @@
+"""A run folder read back: config, iterations, metrics and predictions, as far as the run came.
+
+What a kill can leave behind (missing files, a cut last line, half a file of predictions) is left out and told in
+:attr:`Run.notes`; anything else that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.runs.report.predictions import Predictions, read_predictions
+from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
+
+PROVENANCE_FILE = "provenance.json"
+
+_METRICS_FILE = re.compile(r"(\w+)_split_metrics\.jsonl")
+_PREDICTIONS_FILE = re.compile(r"epoch_(\d+)_(\w+)_split_predictions\.json")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has written.
+
+    Attributes:
+        path: The run folder.
+        config: The resolved config; empty if there is none.
+        provenance: Versions, hashes and hardware, if the run has recorded them.
+        iterations: What was logged of each iteration, of its rollouts and its update, in order.
+        training: What a supervised run logged at its end.
+        metrics: Corpus scores by split, epoch and key.
+        prediction_files: By split and epoch.
+        notes: What is missing or damaged, as sentences.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+    iterations: list[dict[str, Any]]
+    training: dict[str, Any]
+    metrics: dict[str, dict[int, dict[str, float]]]
+    prediction_files: dict[str, dict[int, Path]]
+    notes: list[str] = field(default_factory=list)
+
+    def column(self, key: str) -> list[float]:
+        """What was logged under a key, NaN where nothing was."""
+        return [number(row.get(key)) for row in self.iterations]
+
+    def epochs(self, split: str) -> list[int]:
+        """The iterations after which a split was evaluated, in order; 0 is before training."""
+        return sorted(self.metrics.get(split, {}).keys() | self.prediction_files.get(split, {}).keys())
+
+    def predictions(self, split: str, epoch: int) -> Predictions | None:
+        """The replies of an evaluation, or ``None`` if there are none that can be read."""
+        path = self.prediction_files.get(split, {}).get(epoch)
+        if path is None:
+            return None
+        found = read_predictions(path)
+        note = f"{path.name} is left out: it is no complete JSON."
+        if found is None and note not in self.notes:
+            self.notes.append(note)
+        return found
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        DataError: If it is none, or a file of it holds something else than a run writes.
+    """
+    path = Path(path).expanduser().absolute()
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder; give the folder of a run, which holds its {CONFIG_FILE}")
+    notes: list[str] = []
+    metrics_files = {m[1]: file for file in sorted(path.iterdir()) if (m := _METRICS_FILE.fullmatch(file.name))}
+    known = [CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE]
+    if not metrics_files and not any((path / name).is_file() for name in known):
+        raise DataError(f"{path} is not a run folder: it holds none of {', '.join(known)} and *_split_metrics.jsonl")
+    rollouts, updates = (_read_lines(path / name, notes) for name in (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE))
+    config = _read_object(path / CONFIG_FILE)
+    if not config:
+        notes.append(f"There is no {CONFIG_FILE}.")
+    is_supervised = (config.get("alg") or {}).get("id") == "supervised"
+    return Run(
+        path,
+        config,
+        _read_object(path / PROVENANCE_FILE),
+        [] if is_supervised else _merge(rollouts, updates),
+        updates[-1] if is_supervised and updates else {},
+        {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
+        _find_predictions(path),
+        notes,
+    )
+
+
+def number(value: Any) -> float:
+    """A logged value as a number, NaN if it is none."""
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings under dotted keys; lists are values."""
+    if not isinstance(block, dict) or (prefix and not block):
+        return {prefix: block}
+    flat: dict[str, Any] = {}
+    for key, value in block.items():
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def as_text(value: Any) -> str:
+    """A value of a config as the page shows it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _merge(rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per iteration; of an iteration that was logged twice, what was logged last."""
+    rows: dict[int, dict[str, Any]] = {}
+    for records in (rollouts, updates):
+        for i, record in enumerate(records, start=1):
+            iteration = record.get("iteration", i)
+            rows.setdefault(int(iteration), {}).update({**record, "iteration": int(iteration)})
+    return [rows[iteration] for iteration in sorted(rows)]
+
+
+def _read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {}
+    for record in _read_lines(path, notes):
+        epoch, metrics = record.get("epoch"), record.get("metrics")
+        if not isinstance(epoch, int) or not isinstance(metrics, dict):
+            raise DataError(f'{path}: every line must be {{"epoch": number, "metrics": {{...}}}}, not {record!r:.80}')
+        found[epoch] = {str(key): number(value) for key, value in metrics.items()}
+    return found
+
+
+def _find_predictions(path: Path) -> dict[str, dict[int, Path]]:
+    found: dict[str, dict[int, Path]] = {}
+    for file in path.iterdir():
+        if match := _PREDICTIONS_FILE.fullmatch(file.name):
+            found.setdefault(match[2], {})[int(match[1])] = file
+    return found
+
+
+def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """Records of a jsonl file; a last line that was cut is left out with a note."""
+    if not path.is_file():
+        return []
+    records = []
+    lines = [(i, line) for i, line in enumerate(_read_text(path).splitlines(), start=1) if line.strip()]
+    for i, line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if i == lines[-1][0]:
+                notes.append(f"The last line of {path.name} was cut off and is left out.")
+                break
+            raise DataError(f"{path}:{i} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path}:{i} must be an object of names and values, not {record!r:.80}")
+        records.append(record)
+    return records
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(_read_text(path))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} must be an object of names and values, not {found!r:.80}")
+    return found
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")  # a kill may cut inside a character
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,293 @@
+"""The records of a run: metrics, predictions and training statistics on disk, and in other outputs if wanted.
+
+File names and line formats are RL4LMs', so that scripts which analyse its runs work here. The files are the record;
+wandb is a copy, and a failure of wandb is a warning that loses nothing. Checkpoints and the report are not here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import netrc
+import os
+import urllib.parse
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
+from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    LOG_FILE,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    RunFolder,
+    to_plain,
+)
+from rl4dialog.runs.run_logger import RunLogger
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LOGGER_NAME = "rl4dialog"
+
+_logger = logging.getLogger(__name__)
+_MAX_TABLE_ROWS = 100
+_WANDB_URL = "https://api.wandb.ai"
+
+
+class Tracker:
+    """Writes down what a run does.
+
+    From its creation until :meth:`close`, everything logged below the logger ``rl4dialog`` also goes to the run's
+    ``log.txt``, and so does the progress.
+
+    Args:
+        run_folder: Where the files go.
+        config: The resolved config, written to ``config.json``.
+        project_name: Project on wandb.
+        experiment_name: Name of the run on wandb.
+        entity_name: User or team on wandb.
+        log_to_wandb: Copy everything to wandb; without an API key its offline mode is used, inside the run folder.
+        resume: Go on with ``log.txt``.
+        wandb_run_id: Go on with this run on wandb.
+        outputs: Further copies (see :class:`RunLogger`); ``wandb`` among them does what ``log_to_wandb`` does.
+
+    Raises:
+        RunFolderError: If a file cannot be written; so does every method that writes.
+    """
+
+    def __init__(
+        self,
+        run_folder: RunFolder,
+        config: Mapping[str, Any],
+        project_name: str,
+        experiment_name: str,
+        entity_name: str | None = None,
+        log_to_wandb: bool = False,
+        resume: bool = False,
+        wandb_run_id: str | None = None,
+        outputs: Collection[str] = (),
+    ) -> None:
+        self.run_folder = run_folder
+        run_folder.write_json(CONFIG_FILE, config)
+        self._log_file = _open_log(run_folder.path(LOG_FILE), "a" if resume else "w")
+        self._logger = logging.getLogger(LOGGER_NAME)
+        self._level_before = self._logger.level
+        if self._logger.getEffectiveLevel() > logging.INFO:
+            self._logger.setLevel(logging.INFO)
+        for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
+            logging.getLogger(name).addHandler(self._log_file)
+        self._run_logger = RunLogger(run_folder, outputs)
+        self._wandb_run: Any = None
+        if log_to_wandb or "wandb" in outputs:
+            self._wandb_run = _start_wandb(
+                run_folder.root, config, project_name, experiment_name, entity_name, wandb_run_id
+            )
+
+    @property
+    def wandb_run_id(self) -> str | None:
+        """Of the run on wandb, if there is one."""
+        return None if self._wandb_run is None else str(self._wandb_run.id)
+
+    def log_rollout_infos(self, rollout_info: Mapping[str, Any]) -> None:
+        """Append the statistics of one iteration's rollouts to ``rollout_info.jsonl``."""
+        self.run_folder.append_jsonl(ROLLOUT_INFO_FILE, rollout_info)
+        self._run_logger.rollout(rollout_info)
+        self._to_wandb(lambda: self._wandb_run.log(to_plain(rollout_info)))
+
+    def log_training_infos(self, training_info: Mapping[str, Any]) -> None:
+        """Append the statistics of one iteration's updates to ``training_info.jsonl``."""
+        self.run_folder.append_jsonl(TRAINING_INFO_FILE, training_info)
+        self._run_logger.training(training_info)
+        self._to_wandb(lambda: self._wandb_run.log(to_plain(training_info)))
+
+    def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
+        """Append the corpus scores of an evaluation to ``{split_name}_split_metrics.jsonl``.
+
+        Args:
+            epoch: Iteration after which was evaluated; 0 is before training.
+            split_name: ``train``, ``val`` or ``test``.
+            metrics: Score by metric key.
+        """
+        self.run_folder.append_jsonl(
+            _evaluation_files(epoch, split_name)[0], {"epoch": epoch, "metrics": dict(metrics)}
+        )
+        self._run_logger.evaluation(epoch, split_name, metrics)
+        self._to_wandb(
+            lambda: self._wandb_run.log(
+                {"epoch": epoch, **{f"{split_name}/{key}": value for key, value in to_plain(metrics).items()}}
+            )
+        )
+
+    def log_predictions(self, epoch: int, split_name: str, predictions: Sequence[Mapping[str, Any]]) -> None:
+        """Write ``epoch_{epoch}_{split_name}_split_predictions.json``, one object per generated text."""
+        self.run_folder.write_json(_evaluation_files(epoch, split_name)[1], list(predictions))
+        self._to_wandb(
+            lambda: self._wandb_run.log({f"{split_name}_predictions": _wandb_table(predictions), "epoch": epoch})
+        )
+
+    def recall(self, epoch: int, split_name: str) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """The metrics and predictions of an evaluation, as they were logged.
+
+        Raises:
+            RunFolderError: If they are not there.
+        """
+        metrics_file, predictions_file = _evaluation_files(epoch, split_name)
+        try:
+            with open(self.run_folder.path(metrics_file), encoding="utf-8") as file:
+                (found,) = [record for record in map(json.loads, file) if record["epoch"] == epoch]
+            with open(self.run_folder.path(predictions_file), encoding="utf-8") as file:
+                predictions: list[dict[str, Any]] = json.load(file)
+            return {key: math.nan if value is None else value for key, value in found["metrics"].items()}, predictions
+        except (OSError, ValueError, KeyError) as error:
+            raise RunFolderError(
+                f"{self.run_folder.root} does not hold the evaluation of epoch {epoch} in {metrics_file} and "
+                f"{predictions_file} any more ({error})"
+            ) from error
+
+    def show(self) -> None:
+        """Print the table of what was logged since the last one, if the output ``stdout`` is wanted."""
+        self._run_logger.show()
+
+    def log_info(self, message: str) -> None:
+        """Write a line to ``log.txt`` (and wherever the logger ``rl4dialog`` leads)."""
+        self._logger.info(message)
+
+    def save_auto_model(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        lora: LoRA | None = None,
+        weights: dict[str, Tensor] | None = None,
+        folder_name: str = MODEL_FOLDER,
+    ) -> Path:
+        """Write model and tokenizer to ``model/``, to be read with transformers' Auto classes.
+
+        The weights are safetensors. A folder that is there already stays until the new one is complete.
+
+        Args:
+            model: The language model.
+            tokenizer: Its tokenizer.
+            lora: The model's adapters, if it has some: they are merged into the weights, and stand by themselves in
+                ``model/adapter/`` too.
+            weights: The model's, if it is spread over processes.
+            folder_name: Another one of the run's folders.
+
+        Returns:
+            The folder.
+        """
+        with self.run_folder.replacing_folder(folder_name) as folder:
+            save_language_model(model, folder, lora, weights)
+            tokenizer.save_pretrained(folder)
+        return self.run_folder.path(folder_name)
+
+    def close(self, exit_code: int = 0) -> None:
+        """Close ``log.txt``, the outputs and the wandb run. Calling it again does nothing.
+
+        Args:
+            exit_code: Anything but 0 marks the run on wandb as failed.
+        """
+        self._to_wandb(lambda: self._wandb_run.finish(exit_code=exit_code))
+        self._wandb_run = None
+        if self._log_file in self._logger.handlers:
+            self._run_logger.close()
+            for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
+                logging.getLogger(name).removeHandler(self._log_file)
+            self._logger.setLevel(self._level_before)
+            self._log_file.close()
+
+    def _to_wandb(self, send: Callable[[], Any]) -> None:
+        if self._wandb_run is None:
+            return
+        try:
+            send()
+        except Exception as error:  # whatever wandb raises, the files are the record
+            self._wandb_run = None
+            _logger.warning("wandb failed and is left out from here on (%s); the run folder has everything", error)
+
+
+def _evaluation_files(epoch: int, split_name: str) -> tuple[str, str]:
+    """Names of the files with the metrics and with the predictions."""
+    return f"{split_name}_split_metrics.jsonl", f"epoch_{epoch}_{split_name}_split_predictions.json"
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk does not turn into a traceback per line.
+
+    The files that matter are written by `RunFolder`, which raises.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def _open_log(path: Path, mode: str) -> logging.FileHandler:
+    try:
+        handler = _LogFile(path, mode=mode, encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+def _start_wandb(
+    root: Path, config: Mapping[str, Any], project: str, name: str, entity: str | None, run_id: str | None
+) -> Any:
+    """A wandb run, or ``None`` with a warning."""
+    try:
+        import wandb
+    except ImportError as error:
+        _logger.warning("--log_to_wandb is left out: %s; install it with: pip install wandb", error)
+        return None
+    mode = None
+    if not os.environ.get("WANDB_MODE") and not _has_wandb_key():
+        mode = "offline"
+        _logger.info("no wandb API key: wandb runs offline in %s; send it later with: wandb sync", root / "wandb")
+    # What no connection could mend is not tried a second time.
+    modes: list[Any] = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
+    for attempt in modes:
+        try:
+            return wandb.init(
+                project=project,
+                name=name,
+                entity=entity,
+                dir=str(root),
+                config=to_plain(config),
+                id=run_id,
+                resume=None if run_id is None else "allow",
+                mode=attempt,  # type: ignore[arg-type]
+                settings=wandb.Settings(silent=True, console="off", init_timeout=30),
+            )
+        except Exception as error:  # wandb has a dozen kinds of these
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            _logger.warning("wandb (%s) cannot be started: %s", attempt or "online", reason)
+    return None
+
+
+def _has_wandb_key() -> bool:
+    """Whether wandb could log in without asking: by environment, or by the netrc file that `wandb login` writes."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc
+    for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        try:
+            if path and netrc.netrc(str(Path(path).expanduser())).authenticators(host):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def _wandb_table(predictions: Sequence[Mapping[str, Any]]) -> Any:
+    import wandb
+
+    columns: list[Any] = list(predictions[0]) if predictions else []
+    rows = [[to_plain(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+    return wandb.Table(columns=columns, data=rows)  # type: ignore[arg-type]

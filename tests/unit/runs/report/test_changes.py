@@ -1,0 +1,68 @@
+"""Metrics before and after, with intervals where there can be some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_files import prediction, write_json, write_lines, write_run
+
+from rl4dialog.runs.report.changes import NO_SAMPLE_SCORES, NOT_A_MEAN, MetricChange, metric_changes
+from rl4dialog.runs.report.runs import read_run
+
+
+def changes(folder: Path) -> dict[str, MetricChange]:
+    run = read_run(folder)
+    epochs = run.epochs("test")
+    before, after = run.predictions("test", epochs[0]), run.predictions("test", epochs[-1])
+    found = metric_changes(run, "test", before, after if len(epochs) > 1 else None)
+    return {change.key: change for change in found}
+
+
+def test_mean_of_replies_has_intervals_and_the_rest_says_why_not(tmp_path: Path) -> None:
+    found = changes(write_run(tmp_path))
+    assert list(found) == ["m", "d"]
+    before, after, difference = found["m"].before, found["m"].after, found["m"].difference
+    assert before is not None and after is not None and difference is not None
+    assert (before.value, after.value, difference.value) == (0.5, 1.0, 0.5)
+    assert before.interval is not None and before.interval.low == 0 and before.interval.high == 1
+    assert after.interval is not None and after.interval.low == after.interval.high == 1
+    assert difference.interval is not None and found["m"].note == ""
+    assert found["d"].note == NO_SAMPLE_SCORES
+    assert found["d"].difference is not None and found["d"].difference.value == 1.0
+    assert found["d"].difference.interval is None
+
+
+def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_lines(
+        tmp_path / "test_split_metrics.jsonl",
+        [{"epoch": 0, "metrics": {"m": 0.4}}, {"epoch": 3, "metrics": {"m": 1.0}}],
+    )
+    found = changes(tmp_path)
+    assert found["m"].note == NOT_A_MEAN
+    assert found["m"].before is not None and found["m"].before.value == 0.4 and found["m"].before.interval is None
+    mean = found["m, mean of the replies"]
+    assert mean.before is not None and mean.before.value == 0.5 and mean.before.interval is not None
+
+
+def test_rewards_of_replies_come_first(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, "a", m=[0.5, 1.0][epoch > 0], reward=float(i + epoch)) for i in range(4)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    found = changes(tmp_path)
+    assert list(found) == ["reward", "m", "d"]
+    difference = found["reward"].difference
+    assert difference is not None and difference.interval is not None
+    assert difference.value == pytest.approx(3.0) and difference.interval.low == pytest.approx(3.0)
+
+
+def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5, "d": 7.0}}])
+    (tmp_path / "epoch_3_test_split_predictions.json").unlink()
+    found = changes(tmp_path)
+    assert found["m"].before is not None and found["m"].before.interval is not None
+    assert found["m"].after is None and found["m"].difference is None
+    assert found["d"].before is not None and found["d"].before.value == 7.0

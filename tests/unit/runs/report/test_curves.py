@@ -1,0 +1,46 @@
+"""What is drawn of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_files import prediction, write_json, write_lines, write_run
+
+from rl4dialog.runs.report.curves import evaluation_curves, iteration_curve, panels, remaining_keys
+from rl4dialog.runs.report.runs import read_run
+
+
+def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path))
+    found = {panel.title: panel for panel in panels([run])}
+    assert list(found) == ["Task reward", "Parts of the reward", "KL to the reference", "KL coefficient", "Entropy"]
+    assert found["Parts of the reward"].keys == {"meteor": "rollout/reward/meteor", "length": "rollout/reward/length"}
+    entropy = iteration_curve(run, found["Entropy"], "entropy", "train/entropy_loss")
+    assert entropy.y == pytest.approx([1.9, 1.8, 1.7]), "it is logged as a loss"
+    drawn = {key for panel in found.values() for key in panel.keys.values()}
+    assert "rollout/values" in remaining_keys(run, drawn) and "rollout/kl" not in remaining_keys(run, drawn)
+
+
+def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    rows = [{"iteration": i, "rollout/reward/a": 1.0, "rollout/reward/a/weight": 0.5 / i} for i in (1, 2)]
+    write_lines(tmp_path / "rollout_info.jsonl", rows)
+    titles = {panel.title: panel.keys for panel in panels([read_run(tmp_path)])}
+    assert titles["Weights of the parts"] == {"a": "rollout/reward/a/weight"}
+
+
+def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    scores = {0: (0, 0, 1, 1), 1: (1, 0, 1, 1), 2: (1, 1, 1, 1)}
+    write_lines(
+        tmp_path / "val_split_metrics.jsonl",
+        [{"epoch": epoch, "metrics": {"m": sum(values) / 4, "d": 3.0}} for epoch, values in scores.items()],
+    )
+    for epoch, values in scores.items():
+        rows = [prediction(i, "a", m=value) for i, value in enumerate(values)]
+        write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
+    m, d = evaluation_curves(read_run(tmp_path), "val")
+    assert list(m.y) == [0.5, 0.75, 1.0]
+    assert m.low[0] == 0.0 and m.high[0] == 1.0 and m.low[2] == m.high[2] == 1.0
+    assert not d.low

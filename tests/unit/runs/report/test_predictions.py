@@ -1,0 +1,42 @@
+"""Files of predictions, and their pairs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import prediction, write_json
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.runs.report.predictions import Predictions, pair, read_predictions
+
+
+def read(tmp_path: Path, rows: Any) -> Predictions:
+    write_json(tmp_path / "file.json", rows)
+    found = read_predictions(tmp_path / "file.json")
+    assert found is not None
+    return found
+
+
+def test_texts_references_and_scores_are_read(tmp_path: Path) -> None:
+    found = read(tmp_path, [prediction(0, "a b", m=1, n="n/a"), prediction(1, "c", m=None, n="n/a")])
+    assert found.replies == ["a b", "c"] and found.references[1] == ["fine 1", "good"]
+    assert list(found.scores) == ["m"] and found.scores["m"][0] == 1 and math.isnan(found.scores["m"][1])
+    assert found.reply_lengths().tolist() == [2, 1]
+
+
+def test_other_forms_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"file\.json must be a list of objects, each with the texts prompt_text"):
+        read(tmp_path, [{"prompt_text": "a"}])
+    with pytest.raises(DataError, match="must be a list"):
+        read(tmp_path, {})
+
+
+def test_pairs_are_of_the_same_prompts_also_where_ids_repeat(tmp_path: Path) -> None:
+    before = read(tmp_path, [prediction(i, f"old {n}") for n, i in enumerate((5, 7, 7, 9))])
+    after = read(tmp_path, [prediction(i, f"new {n}") for n, i in enumerate((7, 5, 7))])
+    old, new = pair(before, after)
+    assert old.replies == ["old 0", "old 1", "old 2"]
+    assert new.replies == ["new 1", "new 0", "new 2"]

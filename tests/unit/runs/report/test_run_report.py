@@ -1,0 +1,133 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+import logging
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from run_files import prediction, write_json, write_lines, write_run
+
+from rl4dialog.runs.report.run_report import write_report, write_report_or_warn
+
+
+class Elements(HTMLParser):
+    """Counts elements, and keeps the text of those that are no script or style."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def page_of(folder: Path) -> Elements:
+    return Elements(write_report(folder).read_text(encoding="utf-8"))
+
+
+def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) -> None:
+    write_json(write_run(tmp_path) / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": ["x"]})
+    page = page_of(tmp_path)
+    text = " ".join(page.text.split())
+    assert "iterations 3 of 3" in text and "best iteration 3 (0.300)" in text and "agent tokens 300" in text
+    assert "time in iterations 15.0 s" in text
+    assert "m 0.500 0.000 … 1.000 1.000 1.000 … 1.000 +0.500" in text
+    assert "d no scores of single replies, so no interval 7.000 8.000 +1.000" in text
+    assert "Test split, 4 prompts, before training and after 3 iterations" in text
+    assert page.tags.count("svg") == 5 + 1 + 1, "the panels, the phases and the lengths"
+    assert "dashed: target 0.05" in text
+    assert page.tags.count("article") == 4 and "reply 2 at 0" in text and "reply 2 at 3" in text and "good" in text
+    assert "model_name: builtin/tiny-gpt2" in text
+    assert "git.commit abc" in text and "git.dirty false" in text and 'packages ["x"]' in text
+
+
+def test_page_needs_nothing_outside_itself(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path))
+    assert all(link.startswith("#") for link in page.links) and page.links
+    assert not {"link", "img", "iframe"} & set(page.tags)
+    assert not re.search(r"url\(\s*['\"]?(?!#)", (tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+def test_markup_in_replies_is_text(tmp_path: Path) -> None:
+    evil = """</article><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
+    write_run(tmp_path)
+    baseline = page_of(tmp_path).tags
+    for epoch in (0, 3):
+        rows = [{**prediction(i, evil, m=1), "prompt_text": evil, "ref_text": evil} for i in range(4)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    page = page_of(tmp_path)
+    assert page.tags.count("script") == baseline.count("script") == 1
+    assert page.tags.count("article") == 4 and "img" not in page.tags
+    assert page.text.count(evil) == 4 * 4, "prompt, reference and two replies of four samples"
+
+
+def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:
+    key = """<b>'"</b>"""
+    write_run(tmp_path)
+    rows = [prediction(i, "a", **{key: 1.0}) for i in range(2)]
+    for epoch in (0, 3):
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    write_lines(tmp_path / "rollout_info.jsonl", [{f"rollout/reward/{key}": float(i)} for i in range(3)])
+    page = page_of(tmp_path)
+    assert page.tags.count("article") == 2 and page.text.count(key) == 5, "a metric, a choice, two samples, a curve"
+    assert page.tags.count("b") == len(re.findall(r"<b>", (tmp_path / "report.html").read_text(encoding="utf-8")))
+
+
+def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, f"reply {i} {epoch}", m=1, reward=i / 7) for i in range(500)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    page = page_of(tmp_path)
+    assert page.tags.count("article") == 200
+    assert "200 of 500 replies" in page.text and "worsened by the reward" in page.text
+    assert "reply 499 3" in page.text and "reply 0 3" in page.text
+
+
+@pytest.mark.parametrize("removed", ["*_predictions.json", "*.jsonl", "config.json", "rollout_info.jsonl", "test_*"])
+def test_page_is_made_of_what_there_is(tmp_path: Path, removed: str) -> None:
+    write_run(tmp_path)
+    for file in tmp_path.glob(removed):
+        file.unlink()
+    assert page_of(tmp_path).tags.count("main") == 1
+
+
+def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5}}])
+    (tmp_path / "epoch_3_test_split_predictions.json").unlink()
+    page = page_of(tmp_path)
+    assert "The test split was evaluated once only" in page.text
+    assert page.tags.count("article") == 4 and "reply 1 at 0" in page.text
+    write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": 0.5}} for i in (0, 2)])
+    assert "metrics and samples are those of val" in page_of(tmp_path).text
+
+
+def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
+    write_run(tmp_path, alg={"id": "supervised", "model_name": "my/model"})
+    (tmp_path / "rollout_info.jsonl").unlink()
+    write_lines(tmp_path / "training_info.jsonl", [{"train_loss": 3.25, "n_steps": 3354}])
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "train_loss 3.25" in text and "n_steps 3,354" in text and "model my/model" in text
+    assert "before training and after it" in text and "Curves need" not in text
+
+
+def test_numbers_of_two_iterations_are_a_table(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path, n_iters=2))
+    assert "Curves need at least 3 iterations." in page.text and "rollout/kl" in page.text
+
+
+def test_failure_is_a_warning_with_the_command_to_try_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        write_report_or_warn(tmp_path / "none")
+    assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text

@@ -1,0 +1,52 @@
+"""Which samples the page shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl4dialog.runs.report.predictions import Predictions
+from rl4dialog.runs.report.samples import choose_samples, sort_keys
+
+
+def predictions(**scores: list[float]) -> Predictions:
+    n = len(next(iter(scores.values())))
+    numbers = [str(i) for i in range(n)]
+    arrays = {key: np.array(values) for key, values in scores.items()}
+    return Predictions(numbers, ["a<EOU>b <EOU>"] * n, [f"reply {i}" for i in numbers], [["gold"]] * n, arrays)
+
+
+def test_all_are_shown_if_they_are_few() -> None:
+    samples = choose_samples(predictions(m=[0.0, 1.0]), predictions(m=[0.5, np.nan]))
+    assert [sample.sample_id for sample in samples] == ["0", "1"]
+    assert samples[0].turns == ["a", "b"] and samples[0].scores == {"m": (0.0, 0.5)}
+    assert samples[1].scores == {"m": (1.0, None)}
+
+
+def test_of_many_the_extremes_of_reward_and_change_are_among_those_shown() -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(size=1000), rng.normal(size=1000)
+    samples = choose_samples(predictions(m=[0.0] * 1000, reward=old.tolist()), predictions(reward=new.tolist()), n=50)
+    shown = [int(sample.sample_id) for sample in samples]
+    assert len(shown) == 50 and shown == sorted(set(shown))
+    change = new - old
+    for extreme in (new.argmax(), new.argmin(), change.argmax(), change.argmin()):
+        assert extreme in shown
+    assert set(np.argsort(new)[-8:]) <= set(shown), "ten of each kind are taken, some of which are of two kinds"
+
+
+def test_without_rewards_the_extremes_of_every_score_are_shown() -> None:
+    a, b = np.arange(300.0), np.roll(np.arange(300.0), 100)
+    samples = choose_samples(None, predictions(a=a.tolist(), b=b.tolist()), n=20)
+    shown = {int(sample.sample_id) for sample in samples}
+    assert {a.argmax(), a.argmin(), b.argmax(), b.argmin()} <= shown and len(shown) == 20
+    assert all(sample.before is None for sample in samples)
+
+
+def test_rewards_are_sorted_by_first() -> None:
+    found = predictions(m=[0.0])
+    found.scores.update({"reward/part": np.zeros(1), "reward": np.zeros(1)})
+    assert sort_keys(None, found) == ["reward", "reward/part", "m"]
+
+
+def test_nothing_evaluated_shows_nothing() -> None:
+    assert choose_samples(None, None) == [] and sort_keys(None, None) == []

@@ -1,0 +1,99 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.runs.plots import plot_comparison, plot_reward_curve, smooth
+
+
+def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
+    rows = [
+        {"iteration": i, "rollout/task_reward": 0.1 * i, "rollout/kl": 0.01 * i, **overrides} for i in range(1, n + 1)
+    ]
+    (folder / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "config.json").write_text(json.dumps(config or {"alg": {"kl_div": {"target_kl": 0.07}}}))
+    return folder
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were saved."""
+    figures = []
+    save = Figure.savefig
+
+    def savefig(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        figures.append(figure)
+        save(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
+
+
+def test_picture_has_reward_and_kl_with_its_target(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_reward_curve(write_run(tmp_path), tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    reward_axes, kl_axes = drawn[0].axes
+    assert list(reward_axes.lines[0].get_xdata()) == [1, 2, 3, 4, 5]
+    assert list(reward_axes.lines[0].get_ydata()) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert list(kl_axes.lines[0].get_ydata()) == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.05])
+    assert list(kl_axes.lines[1].get_ydata()) == [0.07, 0.07]
+    assert all(axes.get_ylabel() for axes in drawn[0].axes)
+    assert kl_axes.get_xlabel() == "iteration"
+
+
+def test_long_run_has_a_smoothed_line_over_the_raw_one(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_reward_curve(write_run(tmp_path, n=60), tmp_path / "curve.png")
+    raw, smoothed = drawn[0].axes[0].lines
+    assert len(raw.get_xdata()) == len(smoothed.get_xdata()) == 60
+    assert raw.get_alpha() is not None and raw.get_linewidth() < smoothed.get_linewidth()
+
+
+def test_smoothing_is_a_centred_mean_that_leaves_nan_out() -> None:
+    assert smooth([0.0, 3.0, 6.0, math.nan, 12.0], 3) == [1.5, 3.0, 4.5, 9.0, 12.0]
+
+
+@pytest.mark.parametrize("config", [{"alg": {}}, {"alg": {"kl_div": {"target_kl": None}}}, {"alg": None}])
+def test_run_without_a_target_is_drawn_without_it(tmp_path: Path, drawn: list[Figure], config: Any) -> None:
+    plot_reward_curve(write_run(tmp_path, config=config), tmp_path / "curve.png")
+    assert len(drawn[0].axes[1].lines) == 1
+
+
+def test_missing_values_are_gaps(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_reward_curve(write_run(tmp_path, **{"rollout/kl": None}), tmp_path / "curve.png")
+    assert all(math.isnan(value) for value in drawn[0].axes[1].lines[0].get_ydata())
+
+
+def test_missing_or_empty_rollouts_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rollout_info\.jsonl cannot be read"):
+        plot_reward_curve(tmp_path, tmp_path / "curve.png")
+    (tmp_path / "rollout_info.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="the run made no rollouts"):
+        plot_reward_curve(tmp_path, tmp_path / "curve.png")
+
+
+def test_comparison_draws_every_kind_with_a_band_over_its_runs(tmp_path: Path) -> None:
+    runs: dict[str, list[Path]] = {}
+    for kind in ("one", "other"):
+        for seed in range(2):
+            folder = tmp_path / f"{kind}_{seed}"
+            folder.mkdir()
+            rows = [
+                {"iteration": i, "rollout/tokens": 100 + seed, "rollout/task_reward": i + seed, "rollout/kl": 0.1 * i}
+                for i in range(25 + seed)
+            ]
+            (folder / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            runs.setdefault(kind, []).append(folder)
+    plot_comparison(runs, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="cannot be read"):
+        plot_comparison({"one": [tmp_path / "none"]}, tmp_path / "picture.png")
+    with pytest.raises(DataError, match="no runs"):
+        plot_comparison({"one": []}, tmp_path / "picture.png")

@@ -1,0 +1,106 @@
+"""Where a run came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import make_gpt2, make_samples, make_tokenizer
+
+from rl4dialog.core.plugins import load_imports
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.runs import provenance as module
+from rl4dialog.training.builders import Data
+from rl4dialog.runs.git_state import GitState
+from rl4dialog.runs.provenance import (
+    config_folder,
+    differences,
+    read_provenance,
+    record_contents,
+    record_start,
+)
+from rl4dialog.runs.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path, "project", "run")
+
+
+def data(n: int = 4, weights: list[float] | None = None) -> Data:
+    return Data({split: TextGenPool(make_samples(n), weights) for split in ("train", "val", "test")}, "<EOU>")
+
+
+def test_start_has_what_a_second_run_needs(folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "my_own.py").write_text("x = 1\n")
+    load_imports(["./my_own.py"], tmp_path)
+    try:
+        record_start(folder, tmp_path / "c.yml", ["train", "--set", "a b=1"], 3, ["./my_own.py"])
+    finally:
+        del sys.modules["my_own"]
+    found = read_provenance(folder.root)
+    assert found["command"] == "rl4dialog train --set 'a b=1'"
+    assert found["seed"] == 3 and found["working_directory"] == os.getcwd()
+    assert {"python", "torch", "transformers", "stable-baselines3", "numpy"} <= found["versions"].keys()
+    assert len(found["imports"]["my_own.py"]) == 64
+    assert found["hardware"]["torch_threads"] == 1 and found["hardware"]["cpu"]
+    assert found["git"]["config"] is None
+    assert config_folder(folder.root) == tmp_path
+
+
+def test_uncommitted_changes_are_kept_beside_it(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = GitState("/repo", "c0ffee", True, ["new.py"], "-a\n+b\n", False)
+    monkeypatch.setattr(module, "git_state", lambda folder, tracks=None: state)
+    record_start(folder, "c.yml", [], 0, [])
+    assert folder.path("uncommitted.diff").read_text() == "-a\n+b\n", "config and package are in one repository"
+    described = read_provenance(folder.root)["git"]["package"]
+    assert described["commit"] == "c0ffee" and described["differs"] and "diff" not in described
+
+
+def test_contents_are_hashed_once(folder: RunFolder) -> None:
+    model = make_gpt2(make_tokenizer())
+    record_start(folder, "c.yml", [], 0, [])
+    record_contents(folder, data(), weights_hash(model))
+    first = read_provenance(folder.root)
+    assert first["model_hash"] == weights_hash(model) and first["turn_marker"] == "<EOU>"
+    assert set(first["data_hash"]) == {"train", "val", "test"} and first["seed"] == 0
+    record_contents(folder, data(5), "another")
+    assert read_provenance(folder.root) == first
+
+
+@pytest.mark.parametrize("other", [data(5), data(4, [1.0, 1.0, 1.0, 2.0])])
+def test_another_sample_or_weight_is_another_hash(folder: RunFolder, tmp_path: Path, other: Data) -> None:
+    record_contents(folder, data(), "same")
+    second = RunFolder(tmp_path, "project", "second")
+    record_contents(second, other, "same")
+    found = differences(read_provenance(folder.root), read_provenance(second.root))
+    assert [key for key, *_ in found] == ["data_hash.train", "data_hash.val", "data_hash.test"]
+
+
+def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) -> None:
+    record_start(folder, tmp_path / "c.yml", ["train"], 0, [])
+    first = read_provenance(folder.root)
+    for flag in ("--first", "--second"):
+        record_start(folder, tmp_path / "c.yml", ["train", flag], 0, [])
+    found = read_provenance(folder.root)
+    assert [each["command"] for each in found.pop("resumed")] == ["rl4dialog train --first", "rl4dialog train --second"]
+    assert found == first
+
+
+def test_unreadable_file_says_nothing(tmp_path: Path) -> None:
+    for text in ("{", "[]"):
+        (tmp_path / "provenance.json").write_text(text)
+        assert read_provenance(tmp_path) == {}
+    assert config_folder(tmp_path) == tmp_path
+
+
+def test_differences_name_key_and_both_values() -> None:
+    one: dict[str, Any] = {"versions": {"torch": "1"}, "seed": 0, "command": "a"}
+    other = {"versions": {"torch": "2", "peft": "3"}, "seed": 0, "command": "b"}
+    assert differences(one, json.loads(json.dumps(one))) == []
+    assert differences(one, other) == [("versions.torch", "1", "2"), ("versions.peft", None, "3")]

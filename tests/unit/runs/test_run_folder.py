@@ -1,0 +1,269 @@
+"""Creating run folders, and writing into them so that nothing is half written."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.runs import run_folder as module
+from rl4dialog.runs.run_folder import RunFolder, to_plain
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path, "project", "run")
+
+
+def failing_with(number: int) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_folder_is_base_project_experiment(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "project", "run")
+    assert folder.root == tmp_path / "project" / "run"
+    assert folder.root.is_dir()
+    assert list(folder.root.iterdir()) == []
+    assert folder.path("log.txt") == tmp_path / "project" / "run" / "log.txt"
+
+
+def test_empty_folder_of_that_name_is_used(tmp_path: Path) -> None:
+    (tmp_path / "project" / "run").mkdir(parents=True)
+    assert RunFolder(tmp_path, "project", "run").root.is_dir()
+
+
+def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert RunFolder("~/runs", "p", "r").root == tmp_path / "runs" / "p" / "r"
+
+
+def test_existing_run_is_refused_with_both_ways_out(folder: RunFolder, tmp_path: Path) -> None:
+    folder.write_json("config.json", {"seed": 1})
+    with pytest.raises(RunFolderError, match="exists already") as caught:
+        RunFolder(tmp_path, "project", "run")
+    assert "--overwrite" in str(caught.value)
+    assert "--experiment_name" in str(caught.value)
+    assert str(folder.root) in str(caught.value)
+    assert folder.path("config.json").is_file()
+
+
+def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_path: Path) -> None:
+    ours = ["config.json", "log.txt", "rollout_info.jsonl", "training_info.jsonl", "val_split_metrics.jsonl"]
+    ours += [
+        "epoch_3_test_split_predictions.json",
+        "report.html",
+        "model/model.safetensors",
+        "checkpoints/1/state.json",
+    ]
+    others = ["notes.md", "plots/mine.png"]
+    for name in ours + others:
+        folder.path(name).parent.mkdir(parents=True, exist_ok=True)
+        folder.path(name).write_text("x")
+    again = RunFolder(tmp_path, "project", "run", overwrite=True)
+    left = {str(path.relative_to(again.root)) for path in again.root.rglob("*") if path.is_file()}
+    assert left == set(others)
+    assert not again.path("model").exists()
+
+
+def test_overwrite_refuses_a_folder_that_is_no_run(folder: RunFolder, tmp_path: Path) -> None:
+    folder.path("log.txt").write_text("somebody else's")
+    with pytest.raises(RunFolderError, match=r"holds no config\.json"):
+        RunFolder(tmp_path, "project", "run", overwrite=True)
+    assert folder.path("log.txt").read_text() == "somebody else's"
+
+
+def test_overwrite_does_not_follow_a_link_out_of_the_folder(folder: RunFolder, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "weights").write_text("x")
+    folder.write_json("config.json", {})
+    folder.path("model").symlink_to(precious)
+    RunFolder(tmp_path, "project", "run", overwrite=True)
+    assert (precious / "weights").is_file()
+
+
+@pytest.mark.parametrize("name", ["", "../other", "/etc"])
+def test_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunFolderError, match="--experiment_name"):
+        RunFolder(tmp_path, "project", name)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.EACCES, "permission denied"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "no space left"),
+    ],
+)
+def test_folder_that_cannot_be_made_names_path_and_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cause: str
+) -> None:
+    monkeypatch.setattr(Path, "mkdir", failing_with(number))
+    with pytest.raises(RunFolderError, match=cause) as caught:
+        RunFolder(tmp_path, "project", "run")
+    assert str(tmp_path / "project" / "run") in str(caught.value)
+
+
+def test_folder_that_exists_but_cannot_be_written_is_found_out_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project" / "run").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "TemporaryFile", failing_with(errno.EROFS))
+    with pytest.raises(RunFolderError, match="read-only"):
+        RunFolder(tmp_path, "project", "run")
+
+
+def test_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "project").write_text("")
+    with pytest.raises(RunFolderError, match="a file, not a folder"):
+        RunFolder(tmp_path, "project", "run")
+
+
+def test_write_json_replaces_the_whole_file(folder: RunFolder) -> None:
+    folder.write_json("config.json", {"a": list(range(1000))})
+    folder.write_json("config.json", {"name": "Zoë"})
+    assert json.loads(folder.path("config.json").read_text(encoding="utf-8")) == {"name": "Zoë"}
+    assert [path.name for path in folder.root.iterdir()] == ["config.json"]
+
+
+def test_write_json_keeps_the_old_file_when_the_disk_is_full(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_json("config.json", {"version": 1})
+    monkeypatch.setattr(module.os, "fsync", failing_with(errno.ENOSPC))
+    with pytest.raises(RunFolderError, match=r"config\.json cannot be written: no space left"):
+        folder.write_json("config.json", {"version": 2})
+    assert json.loads(folder.path("config.json").read_text()) == {"version": 1}
+    assert [path.name for path in folder.root.iterdir()] == ["config.json"]
+
+
+def test_append_jsonl_writes_one_line_per_record(folder: RunFolder) -> None:
+    folder.append_jsonl("rollout_info.jsonl", {"iteration": 1, "text": "a\nb"})
+    folder.append_jsonl("rollout_info.jsonl", {"iteration": 2})
+    lines = folder.path("rollout_info.jsonl").read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [1, 2]
+
+
+def test_append_jsonl_on_a_full_disk_names_the_cause(folder: RunFolder) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    folder.path("rollout_info.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RunFolderError, match="no space left"):
+        folder.append_jsonl("rollout_info.jsonl", {"iteration": 1})
+
+
+def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.append_jsonl("log.jsonl", {"iteration": 1})
+    whole = folder.path("log.jsonl").read_bytes()
+    real_open = open
+
+    def open_nearly_full(path: Any, mode: str, buffering: int) -> Any:
+        file = real_open(path, mode, buffering=buffering)
+
+        class NearlyFull:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *error: Any) -> None:
+                file.close()
+
+            def write(self, data: bytes) -> int:
+                return file.write(data[:4])
+
+        return NearlyFull()
+
+    monkeypatch.setattr(module, "open", open_nearly_full, raising=False)
+    with pytest.raises(RunFolderError, match="no space left"):
+        folder.append_jsonl("log.jsonl", {"iteration": 2})
+    assert folder.path("log.jsonl").read_bytes() == whole
+
+
+def test_record_that_cannot_be_opened_names_the_file(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "open", failing_with(errno.EACCES), raising=False)
+    with pytest.raises(RunFolderError, match=r"log\.jsonl cannot be written: permission denied"):
+        folder.append_jsonl("log.jsonl", {})
+
+
+def test_replacing_folder_appears_whole(folder: RunFolder) -> None:
+    with folder.replacing_folder("model") as temporary:
+        (temporary / "a").write_text("1")
+        assert not folder.path("model").exists()
+    with folder.replacing_folder("model") as temporary:
+        (temporary / "b").write_text("2")
+    assert [path.name for path in folder.path("model").iterdir()] == ["b"]
+    assert [path.name for path in folder.root.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
+def test_replacing_folder_keeps_the_old_one_when_interrupted(folder: RunFolder, error: BaseException) -> None:
+    with folder.replacing_folder("model") as temporary:
+        (temporary / "a").write_text("1")
+    with pytest.raises(type(error)), folder.replacing_folder("model") as temporary:
+        (temporary / "b").write_text("2")
+        raise error
+    assert [path.name for path in folder.path("model").iterdir()] == ["a"]
+    assert [path.name for path in folder.root.iterdir()] == ["model"]
+
+
+def test_replacing_folder_names_a_full_disk_that_safetensors_reports(folder: RunFolder) -> None:
+    with (
+        pytest.raises(RunFolderError, match="model cannot be written: no space left"),
+        folder.replacing_folder("model"),
+    ):
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def test_scalars_of_numpy_and_torch_become_numbers() -> None:
+    given = {
+        "f32": np.float32(0.5),
+        "i64": np.int64(3),
+        "bool": np.bool_(True),
+        "tensor": torch.tensor(2.5),
+        "tensors": torch.ones(2, dtype=torch.int64),
+        "array": np.zeros((1, 2)),
+    }
+    plain = to_plain(given)
+    assert plain == {"f32": 0.5, "i64": 3, "bool": True, "tensor": 2.5, "tensors": [1, 1], "array": [[0.0, 0.0]]}
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_json_is_valid_where_numbers_are_not_finite(folder: RunFolder) -> None:
+    values = {"nan": float("nan"), "inf": np.float64("inf"), "tensor": torch.tensor(float("-inf")), "ok": 1e-300}
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    path = folder.write_json("x.json", values)
+    expected = {"nan": None, "inf": None, "tensor": None, "ok": 1e-300}
+    assert json.loads(path.read_text(), parse_constant=refuse) == expected
+
+
+def test_other_objects_become_text_or_their_value() -> None:
+    class Kind(str, enum.Enum):
+        ADAPTIVE = "adaptive"
+
+    given = {"path": Path("a/b"), "kind": Kind.ADAPTIVE, "set": {2, 1}, 3: (1, "x"), "flag": False, "none": None}
+    assert to_plain(given) == {
+        "path": "a/b",
+        "kind": "adaptive",
+        "set": [1, 2],
+        "3": [1, "x"],
+        "flag": False,
+        "none": None,
+    }

@@ -1,0 +1,125 @@
+"""The end of a run on the console."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rl4dialog.runs.summary import Example, print_summary
+
+BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
+AFTER = {"intent/accuracy": 0.625, "lexical/meteor": 0.2, "diversity_metrics/entropy-2": 900.0}
+GOLD = {"intent/accuracy": 0.9, "lexical/meteor": float("nan")}
+EXAMPLE = Example("how are you? <EOU>fine. and you? <EOU>", "[bold]bad[/bold] [/]", "very well", "not so well")
+
+
+def render(
+    width: int = 80,
+    terminal: bool = False,
+    encoding: str = "utf-8",
+    before: dict[str, float] = BEFORE,
+    after: dict[str, float] = AFTER,
+    gold: dict[str, float] | None = GOLD,
+    examples: list[Example] | None = None,
+    path: str = "/runs/p/e",
+    **kwargs: tuple[str, str],
+) -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    console = Console(file=file, width=width, force_terminal=terminal, color_system=None)
+    print_summary(before, after, gold, [EXAMPLE] if examples is None else examples, path, console, **kwargs)
+    file.flush()
+    file.seek(0)
+    return file.read()
+
+
+def row(text: str, key: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if key in line]
+    return line.replace("|", " ").split()
+
+
+def test_metrics_stand_before_after_change_and_gold() -> None:
+    text = render(width=120)
+    header = " ".join(row(text, "before RL |"))
+    assert header == "metric before RL after RL change gold replies"
+    assert row(text, "intent/accuracy") == ["intent/accuracy", "0.500", "0.625", "+0.125", "0.900"]
+    assert row(text, "meteor") == ["lexical/meteor", "0.250", "0.200", "-0.050", "-"]
+    assert row(text, "entropy-2") == ["diversity_metrics/entropy-2", "1,234", "900.0", "-334.0", "-"]
+
+
+def test_gold_is_left_out_where_it_is_not_known() -> None:
+    assert "gold replies" not in render(gold=None, examples=[])
+
+
+def test_metric_of_one_side_has_no_change() -> None:
+    text = render(before={"a/x": 1.0}, after={"b/y": 2.0}, gold=None)
+    assert row(text, "a/x") == ["a/x", "1.000", "-", "-"]
+    assert row(text, "b/y") == ["b/y", "-", "2.000", "-"]
+
+
+def test_crowded_group_is_cut_and_the_rest_is_named() -> None:
+    crowded = {**AFTER, **{f"diversity_metrics/unique-{n}": 1.0 for n in range(30)}}
+    text = render(after=crowded)
+    assert "unique-3" not in text
+    assert "30 more scores are in test_split_metrics.jsonl" in text
+    assert "more scores" not in render()
+
+
+def test_replies_are_shown_as_they_are_and_the_prompt_by_utterance() -> None:
+    text = render()
+    assert "[bold]bad[/bold] [/]" in text
+    assert "- how are you?" in text and "- fine. and you?" in text
+    assert "<EOU>" not in text
+
+
+def test_empty_reply_and_control_characters_are_made_visible() -> None:
+    text = render(examples=[Example("a <EOU>", "", "one\ntwo\x1b[31m", "gold")])
+    assert "(nothing)" in text
+    assert "one two [31m" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [40, 80, 109, 110, 200])
+def test_no_line_is_longer_than_the_console(width: int, terminal: bool) -> None:
+    long = Example("word " * 60 + "<EOU>", "reply " * 30, "x" * 150, "gold " * 30)
+    text = render(width=width, terminal=terminal, examples=[long])
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_keys_are_whole_at_80_columns() -> None:
+    scores = {"diversity_metrics/distinct-1": 9.25, "lexical/meteor_exact_stem": 0.1}
+    for terminal in (True, False):
+        text = render(before=scores, after=scores, gold=scores, terminal=terminal)
+        assert all(key in text for key in scores)
+
+
+def test_into_a_file_there_are_only_plain_characters() -> None:
+    assert render(encoding="ascii").isascii()
+    assert render(encoding="utf-8").isascii()
+
+
+def test_narrow_console_has_the_prompt_above_and_wide_one_beside() -> None:
+    def line_with(text: str, part: str) -> str:
+        return next(line for line in text.splitlines() if part in line)
+
+    assert "very well" in line_with(render(width=130), "how are you?")
+    assert "very well" not in line_with(render(width=80), "how are you?")
+    assert "very well" in line_with(render(width=80), "[bold]")
+
+
+def test_endless_reply_does_not_fill_the_console() -> None:
+    text = render(examples=[Example("a <EOU>", "x" * 100_000, "y" * 399, "gold")])
+    assert text.count("x") < 500 and " ..." in text
+    assert text.count("y") > 390
+
+
+def test_path_is_not_broken() -> None:
+    path = "/a-long-way/" + "x" * 100
+    assert f"Run folder: {path}\n" in render(width=40, path=path)
+
+
+def test_other_labels_can_be_given() -> None:
+    text = render(labels=("before", "after"), examples=[])
+    assert "RL" not in text and "before" in text
