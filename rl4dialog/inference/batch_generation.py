@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.prompt_files import ReplyFile, read_prompts
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.runs.progress import Progress
 
 
 def reply_to_file(
@@ -42,12 +41,12 @@ def reply_to_file(
     size = batch_size or loaded.config.train_evaluation.eval_batch_size
     with ReplyFile(replies, lines) as file:
         n_before = file.n_done
-        with tqdm(total=len(lines), initial=n_before, desc="Replying", unit="prompt") as bar:
+        with Progress("Replying", "prompt", len(lines), n_before, line_every_s=30.0) as progress:
             for start in range(n_before - n_before % size, len(lines), size):
                 batch = [line.prompt for line in lines[start : start + size]]
                 seed = derive_seed(loaded.config.seed, "replies", start)
                 answers = loaded.generate(batch, batch_size=size, seed=seed, **kwargs)
                 for reply in answers[file.n_done - start :]:
                     file.append(reply)
-                    bar.update(1)
+                    progress.advance()
         return file.n_done - n_before

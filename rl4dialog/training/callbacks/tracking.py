@@ -43,13 +43,13 @@ class TrackingCallback(IterationCallback):
         self._tracker.log_rollout_infos({"iteration": self.iteration, **logged})
         self._rollout, self._rollout_ended = logged, time.perf_counter()
 
-    def show(self) -> None:
-        """Show what is known of the last iteration."""
+    def begin(self) -> None:
+        """Show what is known of the last iteration, and begin to time the next one."""
         self._tracker.show()
+        self._started = time.perf_counter()
 
     def _on_rollout_start(self) -> None:
         self._write_training()
-        self._started = time.perf_counter()
 
     def _on_training_end(self) -> None:
         self._write_training()
@@ -78,14 +78,14 @@ class TrackingCallback(IterationCallback):
 
 
 class _AfterOthers(IterationCallback):
-    """The part of tracking that waits for what the other callbacks do."""
+    """The part of tracking that waits for what the other callbacks do, such as an evaluation."""
 
     def __init__(self, tracking: TrackingCallback) -> None:
         super().__init__()
         self._tracking = tracking
 
     def _on_rollout_start(self) -> None:
-        self._tracking.show()
+        self._tracking.begin()
 
     def _on_rollout_end(self) -> None:
         self._tracking.write_rollout()
