@@ -47,14 +47,20 @@ class ChatAgent:
         kwargs = generation_kwargs or self.generation_kwargs
         return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
 
-    def score(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> ReplyScores:
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """The run's reward of one reply, and its parts. There are no references in a chat.
+
+        Args:
+            prompt: What the model read.
+            reply: What it said.
+            meta_info: What rewards may read of the conversation.
+            on_error: With ``mask``, a part that fails is NaN.
 
         Raises:
             ConfigError: If the run has no reward.
             RewardError: If the reward fails, for want of references or labels, say.
         """
-        return self._loaded.scores([prompt], [reply], meta_infos=[meta_info])
+        return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 
     @torch.no_grad()
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:

@@ -197,6 +197,7 @@ class LoadedPolicy:
         replies: Sequence[str],
         references: Sequence[Sequence[str]] | None = None,
         meta_infos: Sequence[dict[str, Any]] | None = None,
+        on_error: str = "raise",
     ) -> ReplyScores:
         """The run's reward of whole replies, and its parts; weights that change are those of the last iteration.
 
@@ -205,6 +206,7 @@ class LoadedPolicy:
             replies: Each is the last of its episode.
             references: For rewards that compare with some.
             meta_infos: For rewards that read the samples' meta data.
+            on_error: With ``mask``, what fails is NaN in place of an error.
 
         Raises:
             ConfigError: If the run has no reward.
@@ -219,6 +221,7 @@ class LoadedPolicy:
             [list(texts) for texts in references] if references is not None else [[] for _ in range(n)],
             list(meta_infos) if meta_infos is not None else [{} for _ in range(n)],
             range(n),
+            on_error=on_error,
             iteration=self.config.train_evaluation.n_iters or 1,
         )
 

@@ -29,11 +29,18 @@ class ChatModel(Protocol):
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
         """Reply to a prompt; the last item is the whole reply."""
 
-    def score(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> ReplyScores:
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """The reward of one reply, and its parts.
 
+        Args:
+            prompt: What the model read.
+            reply: What it said.
+            meta_info: What rewards may read of the conversation.
+            on_error: With ``mask``, a part that fails is NaN.
+
         Raises:
-            RL4DialogError: If there is no reward, or it needs what a chat has not.
+            ConfigError: If there is no reward.
+            RewardError: If it fails, for want of what a chat has not, say.
         """
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:

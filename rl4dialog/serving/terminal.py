@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, RewardError, RL4DialogError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
@@ -147,9 +147,16 @@ class TerminalChat:
             if str(error) != self._why_no_reward:
                 self._why_no_reward = str(error)
                 self._write(f"  no reward: {error}\n")
-            return
-        parts = ", ".join(f"{name} {values[0]:.3f}" for name, values in scores.parts.items())
-        self._write(f"  reward {scores.total[0]:.3f} ({parts})\n")
+            if not isinstance(error, RewardError):
+                return
+            # One part may want a gold reply to compare with, and the others do without.
+            scores = self._model.score(prompt, reply, meta_info, on_error="mask")
+        known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
+        parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
+        if not math.isnan(scores.total[0]):
+            self._write(f"  reward {scores.total[0]:.3f} ({parts})\n")
+        elif parts:
+            self._write(f"  of the reward: {parts}\n")
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

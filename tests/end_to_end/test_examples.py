@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import runpy
 import shlex
 from pathlib import Path
@@ -87,11 +89,14 @@ def test_adapters_are_trained_on_a_chat_model(at_root: Path) -> None:
     assert "<|im_start|>assistant" in predictions
 
 
-def test_commands_of_get_started_work_one_after_another(at_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_get_started_work_one_after_another(
+    at_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands = [shlex.split(line)[1:] for line in commands_of("docs/get_started.md") if line.startswith("rl4dialog ")]
     assert [command[0] for command in commands] == [
-        *("--help", "train", "prepare", "doctor", "train", "generate", "evaluate", "train", "report")
+        *("--help", "train", "prepare", "doctor", "train", "generate", "evaluate", "chat", "train", "report", "chat")
     ]
+    monkeypatch.setattr("sys.stdin", io.StringIO("do you like jazz ?\n/quit\n" * 2))
     for command in commands[1:]:
         more = smaller("small_talk") if "--config_path" in command else []
         # The doctor finds fault with a model that has hardly been trained, and says so by its exit code.
@@ -99,4 +104,5 @@ def test_commands_of_get_started_work_one_after_another(at_root: Path, capsys: p
     assert len(Path("replies.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     assert "rollout/reward/short_reply" in rollouts("short", "first", "runs")[0]
     assert Path("comparison.html").is_file()
-    assert "intent/accuracy" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "intent/accuracy" in said and re.search(r"^  reward -?\d", said, re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,13 @@ class Echo:
             yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
         yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True)
 
-    def score(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> ReplyScores:
-        if self.reward_fails:
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
+        parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}
+        if not self.reward_fails:
+            return ReplyScores([len(reply) / 2], parts)
+        if on_error == "raise":
             raise RewardError("it needs a reference")
-        return ReplyScores([len(reply) / 2], {"length": [float(len(reply))], "history": [len(meta_info["history"])]})
+        return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
         return TokenDetails([], [])
@@ -149,6 +153,7 @@ def test_reward_is_printed_with_its_parts() -> None:
     model.reward_fails = True
     talk = Talk("ab", "c", model=model, show_reward=True)
     assert talk.printed.count("  no reward: it needs a reference\n") == 1  # which is not said again
+    assert talk.printed.count("  of the reward: length ") == 2 and "overlap" not in talk.printed
     assert len(talk.turns) == 4
 
 
