@@ -49,9 +49,10 @@ def learn(
     kl_coef: float = 0.0,
     ends: tuple[int, ...] = (0,),
     learning_rate: float = 2e-3,
+    enough: float | None = None,
     **env_kwargs: Any,
 ) -> tuple[list[float], list[float]]:
-    """Mean reward and KL per iteration."""
+    """Mean reward and KL per iteration, of which there are fewer once the last three reach ``enough`` on average."""
     model = ARCHITECTURES[architecture](seed)
     cls, settings = ALGORITHMS[algorithm]
     samples = [Sample(i, text, [""]) for i, text in enumerate(prompts or ["w0", "w1 w2", "w3"])]
@@ -88,6 +89,8 @@ def learn(
         trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
         rewards.append(trained.logger.name_to_value["rollout/task_reward"])
         kls.append(trained.logger.name_to_value["rollout/kl"])
+        if enough is not None and len(rewards) > 3 and sum(rewards[-3:]) / 3 > enough:
+            break
         trained.train()
     return rewards, kls
 
