@@ -80,7 +80,7 @@ run() {
     shift 2
     container=$(buildah "${STORAGE[@]}" from --pull-never "$tag")
     # Printed as [python /app/...]; buildah itself does not start it.
-    read -ra entrypoint < <(buildah "${STORAGE[@]}" inspect --format "{{.OCIv1.Config.Entrypoint}}" "$container" | tr -d "[]")
+    read -ra entrypoint <<<"$(buildah "${STORAGE[@]}" inspect --format "{{.OCIv1.Config.Entrypoint}}" "$container" | tr -d "[]")"
     # Chroot isolation shares the network of its caller, so the caller has none.
     unshare --net buildah "${STORAGE[@]}" run --isolation chroot --volume "$folder:/runs" "$container" -- \
         "${entrypoint[@]}" "$@" || status=$?
