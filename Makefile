@@ -42,7 +42,7 @@ image: $(STAMP) ## Build the Docker image twice without Docker, run both, and co
 
 docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean: ## Remove .venv and build leftovers
 	rm -rf $(VENV) build dist site *.egg-info
