@@ -38,3 +38,9 @@ class ChatModel(Protocol):
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
         """What policy, critic and reference say about the tokens of a reply."""
+
+
+def in_words(scores: ReplyScores) -> str:
+    """The reward of one reply, and its parts."""
+    parts = ", ".join(f"{name} {values[0]:.3f}" for name, values in scores.parts.items())
+    return f"reward {scores.total[0]:.3f} ({parts})"

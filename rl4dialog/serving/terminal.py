@@ -13,7 +13,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.serving.chat_model import ChatModel
+from rl4dialog.serving.chat_model import ChatModel, in_words
 from rl4dialog.serving.conversation import Conversation
 from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.serving.json_lines import append_record
@@ -148,8 +148,7 @@ class TerminalChat:
                 self._why_no_reward = str(error)
                 self._write(f"  no reward: {error}\n")
             return
-        parts = ", ".join(f"{name} {values[0]:.3f}" for name, values in scores.parts.items())
-        self._write(f"  reward {scores.total[0]:.3f} ({parts})\n")
+        self._write(f"  {in_words(scores)}\n")
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

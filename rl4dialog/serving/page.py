@@ -1,0 +1,250 @@
+"""The page: Gradio's components, and which of them a state of the chat changes. What a click does is in `page_chat`.
+
+Everything that asks a model or writes feedback waits in one queue, so that two tabs do not use a model at once. What
+the page shows comes from the state that the server keeps; a browser keeps no more than the key of its chat.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.serving.chat_state import ChatState
+from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.sessions import Sessions
+from rl4dialog.serving.token_colours import QUANTITIES, common_scale, escaped, tokens_html
+
+# One group for all that must not happen at the same time.
+_IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
+_OUT_OF_DATE = "this page showed an older state of the chat, so nothing was done; now it shows what there is"
+_Seat = tuple[str | None, int]
+_Updates = dict[Any, Any]
+
+
+def load_gradio() -> ModuleType:
+    """The package gradio, which then tells nobody that it is used.
+
+    Raises:
+        ConfigError: If it is not installed.
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        return importlib.import_module("gradio")
+    except ImportError as error:
+        raise ConfigError(f"the page needs the package gradio: pip install 'rl4dialog[ui]' ({error})") from error
+
+
+class ChatPage:
+    """A page to talk with the models of a chat.
+
+    Args:
+        chat: Does what is clicked.
+
+    Attributes:
+        blocks: Gradio's page.
+
+    Raises:
+        ConfigError: If Gradio is not installed.
+    """
+
+    def __init__(self, chat: PageChat) -> None:
+        self._chat, self._sessions, self._gradio = chat, Sessions(), load_gradio()
+        with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False) as self.blocks:
+            self._add_components()
+            self._add_events()
+
+    # -- components ---------------------------------------------------------------------------------------------------
+
+    def _add_components(self) -> None:
+        gradio = self._gradio
+        self._browser = gradio.BrowserState(None, storage_key="rl4dialog-chat", secret="rl4dialog")
+        self._seat = gradio.State((None, -1))
+        with gradio.Row():
+            self._columns = [_ModelColumn(gradio, index, model.name) for index, model in enumerate(self._chat.models)]
+        with gradio.Row(visible=False, elem_id="choice") as self._choice:
+            self._left = gradio.Button("Left is better", variant="primary", elem_id="left", min_width=100)
+            self._same = gradio.Button("No difference: go on with the left", elem_id="same", min_width=100)
+            self._right = gradio.Button("Right is better", variant="primary", elem_id="right", min_width=100)
+        self._status = gradio.HTML("", elem_id="status")
+        with gradio.Row(equal_height=True):
+            self._text = gradio.Textbox(
+                show_label=False, placeholder="Say something", lines=1, scale=8, min_width=200, elem_id="text"
+            )
+            self._send = gradio.Button("Send", variant="primary", scale=1, min_width=80, elem_id="send")
+            self._stop = gradio.Button("Stop", scale=1, min_width=80, elem_id="stop", interactive=False)
+        with gradio.Row():
+            self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo")
+            self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset")
+        with gradio.Row():
+            self._colour = gradio.Radio(
+                list(QUANTITIES), value=next(iter(QUANTITIES)), label="Tokens coloured by", elem_id="colour"
+            )
+            self._temperature = gradio.Number(
+                None, label="Temperature (empty: as in the run)", step=0.1, elem_id="temperature", min_width=200
+            )
+            self._persona = gradio.Textbox(
+                label="Persona", placeholder="Who the model is to be; empty: nobody", elem_id="persona", min_width=200
+            )
+
+    def _add_events(self) -> None:
+        outputs = [
+            self._seat, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
+            self._temperature, self._persona, *(part for column in self._columns for part in column.parts),
+        ]  # fmt: skip
+        seen = [self._seat, self._colour]
+        self.blocks.load(
+            self._opened,
+            [self._browser, self._colour],
+            [self._browser, *outputs],
+            api_name="open",
+            show_progress="hidden",
+        )
+        sending = self._gradio.on(
+            [self._text.submit, self._send.click],
+            self._sent,
+            [*seen, self._text, self._persona, self._temperature],
+            outputs,
+            api_name="send",
+            show_progress="hidden",
+            **_IN_TURN,
+        )
+
+        def on(event: Any, name: str, action: Callable[..., ChatState], *inputs: Any, **kwargs: Any) -> None:
+            def clicked(seat: _Seat, colour: str, *values: Any) -> _Updates:
+                return self._clicked(seat, colour, lambda state: action(state, *values))
+
+            event(clicked, [*seen, *inputs], outputs, api_name=name, show_progress="hidden", **_IN_TURN, **kwargs)
+
+        chat = self._chat
+        on(self._stop.click, "stop", lambda state: state.settled(), cancels=[sending])
+        on(self._undo.click, "undo", chat.undo)
+        on(self._reset.click, "reset", chat.reset)
+        for button, name, index in ((self._left, "left", 0), (self._right, "right", 1), (self._same, "same", None)):
+            on(button.click, name, lambda state, index=index: chat.choose(state, index))
+        for i, column in enumerate(self._columns):
+            on(column.up.click, f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
+            on(column.down.click, f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
+            for event in (column.correct.click, column.correction.submit):
+                on(event, f"correct_{i}", lambda state, text, i=i: chat.correct(state, i, text), column.correction)
+        self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **_IN_TURN)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _opened(self, key: object, colour: str) -> _Updates:
+        known, state = self._sessions.open(key)
+        settings = {self._persona: state.persona or "", self._temperature: state.temperature}
+        return {self._browser: known, **settings, **self._shown(known, state, colour)}
+
+    def _sent(self, seat: _Seat, colour: str, text: str, persona: str, temperature: float | None) -> Iterator[_Updates]:
+        key, state = self._sessions.open(seat[0])
+        if state.revision != seat[1]:
+            yield self._shown(key, state, colour, _OUT_OF_DATE)
+            return
+        is_taken = False
+        try:
+            for step in self._chat.send(state, text, persona, temperature):
+                state = self._sessions.keep(key, step)
+                begin = {} if is_taken else {self._text: "", **self._shown(key, state, colour, is_busy=True)}
+                is_taken = True
+                yield {**begin, self._seat: (key, state.revision), **self._conversations(state)}
+        except RL4DialogError as error:
+            state = self._sessions.keep(key, state.settled())
+            yield self._shown(key, state, colour, str(error))
+            return
+        yield self._shown(key, state, colour)
+
+    def _clicked(self, seat: _Seat, colour: str, action: Callable[[ChatState], ChatState]) -> _Updates:
+        key, state = self._sessions.open(seat[0])
+        if state.revision != seat[1]:
+            return self._shown(key, state, colour, _OUT_OF_DATE)
+        try:
+            state = self._sessions.keep(key, action(state))
+        except RL4DialogError as error:
+            return self._shown(key, state, colour, str(error))
+        return self._shown(key, state, colour)
+
+    def _recoloured(self, seat: _Seat, colour: str) -> _Updates:
+        _, state = self._sessions.open(seat[0])
+        return self._tokens(state, colour)
+
+    # -- what is shown ------------------------------------------------------------------------------------------------
+
+    def _shown(self, key: str, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
+        """All that a state changes on the page."""
+        gradio, is_judged = self._gradio, state.last is not None and not is_busy
+        choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
+        updates = {
+            self._seat: (key, state.revision),
+            self._status: _status(problem, state.note),
+            self._choice: gradio.update(visible=choice),
+            self._stop: gradio.update(interactive=is_busy),
+            **{button: gradio.update(interactive=not is_busy) for button in (self._send, self._undo, self._reset)},
+            **self._conversations(state),
+            **self._tokens(state, colour, is_busy),
+        }
+        for i, column in enumerate(self._columns):
+            rating = state.last.replies[i].rating if state.last else None
+            correction = state.last.replies[i].correction if state.last else None
+            updates |= column.judged(is_judged, rating, correction)
+        return updates
+
+    def _conversations(self, state: ChatState) -> _Updates:
+        return {column.chat: state.messages(i) for i, column in enumerate(self._columns)}
+
+    def _tokens(self, state: ChatState, colour: str, is_busy: bool = False) -> _Updates:
+        replies = state.last.replies if state.last and not is_busy else ()
+        quantity = QUANTITIES[colour]
+        scale = common_scale(quantity, [reply.details for reply in replies])
+        updates: _Updates = {column.tokens: "" for column in self._columns}
+        for column, reply in zip(self._columns, replies, strict=False):
+            if reply.details is not None:
+                found = tokens_html(reply.details, quantity, scale)
+            else:
+                found = f'<p class="missing">No tokens: {escaped(reply.no_details or "the reply was stopped")}</p>'
+            reward = "" if reply.reward is None else f'<p class="reward">{escaped(reply.reward)}</p>'
+            updates[column.tokens] = found + reward
+        return updates
+
+
+class _ModelColumn:
+    """What the page has once for each model."""
+
+    def __init__(self, gradio: ModuleType, index: int, name: str) -> None:
+        self._gradio = gradio
+        with gradio.Column(min_width=300):
+            self.chat = gradio.Chatbot(
+                label=name, height=300, render_markdown=False, latex_delimiters=[], buttons=[],
+                elem_id=f"chat-{index}", feedback_options=None, group_consecutive_messages=False,
+            )  # fmt: skip
+            self.tokens = gradio.HTML("", elem_id=f"tokens-{index}")
+            with gradio.Row():
+                self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}")
+                self.down = gradio.Button("Rate down", size="sm", min_width=80, elem_id=f"down-{index}")
+            with gradio.Row(equal_height=True):
+                self.correction = gradio.Textbox(
+                    show_label=False, placeholder="What the last reply should have been", lines=1, scale=4,
+                    min_width=150, elem_id=f"correction-{index}",
+                )  # fmt: skip
+                self.correct = gradio.Button("Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}")
+        self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
+
+    def judged(self, is_possible: bool, rating: int | None, correction: str | None) -> _Updates:
+        """How the buttons are that judge the last reply."""
+        update = self._gradio.update
+        return {
+            self.up: update(interactive=is_possible, variant="primary" if rating == 1 else "secondary"),
+            self.down: update(interactive=is_possible, variant="primary" if rating == -1 else "secondary"),
+            self.correction: update(interactive=is_possible, value=correction or ""),
+            self.correct: update(interactive=is_possible),
+        }
+
+
+def _status(problem: str, note: str) -> str:
+    """A problem before anything else; what the last click has done otherwise."""
+    if problem:
+        return f'<p class="problem" role="alert">error: {escaped(problem)}</p>'
+    return f'<p class="note" role="status">{escaped(note)}</p>' if note else ""
