@@ -15,8 +15,9 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.serving.chat_state import ChatState
 from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.page_html import conversation_html, escaped, status_html
 from rl4dialog.serving.sessions import Sessions
-from rl4dialog.serving.token_colours import QUANTITIES, common_scale, escaped, tokens_html
+from rl4dialog.serving.token_colours import QUANTITIES, common_scale, tokens_html
 
 # One group for all that must not happen at the same time.
 _IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
@@ -53,7 +54,7 @@ class ChatPage:
 
     def __init__(self, chat: PageChat) -> None:
         self._chat, self._sessions, self._gradio = chat, Sessions(), load_gradio()
-        with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False) as self.blocks:
+        with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_width=True) as self.blocks:
             self._add_components()
             self._add_events()
 
@@ -64,18 +65,23 @@ class ChatPage:
         self._browser = gradio.BrowserState(None, storage_key="rl4dialog-chat", secret="rl4dialog")
         self._seat = gradio.State((None, -1))
         with gradio.Row():
-            self._columns = [_ModelColumn(gradio, index, model.name) for index, model in enumerate(self._chat.models)]
+            self._columns = [_ModelColumn(gradio, i, name) for i, name in enumerate(self._names())]
         with gradio.Row(visible=False, elem_id="choice") as self._choice:
-            self._left = gradio.Button("Left is better", variant="primary", elem_id="left", min_width=100)
-            self._same = gradio.Button("No difference: go on with the left", elem_id="same", min_width=100)
-            self._right = gradio.Button("Right is better", variant="primary", elem_id="right", min_width=100)
+            first, same, second = (
+                gradio.Button(label, variant=variant, min_width=80, elem_id=f"choose-{i}")
+                for i, (label, variant) in enumerate(
+                    [("1 is better", "primary"), ("No difference", "secondary"), ("2 is better", "primary")]
+                )
+            )
+            self._choices = {first: 0, same: None, second: 1}
         self._status = gradio.HTML("", elem_id="status")
         with gradio.Row(equal_height=True):
             self._text = gradio.Textbox(
-                show_label=False, placeholder="Say something", lines=1, scale=8, min_width=200, elem_id="text"
-            )
-            self._send = gradio.Button("Send", variant="primary", scale=1, min_width=80, elem_id="send")
-            self._stop = gradio.Button("Stop", scale=1, min_width=80, elem_id="stop", interactive=False)
+                show_label=False, container=False, placeholder="Say something", lines=1, scale=8, min_width=140,
+                elem_id="text",
+            )  # fmt: skip
+            self._send = gradio.Button("Send", variant="primary", scale=1, min_width=70, elem_id="send")
+            self._stop = gradio.Button("Stop", scale=1, min_width=70, elem_id="stop", interactive=False)
         with gradio.Row():
             self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo")
             self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset")
@@ -89,6 +95,11 @@ class ChatPage:
             self._persona = gradio.Textbox(
                 label="Persona", placeholder="Who the model is to be; empty: nobody", elem_id="persona", min_width=200
             )
+
+    def _names(self) -> list[str]:
+        """Of the models as the page shows them: of two, each with its number."""
+        names = [model.name for model in self._chat.models]
+        return names if len(names) == 1 else [f"{i}: {name}" for i, name in enumerate(names, start=1)]
 
     def _add_events(self) -> None:
         outputs = [
@@ -123,8 +134,8 @@ class ChatPage:
         on(self._stop.click, "stop", lambda state: state.settled(), cancels=[sending])
         on(self._undo.click, "undo", chat.undo)
         on(self._reset.click, "reset", chat.reset)
-        for button, name, index in ((self._left, "left", 0), (self._right, "right", 1), (self._same, "same", None)):
-            on(button.click, name, lambda state, index=index: chat.choose(state, index))
+        for button, i in self._choices.items():
+            on(button.click, f"choose_{'none' if i is None else i}", lambda state, i=i: chat.choose(state, i))
         for i, column in enumerate(self._columns):
             on(column.up.click, f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
             on(column.down.click, f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
@@ -150,7 +161,7 @@ class ChatPage:
                 state = self._sessions.keep(key, step)
                 begin = {} if is_taken else {self._text: "", **self._shown(key, state, colour, is_busy=True)}
                 is_taken = True
-                yield {**begin, self._seat: (key, state.revision), **self._conversations(state)}
+                yield {**begin, self._seat: (key, state.revision), **self._conversations(state, is_busy=True)}
         except RL4DialogError as error:
             state = self._sessions.keep(key, state.settled())
             yield self._shown(key, state, colour, str(error))
@@ -179,11 +190,11 @@ class ChatPage:
         choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
         updates = {
             self._seat: (key, state.revision),
-            self._status: _status(problem, state.note),
+            self._status: status_html(problem, state.note),
             self._choice: gradio.update(visible=choice),
             self._stop: gradio.update(interactive=is_busy),
             **{button: gradio.update(interactive=not is_busy) for button in (self._send, self._undo, self._reset)},
-            **self._conversations(state),
+            **self._conversations(state, is_busy),
             **self._tokens(state, colour, is_busy),
         }
         for i, column in enumerate(self._columns):
@@ -192,8 +203,11 @@ class ChatPage:
             updates |= column.judged(is_judged, rating, correction)
         return updates
 
-    def _conversations(self, state: ChatState) -> _Updates:
-        return {column.chat: state.messages(i) for i, column in enumerate(self._columns)}
+    def _conversations(self, state: ChatState, is_busy: bool = False) -> _Updates:
+        return {
+            column.chat: conversation_html(column.name, state.messages(i), is_busy)
+            for i, column in enumerate(self._columns)
+        }
 
     def _tokens(self, state: ChatState, colour: str, is_busy: bool = False) -> _Updates:
         replies = state.last.replies if state.last and not is_busy else ()
@@ -214,20 +228,17 @@ class _ModelColumn:
     """What the page has once for each model."""
 
     def __init__(self, gradio: ModuleType, index: int, name: str) -> None:
-        self._gradio = gradio
+        self._gradio, self.name = gradio, name
         with gradio.Column(min_width=300):
-            self.chat = gradio.Chatbot(
-                label=name, height=300, render_markdown=False, latex_delimiters=[], buttons=[],
-                elem_id=f"chat-{index}", feedback_options=None, group_consecutive_messages=False,
-            )  # fmt: skip
+            self.chat = gradio.HTML(conversation_html(name, []), elem_id=f"chat-{index}")
             self.tokens = gradio.HTML("", elem_id=f"tokens-{index}")
             with gradio.Row():
                 self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}")
                 self.down = gradio.Button("Rate down", size="sm", min_width=80, elem_id=f"down-{index}")
             with gradio.Row(equal_height=True):
                 self.correction = gradio.Textbox(
-                    show_label=False, placeholder="What the last reply should have been", lines=1, scale=4,
-                    min_width=150, elem_id=f"correction-{index}",
+                    show_label=False, container=False, placeholder="A better reply", lines=1,
+                    scale=4, min_width=150, elem_id=f"correction-{index}",
                 )  # fmt: skip
                 self.correct = gradio.Button("Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}")
         self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
@@ -241,10 +252,3 @@ class _ModelColumn:
             self.correction: update(interactive=is_possible, value=correction or ""),
             self.correct: update(interactive=is_possible),
         }
-
-
-def _status(problem: str, note: str) -> str:
-    """A problem before anything else; what the last click has done otherwise."""
-    if problem:
-        return f'<p class="problem" role="alert">error: {escaped(problem)}</p>'
-    return f'<p class="note" role="status">{escaped(note)}</p>' if note else ""

@@ -80,7 +80,7 @@ def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], bl
     check_address(host, port)
     gradio = load_gradio()
     middleware = importlib.import_module("starlette.middleware").Middleware
-    theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:
         page.blocks.queue(default_concurrency_limit=1).launch(
             server_name=host,
@@ -93,7 +93,7 @@ def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], bl
             enable_monitoring=False,
             footer_links=[],
             show_error=True,
-            theme=theme,
+            theme=gradio.themes.Default(primary_hue="blue", **fonts),
             css_paths=STYLE,
             app_kwargs={"middleware": [middleware(OwnHostOnly)]},
         )

@@ -1,18 +1,17 @@
 """A reply as HTML, its tokens coloured by one of their numbers, and a legend of the colours.
 
-Whatever a model says is escaped, braces and dollars too, which mean something in templates. Colours are light, with
-dark text on them, so that they can be read on a light page and on a dark one; the numbers stand below the tokens.
+Colours are light, with dark text on them, so that they can be read on a light page and on a dark one; the numbers stand
+below the tokens.
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.serving.terminal import visible
+from rl4dialog.serving.page_html import escaped
 
 Colour = tuple[int, int, int]
 
@@ -31,20 +30,22 @@ class Quantity:
     Attributes:
         name: Of the numbers in :class:`TokenDetails`.
         label: For people.
+        unit: Of the numbers.
         colours: Of the lowest and of the highest number, with others between them in equal steps.
     """
 
     name: str
     label: str
+    unit: str
     colours: tuple[Colour, ...]
 
 
 QUANTITIES = {
     quantity.label: quantity
     for quantity in (
-        Quantity("log_probs", "log-prob", (_ORANGE, _PALE)),
-        Quantity("values", "value", (_PALE, _GREEN)),
-        Quantity("kl", "KL", (_BLUE, _PALE, _RED)),
+        Quantity("log_probs", "log-prob", "nats", (_ORANGE, _PALE)),
+        Quantity("values", "value", "reward", (_PALE, _GREEN)),
+        Quantity("kl", "KL", "nats", (_BLUE, _PALE, _RED)),
     )
 }
 
@@ -109,14 +110,6 @@ def tokens_html(details: TokenDetails, quantity: Quantity, scale: Scale | None) 
     return f'<div class="tokens">{tokens}</div>{_legend(scale)}'
 
 
-def escaped(text: str) -> str:
-    """A text that stands in HTML as what it is."""
-    found = html.escape(visible(text))
-    for character in "{}$":
-        found = found.replace(character, f"&#{ord(character)};")
-    return found
-
-
 def _numbers(quantity: Quantity, details: TokenDetails) -> Sequence[float] | None:
     numbers: Sequence[float] | None = getattr(details, quantity.name)
     return numbers
@@ -142,7 +135,7 @@ def _legend(scale: Scale) -> str:
     colours = ", ".join(f"rgb{colour}" for colour in scale.quantity.colours)
     bar = f'<span class="bar" style="background: linear-gradient(to right, {colours})"></span>'
     return (
-        f'<p class="legend">{scale.quantity.label} <span>{_rounded(scale.low)}</span>{bar}'
+        f'<p class="legend">{scale.quantity.label} in {scale.quantity.unit} <span>{_rounded(scale.low)}</span>{bar}'
         f"<span>{_rounded(scale.high)}</span></p>"
     )
 
