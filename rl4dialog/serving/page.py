@@ -7,6 +7,7 @@ the page shows comes from the state that the server keeps; a browser keeps no mo
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -22,8 +23,9 @@ from rl4dialog.serving.token_colours import QUANTITIES, common_scale, tokens_htm
 # One group for all that must not happen at the same time.
 _IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
 _OUT_OF_DATE = "this page showed an older state of the chat, so nothing was done; now it shows what there is"
-_Seat = tuple[str | None, int]
 _Updates = dict[Any, Any]
+
+_logger = logging.getLogger(__name__)
 
 
 def load_gradio() -> ModuleType:
@@ -54,6 +56,7 @@ class ChatPage:
 
     def __init__(self, chat: PageChat) -> None:
         self._chat, self._sessions, self._gradio = chat, Sessions(), load_gradio()
+        self._to_stop: set[str] = set()
         with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_width=True) as self.blocks:
             self._add_components()
             self._add_events()
@@ -63,7 +66,7 @@ class ChatPage:
     def _add_components(self) -> None:
         gradio = self._gradio
         self._browser = gradio.BrowserState(None, storage_key="rl4dialog-chat", secret="rl4dialog")
-        self._seat = gradio.State((None, -1))
+        self._revision = gradio.State(-1)
         with gradio.Row():
             self._columns = [_ModelColumn(gradio, i, name) for i, name in enumerate(self._names())]
         with gradio.Row(visible=False, elem_id="choice") as self._choice:
@@ -103,10 +106,10 @@ class ChatPage:
 
     def _add_events(self) -> None:
         outputs = [
-            self._seat, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
+            self._revision, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
             self._temperature, self._persona, *(part for column in self._columns for part in column.parts),
         ]  # fmt: skip
-        seen = [self._seat, self._colour]
+        seen = [self._browser, self._revision, self._colour]
         self.blocks.load(
             self._opened,
             [self._browser, self._colour],
@@ -114,7 +117,7 @@ class ChatPage:
             api_name="open",
             show_progress="hidden",
         )
-        sending = self._gradio.on(
+        self._gradio.on(
             [self._text.submit, self._send.click],
             self._sent,
             [*seen, self._text, self._persona, self._temperature],
@@ -124,23 +127,31 @@ class ChatPage:
             **_IN_TURN,
         )
 
-        def on(event: Any, name: str, action: Callable[..., ChatState], *inputs: Any, **kwargs: Any) -> None:
-            def clicked(seat: _Seat, colour: str, *values: Any) -> _Updates:
-                return self._clicked(seat, colour, lambda state: action(state, *values))
+        # At once, while the reply is being sent; Gradio's own way to cancel waits for a moment between two tokens.
+        self._stop.click(self._stopped, [self._browser], api_name="stop", queue=False)
 
-            event(clicked, [*seen, *inputs], outputs, api_name=name, show_progress="hidden", **_IN_TURN, **kwargs)
+        def on(events: list[Any], name: str, action: Callable[..., ChatState], *inputs: Any) -> None:
+            def clicked(key: object, revision: int, colour: str, *values: Any) -> _Updates:
+                return self._clicked(key, revision, colour, lambda state: action(state, *values))
+
+            self._gradio.on(
+                events, clicked, [*seen, *inputs], outputs, api_name=name, show_progress="hidden", **_IN_TURN
+            )
 
         chat = self._chat
-        on(self._stop.click, "stop", lambda state: state.settled(), cancels=[sending])
-        on(self._undo.click, "undo", chat.undo)
-        on(self._reset.click, "reset", chat.reset)
+        on([self._undo.click], "undo", chat.undo)
+        on([self._reset.click], "reset", chat.reset)
         for button, i in self._choices.items():
-            on(button.click, f"choose_{'none' if i is None else i}", lambda state, i=i: chat.choose(state, i))
+            on([button.click], f"choose_{'none' if i is None else i}", lambda state, i=i: chat.choose(state, i))
         for i, column in enumerate(self._columns):
-            on(column.up.click, f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
-            on(column.down.click, f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
-            for event in (column.correct.click, column.correction.submit):
-                on(event, f"correct_{i}", lambda state, text, i=i: chat.correct(state, i, text), column.correction)
+            on([column.up.click], f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
+            on([column.down.click], f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
+            on(
+                [column.correct.click, column.correction.submit],
+                f"correct_{i}",
+                lambda state, text, i=i: chat.correct(state, i, text),
+                column.correction,
+            )
         self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **_IN_TURN)
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -148,48 +159,58 @@ class ChatPage:
     def _opened(self, key: object, colour: str) -> _Updates:
         known, state = self._sessions.open(key)
         settings = {self._persona: state.persona or "", self._temperature: state.temperature}
-        return {self._browser: known, **settings, **self._shown(known, state, colour)}
+        return {self._browser: known, **settings, **self._shown(state, colour)}
 
-    def _sent(self, seat: _Seat, colour: str, text: str, persona: str, temperature: float | None) -> Iterator[_Updates]:
-        key, state = self._sessions.open(seat[0])
-        if state.revision != seat[1]:
-            yield self._shown(key, state, colour, _OUT_OF_DATE)
+    def _sent(
+        self, key: object, revision: int, colour: str, text: str, persona: str, temperature: float | None
+    ) -> Iterator[_Updates]:
+        known, state = self._sessions.open(key)
+        if state.revision != revision:
+            yield self._shown(state, colour, _OUT_OF_DATE)
             return
+        self._to_stop.discard(known)
         is_taken = False
         try:
-            for step in self._chat.send(state, text, persona, temperature):
-                state = self._sessions.keep(key, step)
-                begin = {} if is_taken else {self._text: "", **self._shown(key, state, colour, is_busy=True)}
+            for step in self._chat.send(state, text, persona, temperature, lambda: known in self._to_stop):
+                state = self._sessions.keep(known, step)
+                begin = {} if is_taken else {self._text: "", **self._shown(state, colour, is_busy=True)}
                 is_taken = True
-                yield {**begin, self._seat: (key, state.revision), **self._conversations(state, is_busy=True)}
-        except RL4DialogError as error:
-            state = self._sessions.keep(key, state.settled())
-            yield self._shown(key, state, colour, str(error))
+                yield {**begin, self._revision: state.revision, **self._conversations(state, is_busy=True)}
+        except Exception as error:
+            # Whatever fails within a model, such as the memory of a GPU, leaves a page that can be gone on with.
+            if not isinstance(error, RL4DialogError):
+                _logger.exception("a reply failed")
+            state = self._sessions.keep(known, state.settled())
+            yield self._shown(state, colour, str(error) or type(error).__name__)
             return
-        yield self._shown(key, state, colour)
+        yield self._shown(state, colour)
 
-    def _clicked(self, seat: _Seat, colour: str, action: Callable[[ChatState], ChatState]) -> _Updates:
-        key, state = self._sessions.open(seat[0])
-        if state.revision != seat[1]:
-            return self._shown(key, state, colour, _OUT_OF_DATE)
+    def _stopped(self, key: object) -> None:
+        known, _ = self._sessions.open(key)
+        self._to_stop.add(known)
+
+    def _clicked(self, key: object, revision: int, colour: str, action: Callable[[ChatState], ChatState]) -> _Updates:
+        known, state = self._sessions.open(key)
+        if state.revision != revision:
+            return self._shown(state, colour, _OUT_OF_DATE)
         try:
-            state = self._sessions.keep(key, action(state))
+            state = self._sessions.keep(known, action(state))
         except RL4DialogError as error:
-            return self._shown(key, state, colour, str(error))
-        return self._shown(key, state, colour)
+            return self._shown(state, colour, str(error))
+        return self._shown(state, colour)
 
-    def _recoloured(self, seat: _Seat, colour: str) -> _Updates:
-        _, state = self._sessions.open(seat[0])
+    def _recoloured(self, key: object, revision: int, colour: str) -> _Updates:
+        _, state = self._sessions.open(key)
         return self._tokens(state, colour)
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
-    def _shown(self, key: str, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
+    def _shown(self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
         """All that a state changes on the page."""
         gradio, is_judged = self._gradio, state.last is not None and not is_busy
         choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
         updates = {
-            self._seat: (key, state.revision),
+            self._revision: state.revision,
             self._status: status_html(problem, state.note),
             self._choice: gradio.update(visible=choice),
             self._stop: gradio.update(interactive=is_busy),
@@ -246,9 +267,11 @@ class _ModelColumn:
     def judged(self, is_possible: bool, rating: int | None, correction: str | None) -> _Updates:
         """How the buttons are that judge the last reply."""
         update = self._gradio.update
+        # What somebody is writing stays while they rate; the next reply takes it away.
+        written = {} if is_possible and correction is None else {"value": correction or ""}
         return {
             self.up: update(interactive=is_possible, variant="primary" if rating == 1 else "secondary"),
             self.down: update(interactive=is_possible, variant="primary" if rating == -1 else "secondary"),
-            self.correction: update(interactive=is_possible, value=correction or ""),
+            self.correction: update(interactive=is_possible, **written),
             self.correct: update(interactive=is_possible),
         }

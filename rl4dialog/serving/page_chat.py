@@ -6,7 +6,7 @@ Feedback is on the disk before the state says so; where it cannot be written the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,12 @@ class PageChat:
         self._seed, self._show_reward = seed, show_reward
 
     def send(
-        self, state: ChatState, text: str, persona: str = "", temperature: float | None = None
+        self,
+        state: ChatState,
+        text: str,
+        persona: str = "",
+        temperature: float | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[ChatState]:
         """Have the models reply.
 
@@ -48,6 +53,7 @@ class PageChat:
             text: What the user says.
             persona: Who the model is to be; empty for nobody.
             temperature: Of the sampling; ``None`` for each model's own.
+            is_stopped: Asked after every token whether that is enough.
 
         Yields:
             The state after every token, then with reward and details. Each of them can be gone on from: a reply that is
@@ -69,7 +75,9 @@ class PageChat:
         for said in self._replies(exchange, state.n_asked, state.temperature):
             exchange, state = said, state.with_last(said)
             yield state
-        yield state.with_last(self._examined(exchange, talk))
+            if is_stopped():
+                break
+        yield state.with_last(self._examined(exchange, talk)).settled()
 
     def choose(self, state: ChatState, index: int | None) -> ChatState:
         """Go on with one of two replies, which is the better one.
@@ -156,8 +164,9 @@ class PageChat:
                 if part is None:
                     del streams[index]
                     continue
-                said = {"text": part.text, "token_ids": tuple(part.token_ids), "finished": part.finished}
-                exchange = exchange.with_reply(index, replace(exchange.replies[index], **said))
+                reply = exchange.replies[index]
+                reply = replace(reply, text=part.text, token_ids=tuple(part.token_ids), finished=part.finished)
+                exchange = exchange.with_reply(index, reply)
                 if len(self.models) == 1:
                     exchange = replace(exchange, said=part.text)
                 yield exchange
