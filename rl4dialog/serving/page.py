@@ -78,16 +78,19 @@ class ChatPage:
             )
             self._choices = {first: 0, same: None, second: 1}
         self._status = gradio.HTML("", elem_id="status")
+        # Whoever opens the page can write as soon as it shows what was said before.
         with gradio.Row(equal_height=True):
             self._text = gradio.Textbox(
                 show_label=False, container=False, placeholder="Say something", lines=1, scale=8, min_width=140,
-                elem_id="text",
+                elem_id="text", interactive=False,
             )  # fmt: skip
-            self._send = gradio.Button("Send", variant="primary", scale=1, min_width=70, elem_id="send")
+            self._send = gradio.Button(
+                "Send", variant="primary", scale=1, min_width=70, elem_id="send", interactive=False
+            )
             self._stop = gradio.Button("Stop", scale=1, min_width=70, elem_id="stop", interactive=False)
         with gradio.Row():
-            self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo")
-            self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset")
+            self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo", interactive=False)
+            self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset", interactive=False)
         with gradio.Row():
             self._colour = gradio.Radio(
                 list(QUANTITIES), value=next(iter(QUANTITIES)), label="Tokens coloured by", elem_id="colour"
@@ -159,7 +162,8 @@ class ChatPage:
     def _opened(self, key: object, colour: str) -> _Updates:
         known, state = self._sessions.open(key)
         settings = {self._persona: state.persona or "", self._temperature: state.temperature}
-        return {self._browser: known, **settings, **self._shown(state, colour)}
+        ready = {self._text: self._gradio.update(interactive=True)}
+        return {self._browser: known, **settings, **ready, **self._shown(state, colour)}
 
     def _sent(
         self, key: object, revision: int, colour: str, text: str, persona: str, temperature: float | None
@@ -254,14 +258,18 @@ class _ModelColumn:
             self.chat = gradio.HTML(conversation_html(name, []), elem_id=f"chat-{index}")
             self.tokens = gradio.HTML("", elem_id=f"tokens-{index}")
             with gradio.Row():
-                self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}")
-                self.down = gradio.Button("Rate down", size="sm", min_width=80, elem_id=f"down-{index}")
+                self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}", interactive=False)
+                self.down = gradio.Button(
+                    "Rate down", size="sm", min_width=80, elem_id=f"down-{index}", interactive=False
+                )
             with gradio.Row(equal_height=True):
                 self.correction = gradio.Textbox(
                     show_label=False, container=False, placeholder="A better reply", lines=1,
-                    scale=4, min_width=150, elem_id=f"correction-{index}",
+                    scale=4, min_width=150, elem_id=f"correction-{index}", interactive=False,
                 )  # fmt: skip
-                self.correct = gradio.Button("Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}")
+                self.correct = gradio.Button(
+                    "Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}", interactive=False
+                )
         self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
 
     def judged(self, is_possible: bool, rating: int | None, correction: str | None) -> _Updates:
