@@ -25,6 +25,7 @@ from rl4dialog.commands import ui
 from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.feedback import read_feedback
+from rl4dialog.serving.terminal import visible
 
 ROOT = Path(__file__).parents[2]
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
@@ -95,6 +96,14 @@ class Tab:
 
     def turns(self, index: int) -> list[str]:
         return self.texts(f"#chat-{index} .turn")
+
+    def wait_until_ready(self) -> None:
+        self.wait_for(lambda: self.one("#text textarea").is_enabled(), "a box to write to")
+
+    def reload(self, n_turns: int) -> None:
+        self.opened.refresh()
+        self.wait_until_ready()
+        self.wait_for(lambda: [len(self.turns(i)) for i in (0, 1)] == [n_turns] * 2, f"{n_turns} turns")
 
     def write(self, css: str, text: str) -> None:
         self.one(css).send_keys(text)
@@ -169,7 +178,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
     with browser(tmp_path / "profile") as opened, command(*flags) as address:
         tab = Tab(opened)
         opened.get(address)
-        tab.wait_for(lambda: tab.one("#text textarea").is_enabled(), "a box to write to")
+        tab.wait_until_ready()
         assert tab.texts(".conversation") == ["Say something below."] * 2
         tab.write("#persona input, #persona textarea", "i like tea .")
         tab.send("do you like <b>tea</b> ?", 1)
@@ -183,21 +192,18 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         assert tab.turns(0) == tab.turns(1) and tab.turns(0)[1] == right
 
         # Nothing is lost by a reload, and nothing is given twice.
-        opened.refresh()
-        tab.wait_for(lambda: len(tab.turns(1)) == 2, "the conversation")
-        assert tab.turns(0)[1] == right and not tab.one("#choose-2").is_displayed()
+        tab.reload(n_turns=2)
+        assert tab.turns(0)[1] == right and tab.texts("#choose-2") == []
         assert tab.one("#persona input, #persona textarea").get_attribute("value") == "i like tea ."
         tab.click("#down-0", "The rating was appended")
-        opened.refresh()
-        tab.wait_for(lambda: len(tab.turns(1)) == 2, "the conversation")
+        tab.reload(n_turns=2)
         tab.click("#down-0", "rated down already")
 
         tab.write("#correction-0 input, #correction-0 textarea", "yes , i do .")
         tab.click("#correct-0", "The correction was appended")
         assert tab.turns(0) == tab.turns(1) == ["do you like <b>tea</b> ?", "yes , i do ."]
         tab.send("tell me more .", 1)
-        opened.refresh()
-        tab.wait_for(lambda: len(tab.turns(1)) == 4, "the conversation")
+        tab.reload(n_turns=4)
 
         # Tokens are coloured by what there is of them; a model without a run has no critic.
         labels = {element.text: element for element in opened.find_elements("css selector", "#colour label")}
@@ -213,10 +219,11 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
 
     preference, rating, correction = read_feedback(feedback)
     assert (preference.kind, preference.chosen, preference.persona) == ("preference", 1, "i like tea .")
-    assert [reply.text for reply in preference.replies] == [left, right]
+    shown = [left, right, left, left]
+    judged = [reply for one in (preference, rating, correction) for reply in one.replies]
+    assert [visible(reply.text).split() for reply in judged] == [text.split() for text in shown]
     assert [reply.model for reply in preference.replies] == [str(run), str(run / "model")]
-    assert (rating.rating, rating.replies[0].text) == (-1, left)
-    assert (correction.correction, correction.replies[0].text) == ("yes , i do .", left)
+    assert (rating.rating, correction.correction) == (-1, "yes , i do .")
     assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, rating, correction))
 
 
