@@ -117,7 +117,8 @@ def _numbers(quantity: Quantity, details: TokenDetails) -> Sequence[float] | Non
 
 def _token(text: str, number: float | None = None, colour: str = _UNKNOWN, title: str = "") -> str:
     below = "" if number is None else f"<small>{_rounded(number)}</small>"
-    shown = escaped(text).replace("\n", "⏎") or "∅"
+    blank = text.replace(" ", "␣") if text.isspace() else text
+    shown = escaped(blank).replace("\n", "⏎") or "∅"
     return f'<span class="token" style="background: {colour}" title="{title}"><b>{shown}</b>{below}</span>'
 
 

@@ -59,8 +59,8 @@ def test_missing_numbers_say_why() -> None:
 
 
 def test_token_is_a_text_whatever_it_is() -> None:
-    details = TokenDetails(["<script>", '"', "{{x}}", "${1}", "\n", "", "\x1b"], [-1.0] * 7)
+    details = TokenDetails(["<script>", '"', "{{x}}", "${1}", "\n", "", " ", "\x1b"], [-1.0] * 8)
     html = tokens_html(details, LOG_PROB, common_scale(LOG_PROB, [details]))
     shown = re.findall(r"<b>(.*?)</b>", html, flags=re.DOTALL)
-    assert shown[:2] == ["&lt;script&gt;", "&quot;"] and shown[4:] == ["⏎", "∅", "\ufffd"]
+    assert shown[:2] == ["&lt;script&gt;", "&quot;"] and shown[4:] == ["⏎", "∅", "␣", "\ufffd"]
     assert not set("{}$") & set(html)
