@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import socket
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -99,9 +100,10 @@ def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], bl
         )
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: nothing can be served there ({error})") from error
-    write(f"The page is at http://{host}:{port}; Ctrl-C ends it.\n")
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        page.blocks.block_thread()
+        write(f"The page is at http://{host}:{port}; Ctrl-C ends it.\n")
+        threading.Event().wait()
+    # Not Gradio's own way to wait: it leaves the connections of open tabs, and then waits for them.
     page.blocks.close(verbose=False)
