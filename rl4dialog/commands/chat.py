@@ -13,14 +13,25 @@ HELP = "talk to a run's model, or any model, in the terminal"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
+    add_talk_arguments(parser)
+
+
+def add_talk_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a talk in the terminal and one on the page have in common."""
     parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply, and its parts")
     parser.add_argument("--seed", type=int, default=None, help="gives the same replies to the same lines")
     parser.add_argument(
         "--feedback",
         type=Path,
         default=None,
-        help="the file for ratings and corrections; by default feedback.jsonl, of the run or of where you are",
+        help="the file for what you think of replies; by default feedback.jsonl, of the run or of where you are",
     )
+
+
+def feedback_file(args: argparse.Namespace) -> Path:
+    """The file that the arguments name, or the one by default."""
+    path: Path = args.feedback or Path(args.run_path or ".") / "feedback.jsonl"
+    return path.expanduser()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     agent = ChatAgent(loaded, model_name(args))
-    feedback = args.feedback or Path(args.run_path or ".") / "feedback.jsonl"
     read_line = console_reader(sys.stdin, write)
-    TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback.expanduser()).run()
+    TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,53 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
     return load_run(config, run, args.checkpoint)
 
 
+def load_compared(args: argparse.Namespace) -> LoadedPolicy:
+    """Load the model that ``--compare`` names: a run's, or any other, with the config of the first one.
+
+    Raises:
+        ConfigError: If a checkpoint is asked for and it is no run's.
+    """
+    folder = Path(args.compare).expanduser()
+    if _is_run(folder):
+        return load_chosen(
+            argparse.Namespace(
+                run_path=args.compare,
+                checkpoint=args.compare_checkpoint,
+                model=None,
+                config_path=None,
+                overrides=[],
+            )
+        )
+    if args.compare_checkpoint is not None:
+        raise ConfigError(f"--compare_checkpoint goes with a run, and {args.compare} is none")
+
+    from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.saved_run import read_run_config
+
+    config = read_config(args) if args.run_path is None else read_run_config(Path(args.run_path).expanduser())
+    return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run's; a model's has a config.json too, but a different one."""
+    from rl4dialog.runs.run_folder import CONFIG_FILE
+
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "alg" in config
+
+
 def model_name(args: argparse.Namespace) -> str:
     """What people call the model that the arguments name."""
-    name = str(args.run_path or args.model)
-    return name if args.checkpoint is None else f"{name} (checkpoint {args.checkpoint})"
+    return _named(str(args.run_path or args.model), args.checkpoint)
+
+
+def compared_name(args: argparse.Namespace) -> str:
+    """What people call the model that ``--compare`` names."""
+    return _named(args.compare, args.compare_checkpoint)
+
+
+def _named(name: str, checkpoint: str | None) -> str:
+    return name if checkpoint is None else f"{name} (checkpoint {checkpoint})"

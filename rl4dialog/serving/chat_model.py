@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from rl4dialog.core.errors import RewardError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.policies.token_details import TokenDetails
@@ -45,3 +47,25 @@ class ChatModel(Protocol):
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
         """What policy, critic and reference say about the tokens of a reply."""
+
+
+def reward_in_words(model: ChatModel, prompt: str, reply: str, meta_info: dict[str, Any]) -> tuple[str, str]:
+    """The reward of one reply and its parts, as far as there are any.
+
+    Returns:
+        Reward and parts, and why there is no more; each may be empty.
+    """
+    why_not = ""
+    try:
+        scores = model.score(prompt, reply, meta_info)
+    except RewardError as error:
+        # One part may want a gold reply to compare with, and the others do without.
+        why_not = f"no reward: {error}"
+        scores = model.score(prompt, reply, meta_info, on_error="mask")
+    except RL4DialogError as error:
+        return "", f"no reward: {error}"
+    known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
+    if not why_not:
+        return f"reward {scores.total[0]:.3f} ({parts})", ""
+    return f"of the reward: {parts}" if parts else "", why_not

@@ -27,10 +27,8 @@ class Conversation:
         Raises:
             DataError: If there is nothing to say, or something that would be read as the end of a turn.
         """
-        marker = dialogue_format.end_of_turn
         for said in (text, self.persona or ""):
-            if marker and marker in said:
-                raise DataError(f"a text cannot contain {marker}, which ends a turn")
+            check_turn(said, dialogue_format)
         if not text.strip():
             raise DataError("a text to reply to cannot be empty")
         return dialogue_format.prompt(dialogue_format.context([*self.turns, text]), self.persona)
@@ -61,3 +59,14 @@ class Conversation:
         first = [{"role": "system", "content": self.persona}] if self.persona else []
         roles = ("user", "assistant")
         return first + [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]
+
+
+def check_turn(text: str, dialogue_format: DialogueFormat) -> None:
+    """Check that a text can stand in a conversation.
+
+    Raises:
+        DataError: If something in it would be read as the end of a turn.
+    """
+    marker = dialogue_format.end_of_turn
+    if marker and marker in text:
+        raise DataError(f"a text cannot contain {marker}, which ends a turn")

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rl4dialog.core.errors import ConfigError, RewardError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.serving.chat_model import ChatModel
+from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
 from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.serving.json_lines import append_record
@@ -51,7 +51,7 @@ class TerminalChat:
         self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
         self._temperature: float | None = None
         self._n_asked = 0
-        self._why_no_reward: str | None = None
+        self._why_no_reward = ""
         self._commands = {
             "help": self._help,
             "reset": self._reset,
@@ -141,22 +141,11 @@ class TerminalChat:
         return shown, True
 
     def _print_reward(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> None:
-        try:
-            scores = self._model.score(prompt, reply, meta_info)
-        except RL4DialogError as error:
-            if str(error) != self._why_no_reward:
-                self._why_no_reward = str(error)
-                self._write(f"  no reward: {error}\n")
-            if not isinstance(error, RewardError):
-                return
-            # One part may want a gold reply to compare with, and the others do without.
-            scores = self._model.score(prompt, reply, meta_info, on_error="mask")
-        known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
-        parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
-        if not math.isnan(scores.total[0]):
-            self._write(f"  reward {scores.total[0]:.3f} ({parts})\n")
-        elif parts:
-            self._write(f"  of the reward: {parts}\n")
+        reward, why_not = reward_in_words(self._model, prompt, reply, meta_info)
+        if why_not != self._why_no_reward:
+            self._why_no_reward = why_not
+            self._write(f"  {why_not}\n" if why_not else "")
+        self._write(f"  {reward}\n" if reward else "")
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from rl4dialog.runs import git_state as module
 from rl4dialog.runs.git_state import git_state
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def git(folder: Path, *arguments: str) -> None:

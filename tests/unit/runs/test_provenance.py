@@ -15,7 +15,6 @@ from rl4dialog.core.plugins import load_imports
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs import provenance as module
-from rl4dialog.training.builders import Data
 from rl4dialog.runs.git_state import GitState
 from rl4dialog.runs.provenance import (
     config_folder,
@@ -25,6 +24,7 @@ from rl4dialog.runs.provenance import (
     record_start,
 )
 from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.training.builders import Data
 
 
 @pytest.fixture

@@ -4,53 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from echo_model import Echo
 
-from rl4dialog.core.errors import RewardError
-from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.rewards.scoring import ReplyScores
 from rl4dialog.serving.feedback import JudgedReply, read_feedback
 from rl4dialog.serving.slash_commands import COMMANDS
 from rl4dialog.serving.terminal import TerminalChat, console_reader
-
-
-class Echo:
-    """Says the last utterance in capitals, a word at a time; Ctrl-C comes before the word STOP."""
-
-    name = "echo"
-    dialogue_format = DialogueFormat("eou", 3)
-    generation_kwargs: Mapping[str, Any] = {"top_k": 5}
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int | None, dict[str, Any]]] = []
-        self.reward_fails = False
-
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        self.asked.append((prompt, seed, generation_kwargs))
-        words = prompt.removesuffix(" <EOU>").split("<EOU>")[-1].upper().split()
-        for n in range(1, len(words) + 1):
-            if words[n - 1] == "STOP":
-                raise KeyboardInterrupt
-            yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
-        yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True)
-
-    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}
-        if not self.reward_fails:
-            return ReplyScores([len(reply) / 2], parts)
-        if on_error == "raise":
-            raise RewardError("it needs a reference")
-        return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
-
-    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
-        return TokenDetails([], [])
 
 
 class Talk:

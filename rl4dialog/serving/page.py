@@ -1,0 +1,285 @@
+"""The page: Gradio's components, and which of them a state of the chat changes. What a click does is in `page_chat`.
+
+Everything that asks a model or writes feedback waits in one queue, so that two tabs do not use a model at once. What
+the page shows comes from the state that the server keeps; a browser keeps no more than the key of its chat.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.serving.chat_state import ChatState
+from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.page_html import conversation_html, escaped, status_html
+from rl4dialog.serving.sessions import Sessions
+from rl4dialog.serving.token_colours import QUANTITIES, common_scale, tokens_html
+
+# One group for all that must not happen at the same time.
+_IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
+_OUT_OF_DATE = "this page showed an older state of the chat, so nothing was done; now it shows what there is"
+_Updates = dict[Any, Any]
+
+_logger = logging.getLogger(__name__)
+
+
+def load_gradio() -> ModuleType:
+    """The package gradio, which then tells nobody that it is used.
+
+    Raises:
+        ConfigError: If it is not installed.
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        return importlib.import_module("gradio")
+    except ImportError as error:
+        raise ConfigError(f"the page needs the package gradio: pip install 'rl4dialog[ui]' ({error})") from error
+
+
+class ChatPage:
+    """A page to talk with the models of a chat.
+
+    Args:
+        chat: Does what is clicked.
+
+    Attributes:
+        blocks: Gradio's page.
+
+    Raises:
+        ConfigError: If Gradio is not installed.
+    """
+
+    def __init__(self, chat: PageChat) -> None:
+        self._chat, self._sessions, self._gradio = chat, Sessions(), load_gradio()
+        self._to_stop: set[str] = set()
+        with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_width=True) as self.blocks:
+            self._add_components()
+            self._add_events()
+
+    # -- components ---------------------------------------------------------------------------------------------------
+
+    def _add_components(self) -> None:
+        gradio = self._gradio
+        self._browser = gradio.BrowserState(None, storage_key="rl4dialog-chat", secret="rl4dialog")
+        self._revision = gradio.State(-1)
+        with gradio.Row():
+            self._columns = [_ModelColumn(gradio, i, name) for i, name in enumerate(self._names())]
+        with gradio.Row(visible=False, elem_id="choice") as self._choice:
+            first, same, second = (
+                gradio.Button(label, variant=variant, min_width=80, elem_id=f"choose-{i}")
+                for i, (label, variant) in enumerate(
+                    [("1 is better", "primary"), ("No difference", "secondary"), ("2 is better", "primary")]
+                )
+            )
+            self._choices = {first: 0, same: None, second: 1}
+        self._status = gradio.HTML("", elem_id="status")
+        # Whoever opens the page can write as soon as it shows what was said before.
+        with gradio.Row(equal_height=True):
+            self._text = gradio.Textbox(
+                show_label=False, container=False, placeholder="Say something", lines=1, scale=8, min_width=140,
+                elem_id="text", interactive=False,
+            )  # fmt: skip
+            self._send = gradio.Button(
+                "Send", variant="primary", scale=1, min_width=70, elem_id="send", interactive=False
+            )
+            self._stop = gradio.Button("Stop", scale=1, min_width=70, elem_id="stop", interactive=False)
+        with gradio.Row():
+            self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo", interactive=False)
+            self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset", interactive=False)
+        with gradio.Row():
+            self._colour = gradio.Radio(
+                list(QUANTITIES), value=next(iter(QUANTITIES)), label="Tokens coloured by", elem_id="colour"
+            )
+            self._temperature = gradio.Number(
+                None, label="Temperature (empty: as in the run)", step=0.1, elem_id="temperature", min_width=200
+            )
+            self._persona = gradio.Textbox(
+                label="Persona", placeholder="Who the model is to be; empty: nobody", elem_id="persona", min_width=200
+            )
+
+    def _names(self) -> list[str]:
+        """Of the models as the page shows them: of two, each with its number."""
+        names = [model.name for model in self._chat.models]
+        return names if len(names) == 1 else [f"{i}: {name}" for i, name in enumerate(names, start=1)]
+
+    def _add_events(self) -> None:
+        outputs = [
+            self._revision, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
+            self._temperature, self._persona, *(part for column in self._columns for part in column.parts),
+        ]  # fmt: skip
+        seen = [self._browser, self._revision, self._colour]
+        self.blocks.load(
+            self._opened,
+            [self._browser, self._colour],
+            [self._browser, *outputs],
+            api_name="open",
+            show_progress="hidden",
+        )
+        self._gradio.on(
+            [self._text.submit, self._send.click],
+            self._sent,
+            [*seen, self._text, self._persona, self._temperature],
+            outputs,
+            api_name="send",
+            show_progress="hidden",
+            **_IN_TURN,
+        )
+
+        # At once, while the reply is being sent; Gradio's own way to cancel waits for a moment between two tokens.
+        self._stop.click(self._stopped, [self._browser], api_name="stop", queue=False)
+
+        def on(events: list[Any], name: str, action: Callable[..., ChatState], *inputs: Any) -> None:
+            def clicked(key: object, revision: int, colour: str, *values: Any) -> _Updates:
+                return self._clicked(key, revision, colour, lambda state: action(state, *values))
+
+            self._gradio.on(
+                events, clicked, [*seen, *inputs], outputs, api_name=name, show_progress="hidden", **_IN_TURN
+            )
+
+        chat = self._chat
+        on([self._undo.click], "undo", chat.undo)
+        on([self._reset.click], "reset", chat.reset)
+        for button, i in self._choices.items():
+            on([button.click], f"choose_{'none' if i is None else i}", lambda state, i=i: chat.choose(state, i))
+        for i, column in enumerate(self._columns):
+            on([column.up.click], f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
+            on([column.down.click], f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
+            on(
+                [column.correct.click, column.correction.submit],
+                f"correct_{i}",
+                lambda state, text, i=i: chat.correct(state, i, text),
+                column.correction,
+            )
+        self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **_IN_TURN)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _opened(self, key: object, colour: str) -> _Updates:
+        known, state = self._sessions.open(key)
+        settings = {self._persona: state.persona or "", self._temperature: state.temperature}
+        ready = {self._text: self._gradio.update(interactive=True)}
+        return {self._browser: known, **settings, **ready, **self._shown(state, colour)}
+
+    def _sent(
+        self, key: object, revision: int, colour: str, text: str, persona: str, temperature: float | None
+    ) -> Iterator[_Updates]:
+        known, state = self._sessions.open(key)
+        if state.revision != revision:
+            yield self._shown(state, colour, _OUT_OF_DATE)
+            return
+        self._to_stop.discard(known)
+        is_taken = False
+        try:
+            for step in self._chat.send(state, text, persona, temperature, lambda: known in self._to_stop):
+                state = self._sessions.keep(known, step)
+                begin = {} if is_taken else {self._text: "", **self._shown(state, colour, is_busy=True)}
+                is_taken = True
+                yield {**begin, self._revision: state.revision, **self._conversations(state, is_busy=True)}
+        except Exception as error:
+            # Whatever fails within a model, such as the memory of a GPU, leaves a page that can be gone on with.
+            if not isinstance(error, RL4DialogError):
+                _logger.exception("a reply failed")
+            state = self._sessions.keep(known, state.settled())
+            yield self._shown(state, colour, str(error) or type(error).__name__)
+            return
+        yield self._shown(state, colour)
+
+    def _stopped(self, key: object) -> None:
+        known, _ = self._sessions.open(key)
+        self._to_stop.add(known)
+
+    def _clicked(self, key: object, revision: int, colour: str, action: Callable[[ChatState], ChatState]) -> _Updates:
+        known, state = self._sessions.open(key)
+        if state.revision != revision:
+            return self._shown(state, colour, _OUT_OF_DATE)
+        try:
+            state = self._sessions.keep(known, action(state))
+        except RL4DialogError as error:
+            return self._shown(state, colour, str(error))
+        return self._shown(state, colour)
+
+    def _recoloured(self, key: object, revision: int, colour: str) -> _Updates:
+        _, state = self._sessions.open(key)
+        return self._tokens(state, colour)
+
+    # -- what is shown ------------------------------------------------------------------------------------------------
+
+    def _shown(self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
+        """All that a state changes on the page."""
+        gradio, is_judged = self._gradio, state.last is not None and not is_busy
+        choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
+        updates = {
+            self._revision: state.revision,
+            self._status: status_html(problem, state.note),
+            self._choice: gradio.update(visible=choice),
+            self._stop: gradio.update(interactive=is_busy),
+            **{button: gradio.update(interactive=not is_busy) for button in (self._send, self._undo, self._reset)},
+            **self._conversations(state, is_busy),
+            **self._tokens(state, colour, is_busy),
+        }
+        for i, column in enumerate(self._columns):
+            rating = state.last.replies[i].rating if state.last else None
+            correction = state.last.replies[i].correction if state.last else None
+            updates |= column.judged(is_judged, rating, correction)
+        return updates
+
+    def _conversations(self, state: ChatState, is_busy: bool = False) -> _Updates:
+        return {
+            column.chat: conversation_html(column.name, state.messages(i), is_busy)
+            for i, column in enumerate(self._columns)
+        }
+
+    def _tokens(self, state: ChatState, colour: str, is_busy: bool = False) -> _Updates:
+        replies = state.last.replies if state.last and not is_busy else ()
+        quantity = QUANTITIES[colour]
+        scale = common_scale(quantity, [reply.details for reply in replies])
+        updates: _Updates = {column.tokens: "" for column in self._columns}
+        for column, reply in zip(self._columns, replies, strict=False):
+            if reply.details is not None:
+                found = tokens_html(reply.details, quantity, scale)
+            else:
+                found = f'<p class="missing">No tokens: {escaped(reply.no_details or "the reply was stopped")}</p>'
+            reward = "" if reply.reward is None else f'<p class="reward">{escaped(reply.reward)}</p>'
+            updates[column.tokens] = found + reward
+        return updates
+
+
+class _ModelColumn:
+    """What the page has once for each model."""
+
+    def __init__(self, gradio: ModuleType, index: int, name: str) -> None:
+        self._gradio, self.name = gradio, name
+        with gradio.Column(min_width=300):
+            self.chat = gradio.HTML(conversation_html(name, []), elem_id=f"chat-{index}")
+            self.tokens = gradio.HTML("", elem_id=f"tokens-{index}")
+            with gradio.Row():
+                self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}", interactive=False)
+                self.down = gradio.Button(
+                    "Rate down", size="sm", min_width=80, elem_id=f"down-{index}", interactive=False
+                )
+            with gradio.Row(equal_height=True):
+                self.correction = gradio.Textbox(
+                    show_label=False, container=False, placeholder="A better reply", lines=1,
+                    scale=4, min_width=150, elem_id=f"correction-{index}", interactive=False,
+                )  # fmt: skip
+                self.correct = gradio.Button(
+                    "Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}", interactive=False
+                )
+        self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
+
+    def judged(self, is_possible: bool, rating: int | None, correction: str | None) -> _Updates:
+        """How the buttons are that judge the last reply."""
+        update = self._gradio.update
+        # What somebody is writing stays while they rate; the next reply takes it away.
+        written = {} if is_possible and correction is None else {"value": correction or ""}
+        return {
+            self.up: update(interactive=is_possible, variant="primary" if rating == 1 else "secondary"),
+            self.down: update(interactive=is_possible, variant="primary" if rating == -1 else "secondary"),
+            self.correction: update(interactive=is_possible, **written),
+            self.correct: update(interactive=is_possible),
+        }

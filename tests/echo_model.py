@@ -1,0 +1,63 @@
+"""A model for chats that says what the test wants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rl4dialog.core.errors import ModelError, RewardError
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.rewards.scoring import ReplyScores
+
+
+class Echo:
+    """Says the last utterance in capitals, a word at a time; Ctrl-C comes before the word STOP.
+
+    Args:
+        name: Its name.
+        ending: A last word that it adds.
+
+    Attributes:
+        asked: Prompt, seed and settings of every reply.
+        reward_fails: Whether there is no reward.
+        knows_tokens: Whether there are details of tokens.
+        fails_with: What it raises in place of its second word.
+    """
+
+    dialogue_format = DialogueFormat("eou", 3)
+    generation_kwargs: Mapping[str, Any] = {"top_k": 5}
+
+    def __init__(self, name: str = "echo", ending: str = "") -> None:
+        self.name, self._ending = name, ending
+        self.asked: list[tuple[str, int | None, dict[str, Any]]] = []
+        self.reward_fails, self.knows_tokens = False, True
+        self.fails_with: Exception | None = None
+
+    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+        self.asked.append((prompt, seed, generation_kwargs))
+        words = f"{prompt.removesuffix(' <EOU>').split('<EOU>')[-1].upper()} {self._ending}".split()
+        for n in range(1, len(words) + 1):
+            if words[n - 1] == "STOP":
+                raise KeyboardInterrupt
+            if n == 2 and self.fails_with:
+                raise self.fails_with
+            yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
+        yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True)
+
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
+        parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}
+        if not self.reward_fails:
+            return ReplyScores([len(reply) / 2], parts)
+        if on_error == "raise":
+            raise RewardError("it needs a reference")
+        return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
+
+    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
+        if not self.knows_tokens:
+            raise ModelError("the tokens are not known")
+        log_probs = [-0.5 * id for id in token_ids]
+        missing = {"values": "there is no critic", "kl": "there is no reference"}
+        return TokenDetails([f" t{id}" for id in token_ids], log_probs, missing=missing)

@@ -1,0 +1,268 @@
+"""``rl4dialog ui``: a run and a model side by side, talked to and judged in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import keep_registries, make_config, run_folder, train, write_config
+
+from rl4dialog import cli
+from rl4dialog.commands import ui
+from rl4dialog.commands.models import compared_name, load_compared
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.feedback import read_feedback
+from rl4dialog.serving.terminal import visible
+
+ROOT = Path(__file__).parents[2]
+SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("workshop")
+    with pytest.MonkeyPatch.context() as patch:
+        keep_registries(patch)
+        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
+        torch.set_num_threads(1)
+        config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=1)
+        assert train(folder, config) == 0
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
+    return run_folder(workshop)
+
+
+def parsed(*flags: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    ui.add_arguments(parser)
+    return parser.parse_args(flags)
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Any]:
+    """Chromium without a window, which asks nothing of the network by itself."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium, a part of rl4dialog[dev]")
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs chromium and chromedriver, Debian's packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (
+        *("headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-dev-shm-usage"),
+        *("disable-background-networking", "disable-component-update", "disable-sync"),
+        *(f"user-data-dir={profile}", "window-size=1280,1000"),
+    ):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield opened
+    finally:
+        opened.quit()
+
+
+class Tab:
+    """The page as a person sees it."""
+
+    def __init__(self, opened: Any) -> None:
+        self.opened = opened
+
+    def one(self, css: str) -> Any:
+        return self.opened.find_element("css selector", css)
+
+    def texts(self, css: str) -> list[str]:
+        return [element.text for element in self.opened.find_elements("css selector", css)]
+
+    def turns(self, index: int) -> list[str]:
+        return self.texts(f"#chat-{index} .turn")
+
+    def wait_until_ready(self) -> None:
+        self.wait_for(lambda: self.one("#text textarea").is_enabled(), "a box to write to")
+
+    def reload(self, n_turns: int) -> None:
+        self.opened.refresh()
+        self.wait_until_ready()
+        self.wait_for(lambda: [len(self.turns(i)) for i in (0, 1)] == [n_turns] * 2, f"{n_turns} turns")
+
+    def write(self, css: str, text: str) -> None:
+        self.one(css).send_keys(text)
+
+    def click(self, css: str, says: str) -> None:
+        """Click, and wait for what the page says then."""
+        self.one(css).click()
+        self.wait_for(lambda: says in self.one("#status").text, says)
+
+    def send(self, text: str, index: int = 0) -> None:
+        """Say something, and wait for the whole reply."""
+        n_turns = len(self.turns(index))
+        self.write("#text textarea", f"{text}\n")
+        self.wait_for(lambda: len(self.turns(index)) == n_turns + 2, "a reply")
+        self.wait_for(lambda: self.texts(f"#tokens-{index} .token"), "its tokens")
+
+    def wait_for(self, is_so: Callable[[], Any], what: str) -> None:
+        from selenium.common.exceptions import WebDriverException
+
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                if is_so():
+                    return
+            except WebDriverException:  # the page is just being changed
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"no {what!r} on the page:\n{self.one('body').text}")
+
+    def asked_hosts(self) -> set[str]:
+        """Whom the browser has asked for something over the network."""
+        entries = (json.loads(entry["message"])["message"] for entry in self.opened.get_log("performance"))
+        urls = [one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"]
+        return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
+
+
+@contextmanager
+def command(*flags: str) -> Iterator[str]:
+    """The command in a process of its own; gives the page's address, and ends it as Ctrl-C does."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
+    arguments = [sys.executable, "-m", "rl4dialog.cli", "ui", *flags, "--port", port]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    try:
+        printed = iter(process.stdout.readline, "")
+        assert any(line == f"The page is at http://127.0.0.1:{port}; Ctrl-C ends it.\n" for line in printed)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0 and "Traceback" not in errors, errors
+
+
+def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    feedback = tmp_path / "feedback.jsonl"
+    flags = ("--run", str(run), "--compare", str(run / "model"), "--seed", "0", "--feedback", str(feedback))
+    with browser(tmp_path / "profile") as opened, command(*flags) as address:
+        tab = Tab(opened)
+        opened.get(address)
+        tab.wait_until_ready()
+        assert tab.texts(".conversation") == ["Say something below."] * 2
+        tab.write("#persona input, #persona textarea", "i like tea .")
+        tab.send("do you like <b>tea</b> ?", 1)
+        assert [tab.turns(i)[0] for i in (0, 1)] == ["do you like <b>tea</b> ?"] * 2
+        (_, left), (_, right) = tab.turns(0), tab.turns(1)
+        tab.one("#text textarea").send_keys("more\n")
+        tab.wait_for(lambda: "choose one of the two replies first" in tab.one("#status").text, "that a choice is due")
+        tab.one("#text textarea").clear()
+        # A vote: the conversation goes on with the better one in both.
+        tab.click("#choose-2", "The preference was appended")
+        assert tab.turns(0) == tab.turns(1) and tab.turns(0)[1] == right
+
+        # Nothing is lost by a reload, and nothing is given twice.
+        tab.reload(n_turns=2)
+        assert tab.turns(0)[1] == right and tab.texts("#choose-2") == []
+        assert tab.one("#persona input, #persona textarea").get_attribute("value") == "i like tea ."
+        tab.click("#down-0", "The rating was appended")
+        tab.reload(n_turns=2)
+        tab.click("#down-0", "rated down already")
+
+        tab.write("#correction-0 input, #correction-0 textarea", "yes , i do .")
+        tab.click("#correct-0", "The correction was appended")
+        assert tab.turns(0) == tab.turns(1) == ["do you like <b>tea</b> ?", "yes , i do ."]
+        tab.send("tell me more .", 1)
+        tab.reload(n_turns=4)
+
+        # Tokens are coloured by what there is of them; a model without a run has no critic.
+        labels = {element.text: element for element in opened.find_elements("css selector", "#colour label")}
+        for label, seen in (
+            ("value", "#tokens-0 .legend"),
+            ("KL", "#tokens-0 .legend"),
+            ("value", "#tokens-1 .missing"),
+        ):
+            labels[label].click()
+            tab.wait_for(lambda seen=seen, label=label: label in tab.one(seen).text, label)
+        assert "no critic" in tab.one("#tokens-1 .missing").text
+        assert tab.asked_hosts() == {address.removeprefix("http://")}
+
+    preference, rating, correction = read_feedback(feedback)
+    assert (preference.kind, preference.chosen, preference.persona) == ("preference", 1, "i like tea .")
+    shown = [left, right, left, left]
+    judged = [reply for one in (preference, rating, correction) for reply in one.replies]
+    assert [visible(reply.text).split() for reply in judged] == [text.split() for text in shown]
+    assert [reply.model for reply in preference.replies] == [str(run), str(run / "model")]
+    assert (rating.rating, correction.correction) == (-1, "yes , i do .")
+    assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, rating, correction))
+
+
+# -- without one ------------------------------------------------------------------------------------------------------
+
+
+def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run: Path, tmp_path: Path) -> None:
+    first = ("--run", str(run), "--compare")
+    of_run = parsed(*first, str(run), "--compare_checkpoint", "1")
+    loaded = load_compared(of_run)
+    assert loaded.run == run and compared_name(of_run) == f"{run} (checkpoint 1)"
+    at_end = load_compared(parsed(*first, str(run)))
+    of_model = load_compared(parsed(*first, str(run / "model")))
+    assert of_model.run is None and of_model.config.datapool.id == "daily_dialog"
+    prompt, reply = ["do you like tea ? <EOU>"], ["yes ."]
+    assert of_model.log_probs(prompt, reply) == at_end.log_probs(prompt, reply) != loaded.log_probs(prompt, reply)
+    config = write_config(tmp_path, make_config(tmp_path))
+    flags = ("--model", str(run / "model"), "--config_path", str(config), "--compare", str(run / "model"))
+    assert load_compared(parsed(*flags)).log_probs(prompt, reply) == at_end.log_probs(prompt, reply)
+
+
+def test_checkpoint_of_what_is_no_run_is_told(run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--compare_checkpoint goes with a run, and .*model is none"):
+        load_compared(parsed("--run", str(run), "--compare", str(run / "model"), "--compare_checkpoint", "1"))
+
+
+def test_what_cannot_be_served_is_told_before_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]) == 2
+    assert "error: --compare_checkpoint goes with --compare" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "gradio", None)
+        assert cli.main(["ui", "--run", "nowhere"]) == 2
+    assert "pip install 'rl4dialog[ui]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "gradio", argparse)  # any module: it is not used before the port is known
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        assert cli.main(["ui", "--run", "nowhere", "--port", port]) == 2
+    assert f"--port {port}: nothing can be served there (Address already in use)" in capsys.readouterr().err

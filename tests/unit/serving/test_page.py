@@ -1,0 +1,231 @@
+"""The page, spoken to over HTTP as a browser would: what Gradio hands to a click, and what it shows then."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from echo_model import Echo
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.serving.feedback import read_feedback
+from rl4dialog.serving.page import ChatPage, load_gradio
+from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.page_server import check_address, serve
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def served(models: Sequence[Echo], feedback: Path) -> Iterator[str]:
+    """The address of a page."""
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    page, port = ChatPage(PageChat(models, feedback)), free_port()
+    serve(page, "127.0.0.1", port, lambda text: None, block=False)
+    yield f"http://127.0.0.1:{port}"
+    page.blocks.close(verbose=False)
+
+
+class Visitor:
+    """A tab of a browser.
+
+    Args:
+        address: Of the page.
+        key: What the browser has kept from before.
+    """
+
+    def __init__(self, address: str, key: str | None = None) -> None:
+        from gradio_client import Client
+
+        self._client = Client(address, verbose=False)
+        self.key, self.status, _, self.temperature, self.persona, *columns = self._client.predict(
+            key, "log-prob", api_name="/open"
+        )
+        self._take(columns)
+
+    def click(self, name: str, *values: Any, colour: str = "log-prob") -> None:
+        self.status, _, _, _, *columns = self._client.predict(self.key, colour, *values, api_name=f"/{name}")
+        self._take(columns)
+
+    def send(self, text: str, persona: str = "", temperature: float | None = None) -> None:
+        self.click("send", text, persona, temperature)
+
+    def sending(self, text: str) -> Any:
+        """A reply that is under way."""
+        return self._client.submit(self.key, "log-prob", text, "", None, api_name="/send")
+
+    def stop(self) -> None:
+        self._client.predict(self.key, api_name="/stop")
+
+    def _take(self, columns: list[Any]) -> None:
+        self.chats, self.tokens = columns[::3], columns[1::3]
+
+    def turns(self, index: int = 0) -> list[str]:
+        return re.findall(r'<div class="turn \w+">(.*?)</div>', self.chats[index])
+
+
+def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
+    feedback = tmp_path / "feedback.jsonl"
+    with served([Echo()], feedback) as address:
+        tab = Visitor(address)
+        assert "Say something below." in tab.chats[0]
+        tab.send("hi there", "I am a cat.", 0.5)
+        assert tab.turns() == ["hi there", "HI THERE"] and tab.tokens[0].count('class="token"') == 2
+        tab.click("rate_down_0")
+        assert "The rating was appended to" in tab.status
+        tab.click("rate_down_0")
+        assert "error: this reply is rated down already" in tab.status
+        tab.click("correct_0", "Hello <EOU>")
+        assert "error: a text cannot contain &lt;EOU&gt;" in tab.status
+        tab.click("correct_0", "Hello!")
+        assert tab.turns() == ["hi there", "Hello!"]
+        again = Visitor(address, tab.key)
+        assert (again.key, again.persona, again.temperature) == (tab.key, "I am a cat.", 0.5)
+        assert again.turns() == tab.turns() and again.tokens == tab.tokens
+        again.send("more")
+        assert again.turns() == ["hi there", "Hello!", "more", "MORE"]
+        again.click("undo")
+        assert again.turns() == ["hi there", "Hello!"] and "Taken back: more" in again.status
+        again.click("reset")
+        assert again.turns() == [] and Visitor(address, tab.key).turns() == []
+        other = Visitor(address)
+        assert other.key != tab.key and other.turns() == []
+    assert [one.kind for one in read_feedback(feedback)] == ["rating", "correction"]
+
+
+def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
+    feedback = tmp_path / "feedback.jsonl"
+    with served([Echo("a"), Echo("b", "twice")], feedback) as address:
+        tab = Visitor(address)
+        tab.send("hi")
+        assert (tab.turns(0), tab.turns(1)) == (["hi", "HI"], ["hi", "HI twice"])
+        assert all("log-prob in nats <span>-0.50</span>" in tokens for tokens in tab.tokens), "the scale is the same"
+        tab.send("more")
+        assert "error: choose one of the two replies first" in tab.status and tab.turns(0) == ["hi", "HI"]
+        tab.click("choose_1")
+        assert tab.turns(0) == tab.turns(1) == ["hi", "HI twice"]
+        tab.click("rate_up_1")
+        tab.click("colour", colour="KL")
+        assert "No KL: there is no reference" in tab.tokens[1]
+    preference, rating = read_feedback(feedback)
+    assert (preference.chosen, rating.rating, rating.replies[0].model) == (1, 1, "b")
+
+
+def test_tab_that_shows_an_older_state_changes_nothing(tmp_path: Path) -> None:
+    feedback = tmp_path / "feedback.jsonl"
+    with served([Echo()], feedback) as address:
+        first = Visitor(address)
+        first.send("a")
+        second = Visitor(address, first.key)
+        second.send("b")
+        first.click("rate_up_0")
+        assert "this page showed an older state" in first.status and first.turns() == second.turns()
+        assert not feedback.exists()
+        first.click("rate_up_0")
+        assert read_feedback(feedback)[0].turns == ["a", "A", "b"]
+
+
+def test_what_fails_is_told_on_the_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    model = Echo()
+    with served([model], tmp_path / "file" / "feedback.jsonl") as address:
+        tab = Visitor(address)
+        tab.send(" ")
+        assert "error: a text to reply to cannot be empty" in tab.status
+        tab.send("a b")
+        tab.click("rate_up_0")
+        assert "feedback.jsonl cannot be written" in tab.status
+        model.fails_with = RuntimeError("no memory <left>")
+        tab.send("c d")
+        assert "error: no memory &lt;left&gt;" in tab.status and "a reply failed" in caplog.text
+        assert tab.turns() == ["a b", "A B", "c d", "C"], "what was said stays"
+        model.fails_with = None
+        tab.send("e")
+        assert tab.turns()[-1] == "E" and tab.status == ""
+
+
+class Slow(Echo):
+    """Takes its time for each word, and notes whether it was asked while it was talking."""
+
+    def __init__(self, pause_s: float) -> None:
+        super().__init__("slow")
+        self._pause_s, self._lock, self.was_raced = pause_s, threading.Lock(), False
+
+    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+        if not self._lock.acquire(blocking=False):
+            self.was_raced = True
+            return
+        try:
+            for part in super().stream(prompt, seed, **generation_kwargs):
+                time.sleep(self._pause_s)
+                yield part
+        finally:
+            self._lock.release()
+
+
+def test_two_tabs_do_not_use_a_model_at_once(tmp_path: Path) -> None:
+    model = Slow(0.02)
+    with served([model], tmp_path / "feedback.jsonl") as address:
+        tabs = [Visitor(address), Visitor(address)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda tab: tab.send("a b c d e f"), tabs))
+    assert [tab.turns()[-1] for tab in tabs] == ["A B C D E F"] * 2 and not model.was_raced
+
+
+def test_reply_can_be_stopped(tmp_path: Path) -> None:
+    with served([Slow(0.2)], tmp_path / "feedback.jsonl") as address:
+        tab = Visitor(address)
+        reply = tab.sending(" ".join("abcdefghijklmnopqrstuvwxyz"))
+        while not re.search(r">A( |<)", str(reply.outputs()[-1:])):
+            time.sleep(0.02)
+        tab.stop()
+        reply.result(timeout=4)
+        (_, said) = Visitor(address, tab.key).turns()
+    assert said.startswith("A") and "Z" not in said
+
+
+def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:
+    with served([Echo()], tmp_path / "feedback.jsonl") as address:
+        answer = httpx.get(address)
+        assert answer.status_code == 200
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'self';") and "http" not in policy
+        assert "fonts.googleapis" not in httpx.get(f"{address}/theme.css").text
+
+
+def test_gradio_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with pytest.raises(ConfigError, match=r"the page needs the package gradio: pip install 'rl4dialog\[ui\]'"):
+        load_gradio()
+
+
+def test_address_that_cannot_be_used_is_told() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(
+            ConfigError, match=rf"--port {port}: nothing can be served there \(Address already in use\)"
+        ):
+            check_address("127.0.0.1", port)
+    check_address("127.0.0.1", port)
+    with pytest.raises(ConfigError, match="--port must be a number from 1 to 65535, not 70000"):
+        check_address("127.0.0.1", 70000)
+    with pytest.raises(ConfigError, match=r"--host 192\.0\.2\.1 .*nothing can be served there"):
+        check_address("192.0.2.1", port)

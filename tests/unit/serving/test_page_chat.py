@@ -1,0 +1,231 @@
+"""What a click on the page does: the next state, what is recorded, and errors that leave everything as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo_model import Echo
+
+from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.serving.chat_state import ChatState
+from rl4dialog.serving.feedback import JudgedReply, read_feedback
+from rl4dialog.serving.page_chat import PageChat
+
+START = ChatState()
+
+
+def page_chat(tmp_path: Path, *models: Echo, **kwargs: Any) -> PageChat:
+    return PageChat(models or [Echo()], tmp_path / "feedback.jsonl", **kwargs)
+
+
+def two(tmp_path: Path) -> PageChat:
+    return page_chat(tmp_path, Echo("a"), Echo("b", "twice"))
+
+
+def say(chat: PageChat, state: ChatState, text: str, *args: Any) -> ChatState:
+    *_, last = chat.send(state, text, *args)
+    return last
+
+
+def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    chat = page_chat(tmp_path)
+    states = list(chat.send(START, " hi there "))
+    assert [state.messages(0)[-1]["content"] for state in states] == ["", "HI", "HI THERE", "HI THERE", "HI THERE"]
+    assert states[-1].turns == ["hi there", "HI THERE"] and not states[-1].awaits_choice
+    state = say(chat, states[-1], "again")
+    assert [prompt for prompt, _, _ in chat.models[0].asked] == [
+        "hi there <EOU>",
+        "hi there<EOU>HI THERE<EOU>again <EOU>",
+    ]
+    assert states[-1].turns == ["hi there", "HI THERE"], "a state never changes"
+    assert state.last and state.last.replies[0].details and state.last.replies[0].details.texts == [" t0"]
+
+
+def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
+    chat, words = page_chat(tmp_path), iter([False, True, True, True])
+    stopped = list(chat.send(START, "a b c d", "", None, lambda: next(words)))[-1]
+    assert stopped.turns == ["a b c d", "A B"]
+    assert stopped.last and stopped.last.replies[0].details and not stopped.last.replies[0].finished
+    nothing = next(chat.send(stopped, "c"))
+    assert nothing.settled() == stopped.__class__(**{**vars(nothing), "exchanges": stopped.exchanges})
+    assert say(chat, nothing, "d").turns == ["a b c d", "A B", "d", "D"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("  ",), "a text to reply to cannot be empty"),
+        (("a<EOU>b",), "a text cannot contain <EOU>, which ends a turn"),
+        (("a", "<EOU>"), "a text cannot contain <EOU>, which ends a turn"),
+        (("a", "", 0), "the temperature must be a number above 0, not 0"),
+        (("a", "", float("inf")), "the temperature must be a number above 0, not inf"),
+        (("a", "", True), "the temperature must be a number above 0, not True"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_before_anything_is_asked(
+    tmp_path: Path, args: tuple[Any, ...], message: str
+) -> None:
+    model = Echo()
+    with pytest.raises(RL4DialogError, match=re.escape(message)):
+        list(page_chat(tmp_path, model).send(START, *args))
+    assert model.asked == []
+
+
+def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path) -> None:
+    model = Echo()
+    chat = page_chat(tmp_path, model)
+    state = say(chat, START, "a", " I am a cat. ", 0.5)
+    assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"top_k": 5, "temperature": 0.5})]
+    assert (state.persona, state.temperature) == ("I am a cat.", 0.5)
+    state = chat.reset(state)
+    assert (state.persona, state.temperature, state.exchanges) == ("I am a cat.", 0.5, ())
+    state = say(chat, state, "b")
+    assert model.asked[-1] == ("b <EOU>", None, {"top_k": 5}) and state.persona is None
+    model.generation_kwargs = {"do_sample": False}
+    assert "changes nothing for echo" in say(chat, state, "c", "", 0.5).note
+
+
+def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path: Path) -> None:
+    from rl4dialog.serving.terminal import TerminalChat
+
+    first, second, of_terminal = Echo("a"), Echo("b"), Echo()
+    chat = page_chat(tmp_path, first, second, seed=7)
+    say(chat, chat.choose(say(chat, START, "x"), 0), "y")
+    terminal = TerminalChat(of_terminal, input, lambda text: None, seed=7)
+    terminal.take("x")
+    terminal.take("y")
+    seeds = [[seed for _, seed, _ in model.asked] for model in (first, second, of_terminal)]
+    assert seeds[0] == seeds[2] and len({*seeds[0], *seeds[1]}) == 4
+
+
+def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
+    chat = two(tmp_path)
+    state = say(chat, START, "hi", "P")
+    assert state.awaits_choice and state.turns == []
+    assert [state.messages(i)[-1]["content"] for i in (0, 1)] == ["HI", "HI twice"]
+    with pytest.raises(RL4DialogError, match="choose one of the two replies first"):
+        say(chat, state, "more")
+    state = chat.choose(state, 1)
+    assert state.turns == ["hi", "HI twice"] and state.messages(0) == state.messages(1)
+    (preference,) = read_feedback(tmp_path / "feedback.jsonl")
+    assert (preference.kind, preference.chosen, preference.turns) == ("preference", 1, ["hi"])
+    assert preference.replies == [JudgedReply("a", "HI"), JudgedReply("b", "HI twice")] and preference.persona == "P"
+    with pytest.raises(RL4DialogError, match="nothing to choose"):
+        chat.choose(state, 0)
+    state = say(chat, state, "more")
+    assert all(model.asked[-1][0] == "hi<EOU>HI twice<EOU>more <EOU>" for model in chat.models)
+    state = chat.choose(state, None)
+    assert state.turns[-1] == "MORE" and "Nothing is recorded" in state.note
+    assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
+
+
+def test_two_models_take_turns(tmp_path: Path) -> None:
+    states = list(two(tmp_path).send(START, "p q"))
+    lengths = [tuple(len(state.messages(i)[-1]["content"].split()) for i in (0, 1)) for state in states]
+    assert lengths[:5] == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2)] and lengths[-1] == (2, 3)
+
+
+def test_rating_is_recorded_once_and_may_be_changed(tmp_path: Path) -> None:
+    chat = two(tmp_path)
+    with pytest.raises(RL4DialogError, match="no reply to judge yet"):
+        chat.rate(START, 0, 1)
+    state = chat.rate(say(chat, START, "hi"), 1, 1)
+    with pytest.raises(RL4DialogError, match="rated up already"):
+        chat.rate(state, 1, 1)
+    state = chat.rate(chat.choose(state, 0), 1, -1)
+    given = read_feedback(tmp_path / "feedback.jsonl")
+    assert [(one.kind, one.rating) for one in given] == [("rating", 1), ("preference", None), ("rating", -1)]
+    assert all(one.turns == ["hi"] for one in given) and given[2].replies == [JudgedReply("b", "HI twice")]
+    assert state.last and [reply.rating for reply in state.last.replies] == [None, -1]
+
+
+def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
+    chat = two(tmp_path)
+    state = chat.correct(say(chat, START, "hi"), 1, " Hello! ")
+    assert state.turns == ["hi", "Hello!"] and not state.awaits_choice
+    state = say(chat, state, "more", "P")
+    state = chat.correct(chat.choose(state, 0), 0, "Less.")
+    first, _, last = read_feedback(tmp_path / "feedback.jsonl")
+    assert (first.correction, first.turns, first.replies) == ("Hello!", ["hi"], [JudgedReply("b", "HI twice")])
+    assert (last.correction, last.turns, last.persona) == ("Less.", ["hi", "Hello!", "more"], "P")
+    assert last.replies == [JudgedReply("a", "MORE")] and state.turns[-1] == "Less."
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (" ", "a correction cannot be empty"),
+        ("a<EOU>", "a text cannot contain <EOU>"),
+        ("HI", "must be another text"),
+        ("Hello!", "must be another text"),
+    ],
+)
+def test_correction_that_is_none_is_told(tmp_path: Path, text: str, message: str) -> None:
+    chat = page_chat(tmp_path)
+    state = chat.correct(say(chat, START, "hi"), 0, "Hello!")
+    with pytest.raises(RL4DialogError, match=message):
+        chat.correct(state, 0, text)
+    assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
+
+
+def test_undo_takes_an_exchange_back_and_shows_what_was_said_about_the_one_before(tmp_path: Path) -> None:
+    chat = page_chat(tmp_path)
+    rated = chat.rate(say(chat, START, "a"), 0, -1)
+    state = chat.undo(say(chat, rated, "b"))
+    assert state.exchanges == rated.exchanges and state.note == "Taken back: b"
+    with pytest.raises(RL4DialogError, match="rated down already"):
+        chat.rate(state, 0, -1)
+    assert chat.undo(START).note == "There is nothing to take back."
+    assert chat.undo(say(two(tmp_path), START, "c")).exchanges == ()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda chat, state: chat.rate(state, 0, 1),
+        lambda chat, state: chat.choose(state, 0),
+        lambda chat, state: chat.correct(state, 0, "Hello!"),
+    ],
+)
+def test_feedback_that_cannot_be_written_may_be_given_again(
+    tmp_path: Path, act: Callable[[PageChat, ChatState], ChatState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    chat = two(tmp_path)
+    state = say(chat, START, "hi")
+    with monkeypatch.context() as patch:
+        patch.setattr("rl4dialog.serving.json_lines.os.fsync", full)
+        with pytest.raises(RL4DialogError, match=r"feedback\.jsonl cannot be written: No space left"):
+            act(chat, state)
+    assert read_feedback(tmp_path / "feedback.jsonl") == []
+    act(chat, state)
+    assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
+
+
+def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
+    model = Echo()
+    chat = page_chat(tmp_path, model, show_reward=True)
+    state = say(chat, START, "hello")
+    assert state.last and state.last.replies[0].reward == "reward 2.500 (length 5.000, history 1.000)"
+    model.reward_fails, model.knows_tokens = True, False
+    state = say(chat, state, "ab")
+    assert state.last and state.last.replies[0].reward == (
+        "of the reward: length 2.000, history 3.000; no reward: it needs a reference"
+    )
+    assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
+    assert state.turns[-1] == "AB"
+
+
+def test_model_that_fails_leaves_what_it_said(tmp_path: Path) -> None:
+    model, states = Echo(), []
+    model.fails_with = RuntimeError("out of memory")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        for state in page_chat(tmp_path, model).send(START, "a b"):
+            states.append(state)
+    assert states[-1].settled().turns == ["a b", "A"]
