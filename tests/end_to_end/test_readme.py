@@ -22,8 +22,6 @@ from rl4dialog.core.config import GenerationConfig, parse_config
 from rl4dialog.data.tables import Columns
 from rl4dialog.training.builders import check_components
 
-README = text_of("README.md")
-
 
 @pytest.mark.parametrize("page", ["docs/configs.md", "docs/coming_from/openrl.md"])
 def test_config_by_example_is_valid(page: str) -> None:
@@ -143,7 +141,7 @@ def test_make_targets_that_are_named_exist() -> None:
 
 
 def test_tree_has_a_line_for_every_file() -> None:
-    tree = README.split("## The tree", 1)[1].split("```")[1]
+    tree = text_of("docs/architecture.md").split("## The tree", 1)[1].split("```")[1]
     listed = re.findall(r"^ +(\w+\.py) ", tree, flags=re.MULTILINE)
     assert sorted(listed) == sorted(p.name for p in (ROOT / "rl4dialog").rglob("*.py") if not p.name.startswith("_"))
     packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
