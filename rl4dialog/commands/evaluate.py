@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl4dialog.commands.configs import add_overrides
 from rl4dialog.commands.models import add_model_arguments, load_chosen
 
 HELP = "evaluate a run's model, or any model, without training it"
@@ -14,7 +13,6 @@ HELP = "evaluate a run's model, or any model, without training it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--split", default="test", choices=("train", "val", "test"), help="of the data")
-    add_overrides(parser)
     parser.add_argument(
         "--output_path",
         default=None,

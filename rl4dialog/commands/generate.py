@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, help="a .jsonl file; goes on where it ends")
     parser.add_argument("--batch_size", type=int, default=None, help="prompts at once; by default as in evaluations")
     parser.add_argument(
-        "--set",
+        "--generation_kwargs",
         dest="sampling",
-        action="append",
+        nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of the sampler in place of the evaluations', such as top_p=0.9; may be repeated",
+        help="a setting of the sampler in place of the evaluations', such as top_p=0.9",
     )
 
 
@@ -38,5 +38,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--batch_size must be at least 1, not {args.batch_size}")
     loaded = load_chosen(args)
     n_written = reply_to_file(loaded, args.input, args.output, args.sampling, args.batch_size)
-    print(f"{n_written} replies written to {args.output}" if n_written else f"{args.output} has all replies already")
+    if n_written:
+        print(f"{n_written} replies written to {args.output}")
+    else:
+        print(f"{args.output} has all replies already; those of another model go into another file")
     return 0

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl4dialog.commands.configs import read_config
+from rl4dialog.commands.configs import add_overrides, read_config
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """The model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
     add_run_argument(parser, required=False)
-    parser.add_argument("--checkpoint", default=None, help="of the run: an iteration, or last; by default its end")
+    parser.add_argument("--checkpoint", default=None, help="of the run: an iteration, last or best; by default its end")
     parser.add_argument("--model", default=None, help="folder or hub id of a model with its tokenizer")
     parser.add_argument("--config_path", default=None, help="with --model: the YAML file that says what to do with it")
     parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
-    parser.set_defaults(overrides=[])
+    add_overrides(parser)
 
 
 def load_chosen(args: argparse.Namespace) -> LoadedPolicy:

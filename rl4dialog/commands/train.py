@@ -132,14 +132,14 @@ def _train_supervised(args: argparse.Namespace, config: RunConfig) -> int:
 def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, signals: StopSignals) -> int:
     from rl4dialog.functional.distributed import gather, is_main_process
     from rl4dialog.training.on_policy import OnPolicyTrainer
-    from rl4dialog.training.processes import sharding
+    from rl4dialog.training.processes import has_checkpoints
     from rl4dialog.training.resume import find_run
 
     checkpoint = None
     if args.resume is not None:
         if args.overwrite:
             raise ConfigError("--overwrite begins a run anew, and --resume goes on with it; give one of them")
-        if sharding() == "deepspeed":
+        if not has_checkpoints():
             raise ConfigError("--resume does not go with DeepSpeed; choose a launcher's config without it")
         checkpoint = gather(find_run(root, config, args.resume) if is_main_process() else None)[0]
     if not is_main_process():

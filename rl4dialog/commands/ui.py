@@ -14,7 +14,7 @@ HELP = "talk to a run's model, or to two side by side, on a web page"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--compare", default=None, metavar="RUN", help="a second one: a run, or a model's folder or id")
-    parser.add_argument("--compare_checkpoint", default=None, help="of the second run: an iteration, or last")
+    parser.add_argument("--compare_checkpoint", default=None, help="of the second run: an iteration, last or best")
     add_talk_arguments(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at; by default only this machine's")
     parser.add_argument("--port", type=int, default=7860, help="the port; by default 7860")

@@ -44,7 +44,7 @@ class ChatAgent:
 
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
         """Reply to a prompt as ``generate`` does, token by token; the last item is the whole reply."""
-        kwargs = generation_kwargs or self.generation_kwargs
+        kwargs = {**self.generation_kwargs, **generation_kwargs}
         return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:

@@ -44,8 +44,7 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None) -> LoadedPolicy:
 
     Args:
         run: The run folder, wherever it lies now.
-        checkpoint: ``None`` for the model at the run's end; else the number of an iteration, ``"last"``, or the name of
-            a folder in ``checkpoints/``.
+        checkpoint: ``None`` for the model at the run's end; else the number of an iteration, ``"last"`` or ``"best"``.
 
     Raises:
         RunFolderError: If the folder holds no run, no model, or no such checkpoint.
@@ -141,7 +140,7 @@ class LoadedPolicy:
             history: What both said before, the oldest first; the caller keeps it, and adds ``text`` and the reply.
             persona: Who the model is to be.
             seed: Of the sampling.
-            generation_kwargs: In place of those of the run's evaluations, all of them.
+            generation_kwargs: Each in place of the same setting of the run's evaluations.
 
         Raises:
             ConfigError: If the run's data are no dialogues, or a setting of the sampler is unknown.
@@ -161,12 +160,12 @@ class LoadedPolicy:
             prompts: As the datapool writes them.
             batch_size: Of how many at once; by default as in the run's evaluations.
             seed: Of the sampling; torch's random state is then as before afterwards.
-            generation_kwargs: In place of those of the run's evaluations (:attr:`generation_kwargs`), all of them.
+            generation_kwargs: Each in place of the same setting of the run's evaluations (:attr:`generation_kwargs`).
 
         Raises:
             ConfigError: If one of them is unknown.
         """
-        kwargs = generation_kwargs or self.generation_kwargs
+        kwargs = {**self.generation_kwargs, **generation_kwargs}
         size = batch_size or self.config.train_evaluation.eval_batch_size
         ids = [self.prompt_ids(prompt) for prompt in prompts]
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []

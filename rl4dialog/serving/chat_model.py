@@ -29,7 +29,13 @@ class ChatModel(Protocol):
         """How replies are sampled if nothing else is said."""
 
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        """Reply to a prompt; the last item is the whole reply."""
+        """Reply to a prompt; the last item is the whole reply.
+
+        Args:
+            prompt: What the model reads.
+            seed: Of the sampling.
+            generation_kwargs: Each in place of the same one of :attr:`generation_kwargs`.
+        """
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """The reward of one reply, and its parts.

@@ -1,4 +1,4 @@
-"""What people think of replies: ratings, choices and corrections, as lines of a file that later training reads."""
+"""What people think of replies: ratings, choices and corrections, as lines of a file."""
 
 from __future__ import annotations
 

@@ -154,9 +154,7 @@ class PageChat:
         """The exchange after every token; two models take turns."""
         streams = {}
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
-            kwargs = dict(model.generation_kwargs)
-            if temperature is not None:
-                kwargs["temperature"] = temperature
+            kwargs = {} if temperature is None else {"temperature": temperature}
             streams[index] = model.stream(reply.prompt, self._seed_of(n_asked, index), **kwargs)
         while streams:
             for index, stream in list(streams.items()):

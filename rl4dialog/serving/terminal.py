@@ -105,9 +105,7 @@ class TerminalChat:
         prompt = self.conversation.prompt(text, self._model.dialogue_format)
         self._n_asked += 1
         seed = None if self._seed is None else derive_seed(self._seed, "chat", self._n_asked)
-        kwargs = dict(self._model.generation_kwargs)
-        if self._temperature is not None:
-            kwargs["temperature"] = self._temperature
+        kwargs = {} if self._temperature is None else {"temperature": self._temperature}
         self._write("model: ")
         said, whole = self._print(self._model.stream(prompt, seed, **kwargs))
         if not whole and not said:

@@ -33,7 +33,7 @@ from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, restore_state
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.processes import sharding
+from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.watch.check import RunFacts
 
 
@@ -177,7 +177,7 @@ class OnPolicyTrainer:
         n_done = self.algorithm.iteration
         n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
         with Progress("", "iteration", n_iters, initial=n_done) as progress:
-            self._signals.deferred = True
+            self._signals.deferred = has_checkpoints()
             self.algorithm.learn(
                 (n_iters - n_done) * n_timesteps,
                 CallbackList(self._callbacks(progress)),
@@ -192,7 +192,7 @@ class OnPolicyTrainer:
         """In the order in which they act between iterations."""
         settings = self._config.train_evaluation
         checkpoints = None
-        if sharding() != "deepspeed":  # whose optimizer is in parts that only its own pickles hold together
+        if has_checkpoints():
             checkpoints = CheckpointCallback(
                 CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
                 self._tracker,

@@ -34,6 +34,11 @@ def sharding() -> str | None:
     return wanted[0] if wanted and is_launched() else None
 
 
+def has_checkpoints() -> bool:
+    """Whether a run can be saved: DeepSpeed's optimizer is in parts that only its own pickles hold together."""
+    return sharding() != "deepspeed"
+
+
 def join_processes(prepare: Callable[[], None]) -> None:
     """Let the processes of a launched run know each other; does nothing in a run of one process.
 

@@ -320,7 +320,7 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
     lines = [{"prompt": f"number {n} <EOU>", "id": n} for n in range(4)] + [{"messages": turns}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
     command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.jsonl"), "--batch_size", "2"]
-    command += ["--set", "top_k=0", "--output"]
+    command += ["--generation_kwargs", "top_k=0", "--output"]
     assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
     whole = (tmp_path / "out.jsonl").read_bytes()
     replies = [json.loads(line) for line in whole.splitlines()]
@@ -339,8 +339,8 @@ def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "in.txt").write_text("hello\n")
     command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out")]
     for flags, message in (
-        (["--set", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
-        (["--set", "top_p"], "is not of the form key.path=value"),
+        (["--generation_kwargs", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
+        (["--generation_kwargs", "top_p"], "is not of the form key.path=value"),
         (["--batch_size", "0"], "--batch_size must be at least 1"),
     ):
         assert cli.main([*command, *flags]) == 2

@@ -79,12 +79,12 @@ def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path)
     model = Echo()
     chat = page_chat(tmp_path, model)
     state = say(chat, START, "a", " I am a cat. ", 0.5)
-    assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"top_k": 5, "temperature": 0.5})]
+    assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"temperature": 0.5})]
     assert (state.persona, state.temperature) == ("I am a cat.", 0.5)
     state = chat.reset(state)
     assert (state.persona, state.temperature, state.exchanges) == ("I am a cat.", 0.5, ())
     state = say(chat, state, "b")
-    assert model.asked[-1] == ("b <EOU>", None, {"top_k": 5}) and state.persona is None
+    assert model.asked[-1] == ("b <EOU>", None, {}) and state.persona is None
     model.generation_kwargs = {"do_sample": False}
     assert "changes nothing for echo" in say(chat, state, "c", "", 0.5).note
 

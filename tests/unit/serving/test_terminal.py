@@ -71,7 +71,7 @@ def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
 
 def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
     talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
-    assert [kwargs for _, _, kwargs in talk.model.asked] == [{"top_k": 5}] + 3 * [{"top_k": 5, "temperature": 0.5}]
+    assert [kwargs for _, _, kwargs in talk.model.asked] == [{}] + 3 * [{"temperature": 0.5}]
     assert "error: /temperature needs a number above 0, not 'hot'\n" in talk.printed
     assert "error: /temperature needs a number above 0, not '0'\n" in talk.printed
 
