@@ -38,21 +38,14 @@ def run(args: argparse.Namespace) -> int:
         "callbacks": catalog.CallbackRegistry,
     }
     kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
-    components = {kind: [(id, *found.describe(id)) for id in found.ids()] for kind, found in kinds.items()}
     if args.markdown:
-        _print_markdown(components)
+        from rl4dialog.core.catalog_page import catalog_page
+
+        print(catalog_page(kinds), end="")
         return 0
-    for kind, rows in components.items():
+    for kind, registry in kinds.items():
         print(f"{kind}:")
-        for id, summary, arguments in rows:
+        for id in registry.ids():
+            summary, arguments = registry.describe(id)
             print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
     return 0
-
-
-def _print_markdown(components: dict[str, list[tuple[str, str, str]]]) -> None:
-    print("# What a config can name\n")
-    print("`rl4dialog list --markdown` writes this page from the docstrings. Arguments without a value must be given.")
-    for kind, rows in components.items():
-        print(f"\n## {kind.capitalize()}\n\n| id | what it is | arguments |\n|---|---|---|")
-        for id, summary, arguments in rows:
-            print(f"| `{id}` | {summary} | {f'`{arguments}`' if arguments else ''} |")

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from rl4dialog.core.docstrings import argument_meanings, summary
 from rl4dialog.core.errors import ConfigError, nearest_hint
 
 
@@ -120,14 +121,20 @@ class Registry:
 
     def describe(self, id: str) -> tuple[str, str]:
         """First line of an id's docstring, and its arguments as text."""
+        return summary(self.resolve(id)), ", ".join(self.arguments(id))
+
+    def arguments(self, id: str) -> dict[str, str]:
+        """What the docstring says of each argument that a config can give, by the argument with its default."""
         component = self.resolve(id)
-        doc = inspect.getdoc(component) or ""
-        parameters = [
-            str(parameter.replace(annotation=inspect.Parameter.empty))
-            for name, parameter in _parameters(self._factory(component)).items()
+        factory = self._factory(component)
+        meanings = {**argument_meanings(component), **argument_meanings(factory)}
+        return {
+            _as_text(parameter): meanings.get(name, "")
+            for name, parameter in _parameters(factory).items()
+            # What a plain function is called with later is no argument of the config.
             if name not in self.provided
-        ]
-        return doc.split("\n", 1)[0], ", ".join(parameters)
+            and not (inspect.isfunction(component) and parameter.default is parameter.empty)
+        }
 
     def _factory(self, component: Any) -> Callable[..., Any]:
         if self._constructor is not None and inspect.isclass(component):
@@ -163,6 +170,13 @@ class Registry:
         if missing:
             raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r} (accepted: {', '.join(accepted)})")
         return {**args, **provided}
+
+
+def _as_text(parameter: inspect.Parameter) -> str:
+    """A parameter with its default as YAML would have it, as far as that is simple."""
+    if inspect.isclass(parameter.default):
+        parameter = parameter.replace(default=parameter.default.__name__.lower())
+    return str(parameter.replace(annotation=inspect.Parameter.empty))
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:

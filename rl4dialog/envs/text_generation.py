@@ -68,9 +68,7 @@ class TextGenEnv(gym.Env):
         if not samples:
             raise DataError("an environment needs at least one sample")
         if max_turns > 1 and partner is None:
-            raise ConfigError(
-                f"env.args.max_turns is {max_turns}, which needs a partner (env.args.partner_replies, or the argument partner)"
-            )
+            raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner_replies")
         if not 0 <= priority_scale < math.inf:
             raise ConfigError(f"env.args.priority_scale must be a number of at least 0, not {priority_scale}")
         self.end_of_turn = end_of_turn
