@@ -174,7 +174,7 @@ class Registry:
 
 def _as_text(parameter: inspect.Parameter) -> str:
     """A parameter with its default as YAML would have it, as far as that is simple."""
-    if inspect.isclass(parameter.default):
+    if inspect.isclass(parameter.default) and parameter.default is not parameter.empty:
         parameter = parameter.replace(default=parameter.default.__name__.lower())
     return str(parameter.replace(annotation=inspect.Parameter.empty))
 

@@ -116,8 +116,8 @@ class LMActorCriticPolicy(BasePolicy):
         critic: ``separate`` for a value model of its own (a copy of the language model's trunk with a linear head),
             ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms that need no values.
         generation_kwargs: How rollouts are sampled; see :class:`GenerationSettings`.
-        optimizer_class: Optimizer of policy and critic together: a class, or a name in
-            :data:`~rl4dialog.policies.optimizers.OPTIMIZERS`.
+        optimizer_class: Optimizer of policy and critic together: ``adam``, ``adamw``, ``adam_8bit``, ``adamw_8bit``,
+            or a class.
         optimizer_kwargs: Its arguments. Adam's ``eps`` is 1e-5 unless given here, as in stable-baselines3.
         weight_decay: Shorthand for ``optimizer_kwargs["weight_decay"]``.
         precision: ``fp32``, or ``bf16`` for forward passes under autocast: weights, optimizer and log-softmax stay in

@@ -5,7 +5,7 @@ What is spread over the processes of a run is gathered for it, so all of them mu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,16 @@ def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
     parameters = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
     for key, value in load_file(path).items():
-        index, _, name = key.partition(".")
+        index, *outer, name = key.split(".")
         if int(index) >= len(parameters):
             raise ModelError(f"{path} belongs to a policy with more than {len(parameters)} trained parameters")
         parameter = parameters[int(index)]
         if isinstance(parameter, DTensor) and value.shape == parameter.shape:
             value = distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
-        states.setdefault(int(index), {})[name] = value
+        state = states.setdefault(int(index), {})
+        for each in outer:
+            state = state.setdefault(each, {})
+        state[name] = value.item() if value.dtype == torch.int64 and not value.shape else value
     groups = policy.optimizer.state_dict()["param_groups"]
     policy.optimizer.load_state_dict({"state": states, "param_groups": groups})
 
@@ -122,7 +125,16 @@ def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
 def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
     """What the optimizer remembers, by number of the parameter and name."""
     states = policy.optimizer.state_dict()["state"]
-    return {f"{index}.{name}": torch.as_tensor(value) for index, own in states.items() for name, value in own.items()}
+    return {f"{index}.{name}": torch.as_tensor(value) for index, own in states.items() for name, value in _flat(own)}
+
+
+def _flat(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values, with those of a mapping within it: bitsandbytes keeps what it quantizes in one."""
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", each) for inner, each in _flat(value))
+        else:
+            yield name, value
 
 
 def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
@@ -136,8 +148,14 @@ def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
 
 
 def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Whole tensors in main memory."""
-    return {name: whole(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+    """Whole tensors in main memory, none of which shares its memory with another, as safetensors wants it."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        gathered = whole(tensor.detach()).cpu().contiguous()
+        found[name] = gathered.clone() if gathered.data_ptr() in places else gathered
+        places.add(gathered.data_ptr())
+    return found
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.policies.saving import load_optimizer, load_policy_weights, save_policy
 
 TOKENIZER = make_tokenizer()
 ARCHITECTURES = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
@@ -200,7 +200,7 @@ def test_precisions_that_do_not_exist_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["adam_8bit", "adamw_8bit"])
-def test_8_bit_optimizers_keep_their_moments_in_bytes(name: str) -> None:
+def test_8_bit_optimizers_keep_their_moments_in_bytes_and_are_resumed(name: str, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     policy = make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER, n_embd=64), optimizer_class=name)
     before = [p.detach().clone() for p in policy.actor_parameters()]
@@ -209,3 +209,14 @@ def test_8_bit_optimizers_keep_their_moments_in_bytes(name: str) -> None:
     assert any(not torch.equal(p, old) for p, old in zip(policy.actor_parameters(), before, strict=True))
     moments = [state["state1"] for state in policy.optimizer.state.values()]
     assert any(moment.dtype == torch.uint8 for moment in moments)
+
+    save_policy(policy, tmp_path)
+    again = make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER, n_embd=64), optimizer_class=name)
+    load_policy_weights(again, tmp_path)
+    load_optimizer(again, tmp_path)
+    for one in (policy, again):
+        one.optimizer.zero_grad()
+        gradients(one, batch_of())
+        one.optimizer.step()
+    for parameter, other in zip(policy.actor_parameters(), again.actor_parameters(), strict=True):
+        assert torch.equal(parameter, other)

@@ -47,7 +47,21 @@ class LMRolloutMixin:
         on_nan_gradient: ``skip`` and count an optimizer step whose gradient is not finite (ten in a row end the run),
             or ``raise`` at once.
         sharding: What spreads the policy over the processes of the run: ``"fsdp"``, ``"deepspeed"`` or nothing.
-        kwargs: Of the algorithm.
+        kwargs: Of the algorithm, of which many have these, in stable-baselines3's names:
+        learning_rate: Of policy and critic.
+        n_steps: Agent tokens per environment and iteration, at least.
+        batch_size: Agent tokens per minibatch, about: replies are never split.
+        n_epochs: Passes over an iteration's replies.
+        gamma: Discount per agent token.
+        gae_lambda: Of generalized advantage estimation: 1 has no bias by the critic, 0 the least variance.
+        clip_range: How far the ratio of new to old probability may move from 1 and still gain.
+        clip_range_vf: The same for values; nothing clips them by default.
+        normalize_advantage: Subtract the mean of the minibatch's advantages and divide by their deviation.
+        ent_coef: Weight of the entropy in the loss.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Gradients with a larger norm are scaled down to it.
+        target_kl: An update stops where the policy has moved about so far from that of the rollout, in nats per token.
+        device: ``auto`` is a GPU where there is one, else the CPU.
     """
 
     buffer_class: type[SequenceRolloutBuffer] = SequenceRolloutBuffer

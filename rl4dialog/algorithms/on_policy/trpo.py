@@ -19,6 +19,14 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
 
     ``alg.args.target_kl`` bounds the KL of one update, unlike ``kl_div.target_kl``, which is towards the reference.
     The exact KL needs the probabilities of the whole vocabulary at every agent token of an iteration.
+
+    Args:
+        target_kl: How far one update may move the policy from that of the rollout, in nats per token.
+        cg_max_steps: Steps of the conjugate gradient method.
+        cg_damping: What is added to the diagonal of the matrix of second derivatives.
+        line_search_max_iter: Steps that are tried, each shorter than the one before.
+        line_search_shrinking_factor: By how much.
+        n_critic_updates: Passes of the critic over an iteration's replies.
     """
 
     @classmethod
