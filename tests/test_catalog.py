@@ -48,3 +48,15 @@ def test_component_may_require_what_the_run_provides(registry: Any, monkeypatch:
 
     monkeypatch.setitem(registry._entries, "demanding", Demanding)
     registry.check("demanding", {"scale": 1.0})
+
+
+@pytest.mark.parametrize("name", ["DataPoolRegistry", "CallbackRegistry"])
+def test_every_argument_is_explained(name: str) -> None:
+    registry = REGISTRIES[name]
+    silent = {
+        f"{id}.{argument}"
+        for id in registry.ids()
+        for argument, meaning in registry.arguments(id).items()
+        if not meaning
+    }
+    assert not silent

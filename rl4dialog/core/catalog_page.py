@@ -9,8 +9,8 @@ from rl4dialog.core.registry import Registry
 _HEAD = """# Catalog
 
 `rl4dialog list --markdown` writes this page of everything that a config can name. Arguments without a value must be
-given. Those at the end of a list, without an explanation, belong to what it is based on: the metric of a reward, or
-stable-baselines3's algorithm."""
+given. Those at the end of a list, without an explanation, belong to what it is based on: the metric of a reward,
+sacrebleu, or stable-baselines3's algorithm."""
 
 
 def catalog_page(kinds: Mapping[str, Registry]) -> str:

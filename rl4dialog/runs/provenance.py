@@ -143,7 +143,18 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
 
 
 def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What does not depend on where the config lies: of its repository only what is imported."""
+    """What does not depend on where the config lies, and where it was otherwise when the run was resumed."""
+    began = _of_one_start(record)
+    flat = dict(_flat(began))
+    resumed = [
+        {key: value for key, value in _flat(_of_one_start(later)) if value is not None and value != flat.get(key)}
+        for later in record.get("resumed", [])
+    ]
+    return {**began, **{f"resumed[{i}]": changed for i, changed in enumerate(resumed) if changed}}
+
+
+def _of_one_start(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the repository that the config lies in only what is imported."""
     keys = ("versions", "imports", "hardware", "seed", "data_hash", "model_hash", "turn_marker")
     package = (record.get("git") or {}).get("package") or {}
     code = {key: package.get(key) for key in ("commit", "diff_hash")}

@@ -254,7 +254,7 @@ def _start_wandb(
     modes: list[Any] = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
     for attempt in modes:
         try:
-            return wandb.init(
+            run = wandb.init(
                 project=project,
                 name=name,
                 entity=entity,
@@ -265,6 +265,10 @@ def _start_wandb(
                 mode=attempt,  # type: ignore[arg-type]
                 settings=wandb.Settings(silent=True, console="off", init_timeout=30),
             )
+            # What a resumed run sends again stands at the same place.
+            for names, step in (("*", "iteration"), ("val/*", "epoch"), ("test/*", "epoch")):
+                run.define_metric(names, step_metric=step)
+            return run
         except Exception as error:  # wandb has a dozen kinds of these
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             _logger.warning("wandb (%s) cannot be started: %s", attempt or "online", reason)

@@ -92,6 +92,12 @@ def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) ->
     assert found == first
 
 
+def test_what_was_otherwise_at_a_resume_is_a_difference() -> None:
+    one = {"versions": {"torch": "1", "peft": "3"}, "seed": 0}
+    other = {**one, "resumed": [{**one}, {**one, "versions": {"torch": "2", "peft": "3"}}]}
+    assert differences(one, other) == [("resumed[1].versions.torch", None, "2")]
+
+
 def test_unreadable_file_says_nothing(tmp_path: Path) -> None:
     for text in ("{", "[]"):
         (tmp_path / "provenance.json").write_text(text)

@@ -163,6 +163,8 @@ class BrokenWandb:
             raise ConnectionError("no route to host")
         return self
 
+    def define_metric(self, name: str, step_metric: str) -> None: ...
+
     def log(self, record: Any) -> None:
         raise RuntimeError("service died")
 
