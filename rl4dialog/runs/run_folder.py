@@ -8,6 +8,7 @@ of RL4LMs.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import json
 import math
 import os
@@ -39,19 +40,19 @@ RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 
+# What a run appends to while it trains, as patterns; other lines in the folder are somebody else's.
+_RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
+
 # What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder.
 _KNOWN_FILES = (
     CONFIG_FILE,
     LOG_FILE,
-    ROLLOUT_INFO_FILE,
-    TRAINING_INFO_FILE,
+    *_RECORDS,
     CSV_FILE,
     JSON_FILE,
-    WARNINGS_FILE,
     PROVENANCE_FILE,
     DIFF_FILE,
     RESULT_FILE,
-    "*_split_metrics.jsonl",
     "epoch_*_split_predictions.json",
     "report.html",
     "reward_curve.png",
@@ -158,9 +159,9 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be read: {error}") from error
 
     def log_sizes(self) -> dict[str, int]:
-        """Bytes of each ``.jsonl`` file, all of which the disk holds for sure when this returns."""
+        """Bytes of each of the run's ``.jsonl`` files, all of which the disk holds for sure when this returns."""
         sizes = {}
-        for path in sorted(self.root.glob("*.jsonl")):
+        for path in self._records():
             with _naming_errors(path), open(path, "rb") as file:
                 os.fsync(file.fileno())
                 sizes[path.name] = os.fstat(file.fileno()).st_size
@@ -178,9 +179,9 @@ class RunFolder:
         """
         for name, size in log_sizes.items():
             path = self.path(name)
-            if not path.is_file() or path.stat().st_size < size:
+            if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
                 raise RunFolderError(f"{path} has lost lines that were there when the checkpoint was written")
-        for path in self.root.glob("*.jsonl"):
+        for path in self._records():
             with _naming_errors(path):
                 if path.name in log_sizes:
                     os.truncate(path, log_sizes[path.name])
@@ -221,6 +222,9 @@ class RunFolder:
                     raise OSError(int(number.group(1)), os.strerror(int(number.group(1)))) from error
                 raise
             shutil.rmtree(old, ignore_errors=True)
+
+    def _records(self) -> list[Path]:
+        return sorted(path for path in self.root.glob("*.jsonl") if _is_record(path.name))
 
     def _make_way(self, overwrite: bool) -> None:
         if not overwrite:
@@ -308,6 +312,10 @@ def to_plain(obj: Any) -> Any:
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())
     return str(obj)
+
+
+def _is_record(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in _RECORDS)
 
 
 @contextmanager

@@ -200,6 +200,20 @@ def test_record_that_cannot_be_opened_names_the_file(folder: RunFolder, monkeypa
         folder.append_jsonl("log.jsonl", {})
 
 
+def test_cut_back_takes_the_runs_own_lines_and_no_others(folder: RunFolder) -> None:
+    ours, others = ["rollout_info.jsonl", "val_split_metrics.jsonl"], ["feedback.jsonl", "replies.jsonl"]
+    for name in (*ours, "feedback.jsonl"):
+        folder.append_jsonl(name, {"iteration": 1})
+    sizes = folder.log_sizes()
+    assert list(sizes) == ours
+    for name in (*ours, *others, "warnings.jsonl"):
+        folder.append_jsonl(name, {"iteration": 2})
+    # A checkpoint may count a file that is not the run's, and that has become shorter since.
+    folder.cut_back({**sizes, "feedback.jsonl": 1000}, 1)
+    found = {path.name: len(folder.read_jsonl(path.name)) for path in folder.root.iterdir()}
+    assert found == {"rollout_info.jsonl": 1, "val_split_metrics.jsonl": 1, "feedback.jsonl": 2, "replies.jsonl": 1}
+
+
 def test_replacing_folder_appears_whole(folder: RunFolder) -> None:
     with folder.replacing_folder("model") as temporary:
         (temporary / "a").write_text("1")
