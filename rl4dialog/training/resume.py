@@ -40,7 +40,8 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         mode: ``always``, or ``auto`` to begin where there is nothing to go on with.
 
     Returns:
-        ``None`` if the run shall begin, in place of what is left of one that had not come to its first checkpoint.
+        ``None`` if the run shall begin, in place of what is left of one that has neither a whole checkpoint nor come
+        to its end.
 
     Raises:
         RunFolderError: If there is no such run.
@@ -54,10 +55,13 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
     _check_same(root, config)
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
-        if mode == "auto":
+        if mode == "auto" and not is_complete(root):
             _logger.warning("the run in %s has no whole checkpoint yet, and begins anew", root)
             return None
-        raise CheckpointError(f"the run in {root} has no whole checkpoint to go on from; --overwrite begins it anew")
+        raise CheckpointError(
+            f"the run in {root} has no whole checkpoint to go on from (train_evaluation.save_every keeps some); "
+            f"begin another run with another --experiment_name, or this one anew with --overwrite instead of --resume"
+        )
     n_iters = config.train_evaluation.n_iters or 0
     if checkpoint.iteration > n_iters:
         raise CheckpointError(
