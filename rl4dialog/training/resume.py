@@ -24,9 +24,16 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has come to its end already, and shall have no more iterations than it was to have."""
+    """Whether a run has come to its end already, and shall have no more iterations than it was to have.
+
+    Raises:
+        ConfigError: If it was begun with another config.
+    """
     if not is_complete(root):
         return False
+    _check_same(root, config)
+    if config.alg.id == "supervised":
+        return True
     before = _stored_config(root).train_evaluation.n_iters or 0
     return (config.train_evaluation.n_iters or 0) <= before
 
