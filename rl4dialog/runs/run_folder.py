@@ -181,6 +181,8 @@ class RunFolder:
             path = self.path(name)
             if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
                 raise RunFolderError(f"{path} has lost lines that were there when the checkpoint was written")
+        with _naming_errors(self.path(RESULT_FILE)):
+            self.path(RESULT_FILE).unlink(missing_ok=True)  # first, as a run that has it is complete
         for path in self._records():
             with _naming_errors(path):
                 if path.name in log_sizes:

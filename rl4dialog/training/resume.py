@@ -12,7 +12,7 @@ from typing import Any
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.runs.results import is_complete
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, RunFolder
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
@@ -82,9 +82,9 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
     """Take back what the run wrote down after a checkpoint.
 
     Raises:
-        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written.
+        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written; then
+            nothing is changed.
     """
-    run_folder.path(RESULT_FILE).unlink(missing_ok=True)
     run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration)
     remove_checkpoints_after(run_folder.root, checkpoint.iteration)
     for left_over in run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp"):

@@ -36,6 +36,11 @@ def kept(tmp_path: Path) -> list[int]:
     return sorted(int(path.name.split("_")[1]) for path in (run_folder(tmp_path) / "checkpoints").glob("iteration_*"))
 
 
+def contents(tmp_path: Path) -> dict[Path, bytes]:
+    """Every file of the run."""
+    return {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
+
+
 def error_of(capsys: pytest.CaptureFixture[str], code: int) -> str:
     assert code == 2
     return capsys.readouterr().err.partition("error: ")[2]
@@ -131,12 +136,17 @@ def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     changed.transformer.wte.weight.data[0, 0] += 1
     changed.save_pretrained(model)
     capsys.readouterr()
+    before = contents(tmp_path)
     assert "the reference of the KL penalty" in error_of(capsys, train(tmp_path, config, "--resume"))
+    assert contents(tmp_path) == before
 
 
 def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
-    train_but_for_the_end(tmp_path, config)
+    assert train(tmp_path, config) == 0
     (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
     capsys.readouterr()
-    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, "--resume"))
+    before = contents(tmp_path)
+    more = ("--resume", "--set", "train_evaluation.n_iters=4")
+    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, *more))
+    assert contents(tmp_path) == before
