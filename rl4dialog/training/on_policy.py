@@ -17,7 +17,7 @@ from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.runs.plots import plot_reward_curve
 from rl4dialog.runs.progress import Progress, say
-from rl4dialog.runs.provenance import record_contents
+from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.results import write_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -49,8 +49,8 @@ class OnPolicyTrainer:
         signals: That may stop the run while it learns.
 
     Raises:
-        CheckpointError: If the checkpoint does not fit the config, or the reference is not the one it began with; the
-            run folder is then as it was.
+        CheckpointError: If the checkpoint does not fit the config, or data or reference are not those that the run
+            began with; the run folder is then as it was.
 
     Attributes:
         evaluations: What all evaluations of the run have found, the same in every process.
@@ -77,6 +77,12 @@ class OnPolicyTrainer:
             )
         )
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
+        if checkpoint is not None and run_folder is not None and (changed := changed_splits(run_folder, self.data)):
+            raise CheckpointError(
+                f"datapool {config.datapool.id!r} does not give the samples that the run in {run_folder.root} was "
+                f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
+                f"another run with another --experiment_name"
+            )
         self.lengths = builders.run_lengths(config)
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
         metrics = []

@@ -119,6 +119,12 @@ def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pyte
     assert "alg.args.learning_rate was 0.0001 and is 0.5" in other
     fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))
     assert "is of iteration 3, and train_evaluation.n_iters is 1" in fewer
+    before = contents(tmp_path)
+    for path in (tmp_path / "dialogues").glob("*_train.txt"):
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    data = error_of(capsys, train(tmp_path, config, "--resume"))
+    assert "datapool 'daily_dialog' does not give the samples" in data and "(split train)" in data
+    assert contents(tmp_path) == before
     unknown = error_of(
         capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")
     )
