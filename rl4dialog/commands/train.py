@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         print_plan(config)
         return 0
 
-    from rl4dialog.runs.run_folder import run_path
+    from rl4dialog.runs.run_folder import only_writer, run_path
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.resume import is_done
 
@@ -113,7 +113,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         if is_main_process():
             print(f"the run in {root} is complete; more train_evaluation.n_iters would train it further")
         return 0
-    with StopSignals() as signals:
+    with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         if config.alg.id == "supervised":
             return _train_supervised(args, config)
         return _train_on_policy(args, config, root, signals)

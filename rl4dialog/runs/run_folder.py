@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import json
+import logging
 import math
 import os
 import re
@@ -24,6 +25,12 @@ from typing import Any
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.manifest import sync_folder
 
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+_logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
 LOG_FILE = "log.txt"
 ROLLOUT_INFO_FILE = "rollout_info.jsonl"
@@ -39,6 +46,7 @@ DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
+LOCK_FILE = ".lock"
 
 # What a run appends to while it trains, as patterns; other lines in the folder are somebody else's.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
@@ -103,7 +111,7 @@ class RunFolder:
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
         with _naming_errors(self.root):
-            if not resume and self.root.is_dir() and any(self.root.iterdir()):
+            if not resume and self.root.is_dir() and any(entry.name != LOCK_FILE for entry in self.root.iterdir()):
                 self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
             # A full disk is found out now and not after hours of training.
@@ -261,6 +269,53 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
         if not name or ".." in Path(name).parts or Path(name).is_absolute():
             raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
     return base / project_name / experiment_name
+
+
+@contextmanager
+def only_writer(root: Path) -> Iterator[None]:
+    """Keep other processes from training into a folder while the block runs; the folder is made if need be.
+
+    The system lets go of the lock when the process ends, however it ends. Some file systems have none.
+
+    Raises:
+        RunFolderError: If another process trains into it now, or it cannot be written.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = root / LOCK_FILE
+    with _naming_errors(path):
+        root.mkdir(parents=True, exist_ok=True)
+        handle = _locked(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+            root.rmdir()  # if nothing has come into it
+        os.close(handle)
+
+
+def _locked(path: Path) -> int:
+    """The handle of a file that this process has locked."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise RunFolderError(
+                f"another process is writing to the run in {path.parent}; wait for its end, or give another "
+                f"--experiment_name"
+            ) from error
+        except OSError as error:
+            _logger.warning("%s cannot be locked (%s): no other process may train into this folder", path, error)
+            return handle
+        # Another process may have ended, and removed the file, after it was opened here.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        os.close(handle)
 
 
 def write_json(path: Path, obj: Any) -> None:

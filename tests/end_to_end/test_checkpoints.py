@@ -12,6 +12,7 @@ from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog.policies import saving
+from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
 
 
@@ -112,6 +113,7 @@ def test_resume_auto_begins_where_there_is_nothing_to_go_on_with(tmp_path: Path)
 def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
     assert "there is no run in" in error_of(capsys, train(tmp_path, config, "--resume"))
+    assert not run_folder(tmp_path).exists()
     train_but_for_the_end(tmp_path, config)
     capsys.readouterr()
     assert "give one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
@@ -129,6 +131,14 @@ def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pyte
         capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")
     )
     assert "no metric 'length/word'; did you mean 'length/words'?" in unknown
+
+
+def test_run_that_another_process_trains_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    with only_writer(run_folder(tmp_path)):
+        for flags in ((), ("--resume", "auto"), ("--overwrite",)):
+            assert "another process is writing to the run in" in error_of(capsys, train(tmp_path, config, *flags))
+        assert os.listdir(run_folder(tmp_path)) == [".lock"]
 
 
 def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs import run_folder as module
-from rl4dialog.runs.run_folder import RunFolder, to_plain
+from rl4dialog.runs.run_folder import RunFolder, only_writer, to_plain
 
 
 @pytest.fixture
@@ -198,6 +198,60 @@ def test_record_that_cannot_be_opened_names_the_file(folder: RunFolder, monkeypa
     monkeypatch.setattr(module, "open", failing_with(errno.EACCES), raising=False)
     with pytest.raises(RunFolderError, match=r"log\.jsonl cannot be written: permission denied"):
         folder.append_jsonl("log.jsonl", {})
+
+
+def test_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
+    root = tmp_path / "project" / "run"
+    with only_writer(root):
+        with pytest.raises(RunFolderError, match=f"another process is writing to the run in {root}"), only_writer(root):
+            pass
+        folder = RunFolder(tmp_path, "project", "run")
+        folder.write_json("config.json", {})
+        RunFolder(tmp_path, "project", "run", overwrite=True)
+        with pytest.raises(RunFolderError, match="another process"), only_writer(root):
+            pass
+        folder.path("notes.md").write_text("x")
+    assert ".lock" not in {path.name for path in root.iterdir()}
+    with only_writer(root):
+        pass
+
+
+def test_lock_that_a_killed_process_left_behind_is_none(tmp_path: Path) -> None:
+    root = tmp_path / "project" / "run"
+    root.mkdir(parents=True)
+    (root / ".lock").touch()
+    with only_writer(root):
+        assert RunFolder(tmp_path, "project", "run").root == root
+    assert not root.exists(), "nothing was written"
+
+
+def test_file_that_was_removed_while_it_was_locked_is_locked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, n_locked = tmp_path / ".lock", 0
+    real = module.fcntl.flock
+
+    def after_another_has_ended(handle: int, how: int) -> None:
+        nonlocal n_locked
+        n_locked += 1
+        if n_locked == 1:
+            lock.unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(module.fcntl, "flock", after_another_has_ended)
+    with only_writer(tmp_path):
+        assert n_locked == 2 and lock.exists()
+
+
+def test_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module.fcntl, "flock", failing_with(errno.ENOLCK))
+    with only_writer(tmp_path), only_writer(tmp_path):
+        assert "cannot be locked" in caplog.text
+    monkeypatch.setattr(module, "fcntl", None)
+    with only_writer(tmp_path), only_writer(tmp_path):
+        pass
 
 
 def test_cut_back_takes_the_runs_own_lines_and_no_others(folder: RunFolder) -> None:
