@@ -51,9 +51,9 @@ LOCK_FILE = ".lock"
 # What a run appends to while it trains, as patterns; other lines in the folder are somebody else's.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
 
-# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder.
+# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder. The config is
+# not among them: the next one takes its place, so that the folder looks like a run at every moment.
 _KNOWN_FILES = (
-    CONFIG_FILE,
     LOG_FILE,
     *_RECORDS,
     CSV_FILE,
@@ -90,7 +90,8 @@ class RunFolder:
         base_path: Where all runs are kept; ``~`` is expanded.
         project_name: Sub-folder of ``base_path``.
         experiment_name: Sub-folder of the project: this run.
-        overwrite: Remove the files of an earlier run of the same name. Other files are left alone.
+        overwrite: Remove the files of an earlier run of the same name, but for its config, which the next one replaces.
+            Other files are left alone.
         resume: The folder is that of a run that is continued, and stays as it is.
 
     Attributes:
@@ -111,7 +112,7 @@ class RunFolder:
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
         with _naming_errors(self.root):
-            if not resume and self.root.is_dir() and any(entry.name != LOCK_FILE for entry in self.root.iterdir()):
+            if not resume and self.root.is_dir() and not all(map(_is_left_over, self.root.iterdir())):
                 self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
             # A full disk is found out now and not after hours of training.
@@ -251,8 +252,7 @@ class RunFolder:
             for folder in self.root.glob(pattern):
                 if folder.is_dir() and not folder.is_symlink():
                     shutil.rmtree(folder)
-        # The config last: until then an interrupted removal still looks like a run.
-        for pattern in (*_KNOWN_FILES[1:], _KNOWN_FILES[0]):
+        for pattern in _KNOWN_FILES:
             for file in self.root.glob(pattern):
                 if file.is_file() or file.is_symlink():
                     file.unlink()
@@ -369,6 +369,11 @@ def to_plain(obj: Any) -> Any:
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())
     return str(obj)
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether an entry of a folder is what a kill leaves behind before there is anything else."""
+    return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")
 
 
 def _is_record(name: str) -> bool:

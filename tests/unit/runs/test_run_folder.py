@@ -73,8 +73,18 @@ def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_p
         folder.path(name).write_text("x")
     again = RunFolder(tmp_path, "project", "run", overwrite=True)
     left = {str(path.relative_to(again.root)) for path in again.root.rglob("*") if path.is_file()}
-    assert left == set(others)
+    assert left == {"config.json", *others}, "the next config takes the place of this one"
     assert not again.path("model").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path: Path, overwrite: bool) -> None:
+    root = tmp_path / "project" / "run"
+    root.mkdir(parents=True)
+    (root / ".config.json.tmp").write_text('{"se')
+    folder = RunFolder(tmp_path, "project", "run", overwrite=overwrite)
+    folder.write_json("config.json", {})
+    assert [path.name for path in root.iterdir()] == ["config.json"]
 
 
 def test_overwrite_refuses_a_folder_that_is_no_run(folder: RunFolder, tmp_path: Path) -> None:
