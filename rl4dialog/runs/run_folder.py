@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.manifest import sync_folder
+from rl4dialog.core.manifest import sync_folder, sync_names
 
 try:
     import fcntl
@@ -174,6 +174,7 @@ class RunFolder:
             with _naming_errors(path), open(path, "rb") as file:
                 os.fsync(file.fileno())
                 sizes[path.name] = os.fstat(file.fileno()).st_size
+        sync_names(self.root)
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
@@ -224,6 +225,8 @@ class RunFolder:
                 if final.exists():
                     final.rename(old)
                 temporary.rename(final)
+                for folder in {final.parent, self.root}:  # which has just got the former, at the first checkpoint
+                    sync_names(folder)
             except BaseException as error:
                 if old.exists() and not final.exists():
                     old.rename(final)
@@ -342,6 +345,7 @@ def write_text(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            sync_names(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

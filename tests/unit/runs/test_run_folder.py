@@ -288,6 +288,30 @@ def test_replacing_folder_appears_whole(folder: RunFolder) -> None:
     assert [path.name for path in folder.root.iterdir()] == ["model"]
 
 
+def test_what_is_put_in_place_stays_there_after_a_power_cut(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that a folder has on the disk are those at its last fsync."""
+    real, on_disk = os.fsync, dict[Path, set[str]]()
+
+    def fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_dir():
+            on_disk[path] = {entry.name for entry in path.iterdir()}
+        real(handle)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system has no /proc")
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder.write_json("config.json", {})
+    assert on_disk[folder.root] == {"config.json"}
+    folder.append_jsonl("rollout_info.jsonl", {})
+    folder.log_sizes()
+    assert on_disk[folder.root] == {"config.json", "rollout_info.jsonl"}
+    with folder.replacing_folder("checkpoints/iteration_000001"):
+        pass
+    assert on_disk[folder.path("checkpoints")] == {"iteration_000001"}
+    assert "checkpoints" in on_disk[folder.root]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
 def test_replacing_folder_keeps_the_old_one_when_interrupted(folder: RunFolder, error: BaseException) -> None:
     with folder.replacing_folder("model") as temporary:
