@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         print_plan(config)
         return 0
 
-    from rl4dialog.runs.run_folder import run_path
+    from rl4dialog.runs.run_folder import only_writer, run_path
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.resume import is_done
 
@@ -113,7 +113,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         if is_main_process():
             print(f"the run in {root} is complete; more train_evaluation.n_iters would train it further")
         return 0
-    with StopSignals() as signals:
+    with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         if config.alg.id == "supervised":
             return _train_supervised(args, config)
         return _train_on_policy(args, config, root, signals)
@@ -146,17 +146,18 @@ def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, si
         OnPolicyTrainer(config, None, checkpoint, signals).train_and_eval()
         return 0
     with _tracking(args, config, checkpoint) as tracker:
-        OnPolicyTrainer(config, tracker, checkpoint, signals).train_and_eval()
+        trainer = OnPolicyTrainer(config, tracker, checkpoint, signals)
+        if checkpoint is not None:
+            _record_start(args, config, tracker)
+        trainer.train_and_eval()
     return 0
 
 
 @contextmanager
 def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoint | None = None) -> Iterator[Tracker]:
-    """The tracker of a run that begins, or goes on from a checkpoint."""
-    from rl4dialog.runs.provenance import record_start
+    """The tracker of a run that begins, or goes on from a checkpoint: the trainer that accepts it opens the tracker."""
     from rl4dialog.runs.run_folder import RunFolder
     from rl4dialog.runs.tracking import Tracker
-    from rl4dialog.training.resume import go_back_to
 
     folder = RunFolder(
         args.base_path_to_store_results,
@@ -167,8 +168,6 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
         resume=checkpoint is not None,
     )
     args.run_path = folder.root
-    if checkpoint is not None:
-        go_back_to(checkpoint, folder)
     tracker = Tracker(
         folder,
         config.model_dump(mode="json"),
@@ -180,13 +179,17 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
         wandb_run_id=checkpoint.state["wandb_run_id"] if checkpoint is not None else None,
         outputs=config.logging.outputs,
     )
-    if checkpoint is not None:
-        tracker.log_info(f"resumed after iteration {checkpoint.iteration}")
-        print(f"Resumed after iteration {checkpoint.iteration} of {config.train_evaluation.n_iters}", file=sys.stderr)
     try:
-        record_start(folder, args.config_path, args.argv, config.seed, config.imports)
+        if checkpoint is None:
+            _record_start(args, config, tracker)
         yield tracker
     except BaseException:
         tracker.close(exit_code=1)
         raise
     tracker.close()
+
+
+def _record_start(args: argparse.Namespace, config: RunConfig, tracker: Tracker) -> None:
+    from rl4dialog.runs.provenance import record_start
+
+    record_start(tracker.run_folder, args.config_path, args.argv, config.seed, config.imports)

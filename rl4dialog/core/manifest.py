@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def sync_folder(folder: Path) -> None:
     """Have the disk hold a folder, its files and its sub-folders before anything else is done."""
     for path in (*folder.rglob("*"), folder):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync(path)
+
+
+def sync_names(folder: Path) -> None:
+    """Have the disk hold which names a folder has, where its file system can: a file put in place keeps its place."""
+    with suppress(OSError):
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _file_hash(path: Path) -> str:

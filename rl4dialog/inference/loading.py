@@ -7,6 +7,7 @@ a checkpoint, whose language model and critic belong together. Data is read only
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
 from rl4dialog.rewards.scoring import ReplyScores, score_replies
 from rl4dialog.runs.provenance import read_provenance
+from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
 from rl4dialog.training import builders
@@ -36,6 +38,7 @@ from rl4dialog.training.evaluation import generate_texts
 from rl4dialog.training.inference_policy import build_inference_policy
 from rl4dialog.training.supervised_examples import encode_reply
 
+_logger = logging.getLogger(__name__)
 Checkpoint = str | int | None
 
 
@@ -61,6 +64,12 @@ def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> Loa
     folder = (chosen or run) / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing: the run is not complete; one of its checkpoints may be loaded")
+    if chosen is None and not is_complete(run):
+        _logger.warning(
+            "the run in %s is not complete, and its model/ is that of an earlier end, before it went on; the newest "
+            "checkpoint is newer (--checkpoint last)",
+            run,
+        )
     return LoadedPolicy(config, folder, run, chosen)
 
 

@@ -50,7 +50,7 @@ def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
         number = None if best is None else int(best["iteration"])
     elif re.fullmatch(r"\d+", str(checkpoint)):
         number = int(checkpoint)
-    folders = {int(path.name.removeprefix("iteration_")): path for path in checkpoint_folders(run)}
+    folders = checkpoint_folders(run)
     if number not in folders:
         known = f"there are those of the iterations {', '.join(map(str, folders))}" if folders else "there are none"
         raise RunFolderError(f"{run} has no checkpoint {checkpoint!r} ({known})")

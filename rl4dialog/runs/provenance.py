@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
     *("accelerate", "safetensors", "pydantic", "huggingface-hub", "peft", "bitsandbytes", "deepspeed", "vllm"),
 )
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def record_start(
@@ -89,6 +91,12 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
     record["turn_marker"] = data.turn_marker
     record["model_hash"] = model_hash
     run_folder.write_json(PROVENANCE_FILE, record)
+
+
+def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
+    """The splits whose samples are not those that :func:`record_contents` wrote down, in the same order."""
+    recorded = read_provenance(run_folder.root).get("data_hash") or {}
+    return [split for split, pool in data.pools.items() if recorded.get(split) not in (None, _samples_hash(pool))]
 
 
 def read_provenance(run: str | Path) -> dict[str, Any]:
@@ -195,7 +203,8 @@ def _hash_of_import(name: str) -> str | None:
 def _samples_hash(pool: Iterable[tuple[Any, float]]) -> str:
     """Hash of all that the samples of a split hold, and their weights."""
     rows = ([s.id, s.prompt_or_input_text, s.references, s.meta_data, weight] for s, weight in pool)
-    return content_hash(json.dumps(to_plain(row), sort_keys=True) for row in rows)
+    # Where an object without a text of its own lies in memory says nothing about it.
+    return content_hash(_ADDRESS.sub("", json.dumps(to_plain(row), sort_keys=True)) for row in rows)
 
 
 def _cpu_model() -> str:

@@ -8,7 +8,9 @@ of RL4LMs.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import json
+import logging
 import math
 import os
 import re
@@ -21,8 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.manifest import sync_folder
+from rl4dialog.core.manifest import sync_folder, sync_names
 
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+_logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
 LOG_FILE = "log.txt"
 ROLLOUT_INFO_FILE = "rollout_info.jsonl"
@@ -38,20 +46,21 @@ DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
+LOCK_FILE = ".lock"
 
-# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder.
+# What a run appends to while it trains, as patterns; other lines in the folder are somebody else's.
+_RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
+
+# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder. The config is
+# not among them: the next one takes its place, so that the folder looks like a run at every moment.
 _KNOWN_FILES = (
-    CONFIG_FILE,
     LOG_FILE,
-    ROLLOUT_INFO_FILE,
-    TRAINING_INFO_FILE,
+    *_RECORDS,
     CSV_FILE,
     JSON_FILE,
-    WARNINGS_FILE,
     PROVENANCE_FILE,
     DIFF_FILE,
     RESULT_FILE,
-    "*_split_metrics.jsonl",
     "epoch_*_split_predictions.json",
     "report.html",
     "reward_curve.png",
@@ -81,7 +90,8 @@ class RunFolder:
         base_path: Where all runs are kept; ``~`` is expanded.
         project_name: Sub-folder of ``base_path``.
         experiment_name: Sub-folder of the project: this run.
-        overwrite: Remove the files of an earlier run of the same name. Other files are left alone.
+        overwrite: Remove the files of an earlier run of the same name, but for its config, which the next one replaces.
+            Other files are left alone.
         resume: The folder is that of a run that is continued, and stays as it is.
 
     Attributes:
@@ -102,7 +112,7 @@ class RunFolder:
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
         with _naming_errors(self.root):
-            if not resume and self.root.is_dir() and any(self.root.iterdir()):
+            if not resume and self.root.is_dir() and not all(map(_is_left_over, self.root.iterdir())):
                 self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
             # A full disk is found out now and not after hours of training.
@@ -158,12 +168,13 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be read: {error}") from error
 
     def log_sizes(self) -> dict[str, int]:
-        """Bytes of each ``.jsonl`` file, all of which the disk holds for sure when this returns."""
+        """Bytes of each of the run's ``.jsonl`` files, all of which the disk holds for sure when this returns."""
         sizes = {}
-        for path in sorted(self.root.glob("*.jsonl")):
+        for path in self._records():
             with _naming_errors(path), open(path, "rb") as file:
                 os.fsync(file.fileno())
                 sizes[path.name] = os.fstat(file.fileno()).st_size
+        sync_names(self.root)
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
@@ -178,9 +189,11 @@ class RunFolder:
         """
         for name, size in log_sizes.items():
             path = self.path(name)
-            if not path.is_file() or path.stat().st_size < size:
+            if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
                 raise RunFolderError(f"{path} has lost lines that were there when the checkpoint was written")
-        for path in self.root.glob("*.jsonl"):
+        with _naming_errors(self.path(RESULT_FILE)):
+            self.path(RESULT_FILE).unlink(missing_ok=True)  # first, as a run that has it is complete
+        for path in self._records():
             with _naming_errors(path):
                 if path.name in log_sizes:
                     os.truncate(path, log_sizes[path.name])
@@ -212,6 +225,8 @@ class RunFolder:
                 if final.exists():
                     final.rename(old)
                 temporary.rename(final)
+                for folder in {final.parent, self.root}:  # which has just got the former, at the first checkpoint
+                    sync_names(folder)
             except BaseException as error:
                 if old.exists() and not final.exists():
                     old.rename(final)
@@ -221,6 +236,9 @@ class RunFolder:
                     raise OSError(int(number.group(1)), os.strerror(int(number.group(1)))) from error
                 raise
             shutil.rmtree(old, ignore_errors=True)
+
+    def _records(self) -> list[Path]:
+        return sorted(path for path in self.root.glob("*.jsonl") if _is_record(path.name))
 
     def _make_way(self, overwrite: bool) -> None:
         if not overwrite:
@@ -237,8 +255,7 @@ class RunFolder:
             for folder in self.root.glob(pattern):
                 if folder.is_dir() and not folder.is_symlink():
                     shutil.rmtree(folder)
-        # The config last: until then an interrupted removal still looks like a run.
-        for pattern in (*_KNOWN_FILES[1:], _KNOWN_FILES[0]):
+        for pattern in _KNOWN_FILES:
             for file in self.root.glob(pattern):
                 if file.is_file() or file.is_symlink():
                     file.unlink()
@@ -255,6 +272,53 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
         if not name or ".." in Path(name).parts or Path(name).is_absolute():
             raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
     return base / project_name / experiment_name
+
+
+@contextmanager
+def only_writer(root: Path) -> Iterator[None]:
+    """Keep other processes from training into a folder while the block runs; the folder is made if need be.
+
+    The system lets go of the lock when the process ends, however it ends. Some file systems have none.
+
+    Raises:
+        RunFolderError: If another process trains into it now, or it cannot be written.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = root / LOCK_FILE
+    with _naming_errors(path):
+        root.mkdir(parents=True, exist_ok=True)
+        handle = _locked(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+            root.rmdir()  # if nothing has come into it
+        os.close(handle)
+
+
+def _locked(path: Path) -> int:
+    """The handle of a file that this process has locked."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise RunFolderError(
+                f"another process is writing to the run in {path.parent}; wait for its end, or give another "
+                f"--experiment_name"
+            ) from error
+        except OSError as error:
+            _logger.warning("%s cannot be locked (%s): no other process may train into this folder", path, error)
+            return handle
+        # Another process may have ended, and removed the file, after it was opened here.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        os.close(handle)
 
 
 def write_json(path: Path, obj: Any) -> None:
@@ -281,6 +345,7 @@ def write_text(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            sync_names(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -308,6 +373,15 @@ def to_plain(obj: Any) -> Any:
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())
     return str(obj)
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether an entry of a folder is what a kill leaves behind before there is anything else."""
+    return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")
+
+
+def _is_record(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in _RECORDS)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ wandb is a copy, and a failure of wandb is a warning that loses nothing. Checkpo
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -44,8 +45,8 @@ _WANDB_URL = "https://api.wandb.ai"
 class Tracker:
     """Writes down what a run does.
 
-    From its creation until :meth:`close`, everything logged below the logger ``rl4dialog`` also goes to the run's
-    ``log.txt``, and so does the progress.
+    From its creation (with ``resume``, from :meth:`open`) until :meth:`close`, everything logged below the logger
+    ``rl4dialog`` also goes to the run's ``log.txt``, and so does the progress.
 
     Args:
         run_folder: Where the files go.
@@ -54,7 +55,7 @@ class Tracker:
         experiment_name: Name of the run on wandb.
         entity_name: User or team on wandb.
         log_to_wandb: Copy everything to wandb; without an API key its offline mode is used, inside the run folder.
-        resume: Go on with ``log.txt``.
+        resume: Go on with ``log.txt``; nothing is written before :meth:`open` is called.
         wandb_run_id: Go on with this run on wandb.
         outputs: Further copies (see :class:`RunLogger`); ``wandb`` among them does what ``log_to_wandb`` does.
 
@@ -75,20 +76,30 @@ class Tracker:
         outputs: Collection[str] = (),
     ) -> None:
         self.run_folder = run_folder
-        run_folder.write_json(CONFIG_FILE, config)
-        self._log_file = _open_log(run_folder.path(LOG_FILE), "a" if resume else "w")
+        self._config, self._outputs, self._log_mode = config, outputs, "a" if resume else "w"
         self._logger = logging.getLogger(LOGGER_NAME)
+        self._log_file: logging.FileHandler | None = None
+        self._run_logger: RunLogger
+        self._wandb_run: Any = None
+        self._start_wandb: Callable[[], Any] | None = None
+        if log_to_wandb or "wandb" in outputs:
+            about = (run_folder.root, config, project_name, experiment_name, entity_name, wandb_run_id)
+            self._start_wandb = functools.partial(_start_wandb, *about)
+        if not resume:
+            self.open()
+
+    def open(self) -> None:
+        """Begin to write; of a run that is resumed, once its checkpoint is accepted and its folder is cut back."""
+        self.run_folder.write_json(CONFIG_FILE, self._config)
+        self._log_file = _open_log(self.run_folder.path(LOG_FILE), self._log_mode)
         self._level_before = self._logger.level
         if self._logger.getEffectiveLevel() > logging.INFO:
             self._logger.setLevel(logging.INFO)
         for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
             logging.getLogger(name).addHandler(self._log_file)
-        self._run_logger = RunLogger(run_folder, outputs)
-        self._wandb_run: Any = None
-        if log_to_wandb or "wandb" in outputs:
-            self._wandb_run = _start_wandb(
-                run_folder.root, config, project_name, experiment_name, entity_name, wandb_run_id
-            )
+        self._run_logger = RunLogger(self.run_folder, self._outputs)
+        if self._start_wandb is not None:
+            self._wandb_run = self._start_wandb()
 
     @property
     def wandb_run_id(self) -> str | None:
@@ -195,7 +206,7 @@ class Tracker:
         """
         self._to_wandb(lambda: self._wandb_run.finish(exit_code=exit_code))
         self._wandb_run = None
-        if self._log_file in self._logger.handlers:
+        if self._log_file is not None and self._log_file in self._logger.handlers:
             self._run_logger.close()
             for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
                 logging.getLogger(name).removeHandler(self._log_file)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections import deque
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from rl4dialog.training.random_state import random_state, set_random_state
 
 _logger = logging.getLogger(__name__)
 _STATE_FILE = "state.json"
+_FOLDER_NAME = re.compile(r"iteration_([0-9]+)")
 _BEST_FILE = "best.json"
 
 
@@ -158,19 +160,20 @@ class CheckpointStore:
         assert self._run_folder is not None
         found = checkpoint_folders(self._run_folder.root)
         best = self.best
-        for path in found[: -self._keep_last]:
-            if best is None or path.name != f"iteration_{best['iteration']:06d}":
-                shutil.rmtree(path, ignore_errors=True)
+        for iteration in list(found)[: -self._keep_last]:
+            if best is None or iteration != best["iteration"]:
+                shutil.rmtree(found[iteration], ignore_errors=True)
 
 
-def checkpoint_folders(root: Path) -> list[Path]:
-    """The folders of a run's checkpoints, whole or not, oldest first."""
-    return sorted(path for path in (root / CHECKPOINTS_FOLDER).glob("iteration_*") if path.is_dir())
+def checkpoint_folders(root: Path) -> dict[int, Path]:
+    """The folders of a run's checkpoints by their iterations, whole or not, oldest first."""
+    named = ((_FOLDER_NAME.fullmatch(path.name), path) for path in (root / CHECKPOINTS_FOLDER).glob("iteration_*"))
+    return dict(sorted((int(name[1]), path) for name, path in named if name and path.is_dir()))
 
 
 def newest_checkpoint(root: Path) -> Checkpoint | None:
     """The newest whole checkpoint of a run; damaged ones are passed over with a warning."""
-    for path in reversed(checkpoint_folders(root)):
+    for path in reversed(checkpoint_folders(root).values()):
         try:
             return read_checkpoint(path)
         except CheckpointError as error:
@@ -202,8 +205,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def remove_checkpoints_after(root: Path, iteration: int) -> None:
     """Remove what is left of checkpoints that a run goes back behind."""
-    for path in checkpoint_folders(root):
-        if path.name > f"iteration_{iteration:06d}":
+    for found, path in checkpoint_folders(root).items():
+        if found > iteration:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -12,12 +12,12 @@ from stable_baselines3.common.logger import Logger
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.functional.distributed import gather
+from rl4dialog.functional.distributed import gather, wait_for_all
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.runs.plots import plot_reward_curve
 from rl4dialog.runs.progress import Progress, say
-from rl4dialog.runs.provenance import record_contents
+from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.results import write_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -34,6 +34,8 @@ from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, restore_s
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.processes import has_checkpoints
+from rl4dialog.training.resume import go_back_to
+from rl4dialog.training.trainer_support import random_states_kept
 from rl4dialog.training.watch.check import RunFacts
 
 
@@ -47,7 +49,8 @@ class OnPolicyTrainer:
         signals: That may stop the run while it learns.
 
     Raises:
-        CheckpointError: If the checkpoint does not fit the config, or the reference is not the one it began with.
+        CheckpointError: If the checkpoint does not fit the config, or data or reference are not those that the run
+            began with; the run folder is then as it was.
 
     Attributes:
         evaluations: What all evaluations of the run have found, the same in every process.
@@ -65,8 +68,7 @@ class OnPolicyTrainer:
         self._checkpoint, self._signals = checkpoint, signals or StopSignals()
         self._watch: WatchCallback | None = None
         run_folder = tracker.run_folder if tracker is not None else None
-        recorded = recorded_evaluations(run_folder) if run_folder is not None else []
-        self.evaluations: list[EvaluationResult] = gather(recorded)[0]
+        self.evaluations: list[EvaluationResult] = []
         self._latest: dict[str, Evaluation] = {}
         self._configured = ConfiguredCallbacks(
             builders.build_callbacks(
@@ -75,6 +77,12 @@ class OnPolicyTrainer:
             )
         )
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
+        if checkpoint is not None and run_folder is not None and (changed := changed_splits(run_folder, self.data)):
+            raise CheckpointError(
+                f"datapool {config.datapool.id!r} does not give the samples that the run in {run_folder.root} was "
+                f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
+                f"another run with another --experiment_name"
+            )
         self.lengths = builders.run_lengths(config)
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
         metrics = []
@@ -101,8 +109,7 @@ class OnPolicyTrainer:
         )
         # Nothing goes to the console but the progress bar; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        if checkpoint is not None:
-            restore_state(self.algorithm, checkpoint)
+        self._before = self._go_on(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
         """Evaluate, train, evaluate, save and print a summary.
@@ -115,7 +122,7 @@ class OnPolicyTrainer:
         """
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
-            before = self._evaluate(("val", "test"), 0) if self._checkpoint is None else self._recall(("val", "test"))
+            before = self._before or self._evaluate(("val", "test"), 0)
             if self.algorithm.iteration < n_iters:
                 self._learn(n_iters)
             self._evaluate(self._missing_splits(), self.algorithm.iteration)
@@ -148,6 +155,23 @@ class OnPolicyTrainer:
             return None
         return self._tracker.save_auto_model(policy.language_model, self.tokenizer, policy.lora, weights, folder_name)
 
+    def _go_on(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
+        """Go back to a checkpoint, and in the run folder too; returns the evaluations before training, by split."""
+        restore_state(self.algorithm, checkpoint)
+        before = {split: self.evaluator.recall(split, 0) for split in ("val", "test")}
+        wait_for_all()
+        # Only now, as a checkpoint that is refused, by whichever process, leaves the folder as it was.
+        if self._tracker is not None:
+            go_back_to(checkpoint, self._tracker.run_folder)
+            with random_states_kept():  # from what an output may draw
+                self._tracker.open()
+            self.evaluations += recorded_evaluations(self._tracker.run_folder)
+        # In place, as the callbacks hold this list.
+        self.evaluations[:] = gather(self.evaluations)[0]
+        n_iters = self._config.train_evaluation.n_iters
+        say(f"Resumed after iteration {checkpoint.iteration} of {n_iters}", on_terminals=True)
+        return before
+
     def _watch_callback(self, tracker: Tracker) -> WatchCallback:
         kl_div = self._config.alg.kl_div
         facts = RunFacts(
@@ -169,9 +193,6 @@ class OnPolicyTrainer:
         """Those that are not evaluated after the present iteration."""
         done = {result.split for result in self.evaluations if result.iteration == self.algorithm.iteration}
         return [split for split in ("val", "test") if split not in done]
-
-    def _recall(self, splits: Sequence[str]) -> dict[str, Evaluation]:
-        return {split: self.evaluator.recall(split, 0) for split in splits}
 
     def _learn(self, n_iters: int) -> None:
         n_done = self.algorithm.iteration

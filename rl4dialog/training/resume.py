@@ -12,7 +12,7 @@ from typing import Any
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.runs.results import is_complete
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, RunFolder
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
@@ -24,9 +24,16 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has come to its end already, and shall have no more iterations than it was to have."""
+    """Whether a run has come to its end already, and shall have no more iterations than it was to have.
+
+    Raises:
+        ConfigError: If it was begun with another config.
+    """
     if not is_complete(root):
         return False
+    _check_same(root, config)
+    if config.alg.id == "supervised":
+        return True
     before = _stored_config(root).train_evaluation.n_iters or 0
     return (config.train_evaluation.n_iters or 0) <= before
 
@@ -40,7 +47,8 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         mode: ``always``, or ``auto`` to begin where there is nothing to go on with.
 
     Returns:
-        ``None`` if the run shall begin, in place of what is left of one that had not come to its first checkpoint.
+        ``None`` if the run shall begin, in place of what is left of one that has neither a whole checkpoint nor come
+        to its end.
 
     Raises:
         RunFolderError: If there is no such run.
@@ -54,10 +62,13 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
     _check_same(root, config)
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
-        if mode == "auto":
+        if mode == "auto" and not is_complete(root):
             _logger.warning("the run in %s has no whole checkpoint yet, and begins anew", root)
             return None
-        raise CheckpointError(f"the run in {root} has no whole checkpoint to go on from; --overwrite begins it anew")
+        raise CheckpointError(
+            f"the run in {root} has no whole checkpoint to go on from (train_evaluation.save_every keeps some); "
+            f"begin another run with another --experiment_name, or this one anew with --overwrite instead of --resume"
+        )
     n_iters = config.train_evaluation.n_iters or 0
     if checkpoint.iteration > n_iters:
         raise CheckpointError(
@@ -71,9 +82,9 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
     """Take back what the run wrote down after a checkpoint.
 
     Raises:
-        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written.
+        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written; then
+            nothing is changed.
     """
-    run_folder.path(RESULT_FILE).unlink(missing_ok=True)
     run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration)
     remove_checkpoints_after(run_folder.root, checkpoint.iteration)
     for left_over in run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp"):

@@ -12,6 +12,7 @@ from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog.policies import saving
+from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
 
 
@@ -34,6 +35,11 @@ def train_but_for_the_end(tmp_path: Path, config: dict[str, Any], *flags: str) -
 
 def kept(tmp_path: Path) -> list[int]:
     return sorted(int(path.name.split("_")[1]) for path in (run_folder(tmp_path) / "checkpoints").glob("iteration_*"))
+
+
+def contents(tmp_path: Path) -> dict[Path, bytes]:
+    """Every file of the run."""
+    return {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
 
 
 def error_of(capsys: pytest.CaptureFixture[str], code: int) -> str:
@@ -107,6 +113,7 @@ def test_resume_auto_begins_where_there_is_nothing_to_go_on_with(tmp_path: Path)
 def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
     assert "there is no run in" in error_of(capsys, train(tmp_path, config, "--resume"))
+    assert not run_folder(tmp_path).exists()
     train_but_for_the_end(tmp_path, config)
     capsys.readouterr()
     assert "give one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
@@ -114,10 +121,24 @@ def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pyte
     assert "alg.args.learning_rate was 0.0001 and is 0.5" in other
     fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))
     assert "is of iteration 3, and train_evaluation.n_iters is 1" in fewer
+    before = contents(tmp_path)
+    for path in (tmp_path / "dialogues").glob("*_train.txt"):
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    data = error_of(capsys, train(tmp_path, config, "--resume"))
+    assert "datapool 'daily_dialog' does not give the samples" in data and "(split train)" in data
+    assert contents(tmp_path) == before
     unknown = error_of(
         capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")
     )
     assert "no metric 'length/word'; did you mean 'length/words'?" in unknown
+
+
+def test_run_that_another_process_trains_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    with only_writer(run_folder(tmp_path)):
+        for flags in ((), ("--resume", "auto"), ("--overwrite",)):
+            assert "another process is writing to the run in" in error_of(capsys, train(tmp_path, config, *flags))
+        assert os.listdir(run_folder(tmp_path)) == [".lock"]
 
 
 def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,12 +152,17 @@ def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     changed.transformer.wte.weight.data[0, 0] += 1
     changed.save_pretrained(model)
     capsys.readouterr()
+    before = contents(tmp_path)
     assert "the reference of the KL penalty" in error_of(capsys, train(tmp_path, config, "--resume"))
+    assert contents(tmp_path) == before
 
 
 def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
-    train_but_for_the_end(tmp_path, config)
+    assert train(tmp_path, config) == 0
     (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
     capsys.readouterr()
-    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, "--resume"))
+    before = contents(tmp_path)
+    more = ("--resume", "--set", "train_evaluation.n_iters=4")
+    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, *more))
+    assert contents(tmp_path) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs import provenance as module
 from rl4dialog.runs.git_state import GitState
 from rl4dialog.runs.provenance import (
+    changed_splits,
     config_folder,
     differences,
     read_provenance,
@@ -80,6 +82,26 @@ def test_another_sample_or_weight_is_another_hash(folder: RunFolder, tmp_path: P
     record_contents(second, other, "same")
     found = differences(read_provenance(folder.root), read_provenance(second.root))
     assert [key for key, *_ in found] == ["data_hash.train", "data_hash.val", "data_hash.test"]
+
+
+def test_splits_that_changed_are_named(folder: RunFolder) -> None:
+    given = data()
+    assert changed_splits(folder, given) == [], "nothing is recorded"
+    record_contents(folder, given, "hash")
+    assert changed_splits(folder, data()) == []
+    given.pools["train"] = TextGenPool(make_samples(4)[::-1])
+    given.pools["test"] = TextGenPool(make_samples(5))
+    assert changed_splits(folder, given) == ["train", "test"]
+
+
+def test_place_in_memory_of_meta_data_is_no_change(folder: RunFolder) -> None:
+    (sample,) = make_samples(1)
+    one, other = (
+        Data({"train": TextGenPool([dataclasses.replace(sample, meta_data={"source": thing})])}, None)
+        for thing in (object(), object())
+    )
+    record_contents(folder, one, "hash")
+    assert changed_splits(folder, other) == []
 
 
 def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs import run_folder as module
-from rl4dialog.runs.run_folder import RunFolder, to_plain
+from rl4dialog.runs.run_folder import RunFolder, only_writer, to_plain
 
 
 @pytest.fixture
@@ -73,8 +73,18 @@ def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_p
         folder.path(name).write_text("x")
     again = RunFolder(tmp_path, "project", "run", overwrite=True)
     left = {str(path.relative_to(again.root)) for path in again.root.rglob("*") if path.is_file()}
-    assert left == set(others)
+    assert left == {"config.json", *others}, "the next config takes the place of this one"
     assert not again.path("model").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path: Path, overwrite: bool) -> None:
+    root = tmp_path / "project" / "run"
+    root.mkdir(parents=True)
+    (root / ".config.json.tmp").write_text('{"se')
+    folder = RunFolder(tmp_path, "project", "run", overwrite=overwrite)
+    folder.write_json("config.json", {})
+    assert [path.name for path in root.iterdir()] == ["config.json"]
 
 
 def test_overwrite_refuses_a_folder_that_is_no_run(folder: RunFolder, tmp_path: Path) -> None:
@@ -200,6 +210,74 @@ def test_record_that_cannot_be_opened_names_the_file(folder: RunFolder, monkeypa
         folder.append_jsonl("log.jsonl", {})
 
 
+def test_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
+    root = tmp_path / "project" / "run"
+    with only_writer(root):
+        with pytest.raises(RunFolderError, match=f"another process is writing to the run in {root}"), only_writer(root):
+            pass
+        folder = RunFolder(tmp_path, "project", "run")
+        folder.write_json("config.json", {})
+        RunFolder(tmp_path, "project", "run", overwrite=True)
+        with pytest.raises(RunFolderError, match="another process"), only_writer(root):
+            pass
+        folder.path("notes.md").write_text("x")
+    assert ".lock" not in {path.name for path in root.iterdir()}
+    with only_writer(root):
+        pass
+
+
+def test_lock_that_a_killed_process_left_behind_is_none(tmp_path: Path) -> None:
+    root = tmp_path / "project" / "run"
+    root.mkdir(parents=True)
+    (root / ".lock").touch()
+    with only_writer(root):
+        assert RunFolder(tmp_path, "project", "run").root == root
+    assert not root.exists(), "nothing was written"
+
+
+def test_file_that_was_removed_while_it_was_locked_is_locked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, n_locked = tmp_path / ".lock", 0
+    real = module.fcntl.flock
+
+    def after_another_has_ended(handle: int, how: int) -> None:
+        nonlocal n_locked
+        n_locked += 1
+        if n_locked == 1:
+            lock.unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(module.fcntl, "flock", after_another_has_ended)
+    with only_writer(tmp_path):
+        assert n_locked == 2 and lock.exists()
+
+
+def test_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module.fcntl, "flock", failing_with(errno.ENOLCK))
+    with only_writer(tmp_path), only_writer(tmp_path):
+        assert "cannot be locked" in caplog.text
+    monkeypatch.setattr(module, "fcntl", None)
+    with only_writer(tmp_path), only_writer(tmp_path):
+        pass
+
+
+def test_cut_back_takes_the_runs_own_lines_and_no_others(folder: RunFolder) -> None:
+    ours, others = ["rollout_info.jsonl", "val_split_metrics.jsonl"], ["feedback.jsonl", "replies.jsonl"]
+    for name in (*ours, "feedback.jsonl"):
+        folder.append_jsonl(name, {"iteration": 1})
+    sizes = folder.log_sizes()
+    assert list(sizes) == ours
+    for name in (*ours, *others, "warnings.jsonl"):
+        folder.append_jsonl(name, {"iteration": 2})
+    # A checkpoint may count a file that is not the run's, and that has become shorter since.
+    folder.cut_back({**sizes, "feedback.jsonl": 1000}, 1)
+    found = {path.name: len(folder.read_jsonl(path.name)) for path in folder.root.iterdir()}
+    assert found == {"rollout_info.jsonl": 1, "val_split_metrics.jsonl": 1, "feedback.jsonl": 2, "replies.jsonl": 1}
+
+
 def test_replacing_folder_appears_whole(folder: RunFolder) -> None:
     with folder.replacing_folder("model") as temporary:
         (temporary / "a").write_text("1")
@@ -208,6 +286,30 @@ def test_replacing_folder_appears_whole(folder: RunFolder) -> None:
         (temporary / "b").write_text("2")
     assert [path.name for path in folder.path("model").iterdir()] == ["b"]
     assert [path.name for path in folder.root.iterdir()] == ["model"]
+
+
+def test_what_is_put_in_place_stays_there_after_a_power_cut(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that a folder has on the disk are those at its last fsync."""
+    real, on_disk = os.fsync, dict[Path, set[str]]()
+
+    def fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_dir():
+            on_disk[path] = {entry.name for entry in path.iterdir()}
+        real(handle)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system has no /proc")
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder.write_json("config.json", {})
+    assert on_disk[folder.root] == {"config.json"}
+    folder.append_jsonl("rollout_info.jsonl", {})
+    folder.log_sizes()
+    assert on_disk[folder.root] == {"config.json", "rollout_info.jsonl"}
+    with folder.replacing_folder("checkpoints/iteration_000001"):
+        pass
+    assert on_disk[folder.path("checkpoints")] == {"iteration_000001"}
+    assert "checkpoints" in on_disk[folder.root]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])

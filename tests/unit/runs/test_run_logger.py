@@ -46,7 +46,10 @@ OUTPUTS = ["csv", "json", "tensorboard", "stdout"]
 
 
 def open_tracker(tmp_path: Path, outputs: list[str] = OUTPUTS, resume: bool = False) -> Tracker:
-    return Tracker(RunFolder(tmp_path, "p", "e", resume=resume), {}, "p", "e", resume=resume, outputs=outputs)
+    tracker = Tracker(RunFolder(tmp_path, "p", "e", resume=resume), {}, "p", "e", resume=resume, outputs=outputs)
+    if resume:
+        tracker.open()
+    return tracker
 
 
 def log_iteration(tracker: Tracker, n: int) -> None:
