@@ -15,7 +15,7 @@ from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.functional.distributed import gather
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
-from rl4dialog.runs.plots import plot_reward_curve
+from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import Progress, say
 from rl4dialog.runs.provenance import record_contents
 from rl4dialog.runs.report.run_report import write_report_or_warn
@@ -128,7 +128,7 @@ class OnPolicyTrainer:
             return None
         run_path = self._tracker.run_folder.root
         if self.algorithm.iteration:
-            plot_reward_curve(run_path, run_path / "reward_curve.png")
+            plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
         write_report_or_warn(run_path)
         self._tracker.show()
         self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))

@@ -12,7 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
 from rl4dialog.catalog import CallbackRegistry
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.builders import check_callback
 from rl4dialog.training.callbacks.best_model import SaveBestModel
@@ -141,6 +141,17 @@ def test_best_model_is_saved_when_there_is_a_better_one() -> None:
     learn(Watching([("save_best_model", callback)]), evaluations, {0: 0.2, 2: 0.1, 4: 0.3, 6: 0.4})
     assert n_saved == {0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2}
     assert saved == ["best_model"] * 3, "the last evaluation counts too"
+
+
+def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    evaluations: list[EvaluationResult] = []
+
+    def save(folder: str) -> None:
+        raise RunFolderError(f"{folder} cannot be written: no space left on the disk")
+
+    learn(SaveBestModel("m", evaluations=evaluations, save_model=save), evaluations, {0: 0.2, 2: 0.3})
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "best_model/ is not that of iteration 2, the best so far: best_model cannot be written" in caplog.text
 
 
 @pytest.mark.parametrize(
