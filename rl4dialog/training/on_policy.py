@@ -183,6 +183,7 @@ class OnPolicyTrainer:
             self.algorithm.learn(
                 (n_iters - n_done) * n_timesteps,
                 CallbackList(self._callbacks(progress, checkpoints)),
+                log_interval=1,  # the logger forgets between iterations; by default A2C's does so after a hundred
                 reset_num_timesteps=self._checkpoint is None,
             )
             self._signals.deferred = False
