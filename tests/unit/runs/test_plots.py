@@ -51,6 +51,13 @@ def test_picture_has_reward_and_kl_with_its_target(tmp_path: Path, drawn: list[F
     assert kl_axes.get_xlabel() == "iteration"
 
 
+def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    with (run / "rollout_info.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"iteration": 6, "rollout/note": "a\u2028b"}\n')
+    plot_reward_curve(run, tmp_path / "curve.png")
+
+
 def test_picture_that_cannot_be_written_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
