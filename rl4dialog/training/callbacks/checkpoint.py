@@ -76,7 +76,8 @@ class CheckpointCallback(IterationCallback):
             self._stop()
 
     def _is_best(self, name: str, mode: str, value: float) -> bool:
-        if not math.isfinite(value):  # or not there: a judge may fail in one evaluation
+        if not math.isfinite(value):  # as where a judge failed
+            _logger.warning("iteration %d cannot be the best, as its evaluation has no %s", self.iteration, name)
             return False
         best = self._store.best
         if best is None or best["metric"] != name or best["value"] is None:
@@ -90,7 +91,8 @@ class CheckpointCallback(IterationCallback):
             _logger.warning("iteration %d is not marked as the best: %s", self.iteration, error)
 
     def _on_training_start(self) -> None:
-        if self._keep_best is None:
+        # A run that is resumed may measure what it has not measured before.
+        if self._keep_best is None or self.iteration:
             return
         name = self._keep_best[0]
         known = sorted({key for result in self._evaluations if result.split == SPLIT for key in result.metrics})

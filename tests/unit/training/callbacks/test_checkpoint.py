@@ -77,12 +77,13 @@ def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:
     run.callback.stop_if_asked()
 
 
-def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path) -> None:
+def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = Run(tmp_path, keep_best=("m", "min"), evaluations=BEFORE)
     run.callback.on_training_start({}, {})
     run.evaluate(m=math.nan)
     run.evaluate(other=1.0)
     assert run.store.best is None and run.kept == []
+    assert "iteration 2 cannot be the best, as its evaluation has no m" in caplog.text
     run.evaluate(m=0.5)
     run.evaluate(m=math.nan)
     run.evaluate()
@@ -105,6 +106,8 @@ def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
     message = r"keep_best: no metric 'rewrad'; did you mean 'reward'\? \(the val split has m, reward\)"
     with pytest.raises(ConfigError, match=message):
         run.callback.on_training_start({}, {})
+    run.model.iteration = 3
+    run.callback.on_training_start({}, {})  # resumed, and perhaps with another metric
 
 
 def test_full_disk_costs_the_mark_and_not_the_run(
