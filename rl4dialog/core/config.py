@@ -214,7 +214,7 @@ class TrainEvaluationConfig(_Block):
     eval_every: int = Field(default=10, ge=1)
     """Iterations between two evaluations of the val split."""
     save_every: int | None = Field(default=10, ge=1)
-    """Iterations between two checkpoints; null saves only when a signal stops the run."""
+    """Iterations between two checkpoints; null saves only the last one, and when a signal stops the run."""
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints that are kept, beside the best."""
     keep_best: KeepBestConfig | None = None

@@ -29,6 +29,7 @@ class StepGuard:
 
     Attributes:
         n_skipped: Steps left out since the iteration began.
+        n_in_a_row: Steps left out since the last one that was taken.
 
     Raises:
         ConfigError: If ``on_nan_gradient`` is neither.
@@ -41,7 +42,7 @@ class StepGuard:
             )
         self.n_skipped = 0
         self._limit = MAX_SKIPPED_IN_A_ROW if on_nan_gradient == "skip" else 1
-        self._in_a_row, self._iteration = 0, 0
+        self.n_in_a_row, self._iteration = 0, 0
 
     def begin_iteration(self, iteration: int) -> None:
         """Count anew; ``iteration`` is for the error."""
@@ -57,11 +58,11 @@ class StepGuard:
             TrainingError: If too many steps in a row could not be taken.
         """
         if torch.isfinite(grad_norm):
-            self._in_a_row = 0
+            self.n_in_a_row = 0
             return True
         self.n_skipped += 1
-        self._in_a_row += 1
-        if self._in_a_row >= self._limit:
+        self.n_in_a_row += 1
+        if self.n_in_a_row >= self._limit:
             steps = "an optimizer step" if self._limit == 1 else f"{self._limit} optimizer steps in a row"
             raise TrainingError(
                 f"iteration {self._iteration}: the gradient of {steps} was not finite (NaN or infinite). No such step "

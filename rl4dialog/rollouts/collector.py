@@ -107,7 +107,7 @@ class RolloutCollector:
                 then: ``actions``, ``rewards`` (of each utterance), ``dones``, ``infos``, ``new_obs``; False stops.
             group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
                 episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
-            iteration: Counted from 1, for weights of rewards that change with it.
+            iteration: Counted from 1, for weights of rewards that change with it; in the first, the infos are checked.
 
         Returns:
             Statistics (``None`` if stopped), and where the environments stand now.
@@ -188,7 +188,7 @@ class RolloutCollector:
             _check_progress(stats, n_episodes)
 
         _summarize(stats, buffer, series)
-        self._info_numbers.check(stats.means)
+        self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.episodes())
         return stats, observations

@@ -23,7 +23,6 @@ class InfoNumbers:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._known: set[str] = set()
-        self._is_checked = not names
 
     def add(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
         """Append what the infos of a batch of utterances have to the series ``rollout/info/<name>``."""
@@ -36,18 +35,18 @@ class InfoNumbers:
                 if name in numbers:
                     series[PREFIX + name].append(numbers[name])
 
-    def check(self, found: Mapping[str, float]) -> None:
-        """Check, after the first iteration, that each name was found.
+    def check(self, found: Mapping[str, float], iteration: int) -> None:
+        """Check, after the run's first iteration, that each name was found.
 
         Args:
             found: The means of the iteration, of all processes together.
+            iteration: Counted from 1; in a later one, a name may well be in no info.
 
         Raises:
             ConfigError: If one was in no info; it names those that were.
         """
-        if self._is_checked:
+        if iteration > 1:
             return
-        self._is_checked = True
         for name in self._names:
             if PREFIX + name not in found:
                 raise ConfigError(

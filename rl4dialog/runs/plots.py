@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,18 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
 
+_logger = logging.getLogger(__name__)
 _REWARD_COLOR, _KL_COLOR = "tab:blue", "tab:orange"
 # Shorter runs are shown as they are.
 _MIN_ITERATIONS_TO_SMOOTH = 20
+
+
+def plot_reward_curve_or_warn(run_path: str | Path, output_png: str | Path) -> None:
+    """Draw the picture of a run that has just ended; what it could not do is not worth the run."""
+    try:
+        plot_reward_curve(run_path, output_png)
+    except Exception as error:
+        _logger.warning("the picture %s could not be written: %s", output_png, error)
 
 
 def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
@@ -132,7 +142,7 @@ def _column(rows: list[dict[str, Any]], key: str) -> list[float]:
 
 def _read_rollouts(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:

@@ -251,6 +251,7 @@ class RunFolder:
                 f"{self.root} is not empty and holds no {CONFIG_FILE}, so it does not look like a run of this "
                 f"toolkit and --overwrite leaves it alone; give another --experiment_name"
             )
+        (self.root / RESULT_FILE).unlink(missing_ok=True)  # first, as a run that has it is taken for a whole one
         for pattern in _KNOWN_FOLDERS:
             for folder in self.root.glob(pattern):
                 if folder.is_dir() and not folder.is_symlink():

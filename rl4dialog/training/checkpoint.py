@@ -68,6 +68,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
             "num_timesteps": algorithm.num_timesteps,
             "n_updates": algorithm._n_updates,
             "kl_controller": algorithm.kl_controller.state_dict(),
+            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
             "normalizer": normalizer.state_dict() if normalizer is not None else None,
             "processes": gather(own),
         }
@@ -100,6 +101,7 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     algorithm.num_timesteps = state["num_timesteps"]
     algorithm._n_updates = state["n_updates"]
     algorithm.kl_controller.load_state_dict(state["kl_controller"])
+    algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
     if algorithm.collector.normalizer is not None:
         algorithm.collector.normalizer.load_state_dict(state["normalizer"])
     algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)

@@ -28,6 +28,7 @@ from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
+from rl4dialog.training.trainer_support import random_states_kept
 
 
 @dataclass
@@ -129,6 +130,7 @@ class Evaluator:
         )
 
 
+@random_states_kept()
 def evaluate(
     policy: LMActorCriticPolicy,
     samples: Sequence[Sample],
@@ -144,7 +146,7 @@ def evaluate(
 ) -> Evaluation:
     """Generate and score a reply to each sample's prompt; all processes must call this together.
 
-    The random state is afterwards as before, so how often one evaluates does not change the training.
+    All random states are afterwards as before, so how often one evaluates does not change the training.
 
     Args:
         policy: Generates.
@@ -174,12 +176,11 @@ def evaluate(
     batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     own: dict[int, str] = {}
-    devices = [policy.device] if policy.device.type == "cuda" else []
     # The line at the end is the caller's, who knows more.
     progress = Progress(
         f"Evaluating {split_name}", "prompt", len(samples), line_every_s=60.0, line_at_end=False, stays=False
     )
-    with torch.random.fork_rng(devices=devices), progress:
+    with progress:
         torch.manual_seed(derive_seed(seed, "process", process_index()) if process_index() else seed)
         for first in range(0, len(batches), n_processes()):
             # Where there is none left, the last once more: with shared weights, all must generate equally often.

@@ -15,7 +15,7 @@ from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.functional.distributed import gather, wait_for_all
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
-from rl4dialog.runs.plots import plot_reward_curve
+from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import Progress, say
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.report.run_report import write_report_or_warn
@@ -123,7 +123,8 @@ class OnPolicyTrainer:
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
             before = self._before or self._evaluate(("val", "test"), 0)
-            if self.algorithm.iteration < n_iters:
+            # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
+            if n_iters or self._checkpoint is not None:
                 self._learn(n_iters)
             self._evaluate(self._missing_splits(), self.algorithm.iteration)
             after = {**before, **self._latest}
@@ -134,7 +135,7 @@ class OnPolicyTrainer:
             return None
         run_path = self._tracker.run_folder.root
         if self.algorithm.iteration:
-            plot_reward_curve(run_path, run_path / "reward_curve.png")
+            plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
         write_report_or_warn(run_path)
         self._tracker.show()
         self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))
@@ -198,30 +199,37 @@ class OnPolicyTrainer:
         n_done = self.algorithm.iteration
         n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
         with Progress("", "iteration", n_iters, initial=n_done) as progress:
-            self._signals.deferred = has_checkpoints()
+            checkpoints = self._checkpoint_callback()
+            self._signals.deferred = checkpoints is not None
             self.algorithm.learn(
                 (n_iters - n_done) * n_timesteps,
-                CallbackList(self._callbacks(progress)),
+                CallbackList(self._callbacks(progress, checkpoints)),
+                log_interval=1,  # the logger forgets between iterations; by default A2C's does so after a hundred
                 reset_num_timesteps=self._checkpoint is None,
             )
             self._signals.deferred = False
+            if checkpoints is not None:  # a signal may have come in the evaluation after the last iteration
+                checkpoints.stop_if_asked()
         if self.algorithm.iteration < n_iters:
             reason = next((reason for reason in gather(self._configured.stopped_by) if reason), "a callback")
             say(f"stopped after iteration {self.algorithm.iteration} of {n_iters} by {reason}", on_terminals=True)
 
-    def _callbacks(self, progress: Progress) -> list[BaseCallback]:
-        """In the order in which they act between iterations."""
+    def _checkpoint_callback(self) -> CheckpointCallback | None:
         settings = self._config.train_evaluation
-        checkpoints = None
-        if has_checkpoints():
-            checkpoints = CheckpointCallback(
-                CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
-                self._tracker,
-                self._signals,
-                self._reference_hash,
-                settings.save_every,
-                (settings.keep_best.metric, settings.keep_best.mode) if settings.keep_best is not None else None,
-            )
+        if not has_checkpoints():
+            return None
+        return CheckpointCallback(
+            CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
+            self._tracker,
+            self._signals,
+            self._reference_hash,
+            settings.save_every,
+            (settings.keep_best.metric, settings.keep_best.mode) if settings.keep_best is not None else None,
+            self.evaluations,
+        )
+
+    def _callbacks(self, progress: Progress, checkpoints: CheckpointCallback | None) -> list[BaseCallback]:
+        """In the order in which they act between iterations."""
 
         def evaluate(iteration: int) -> None:
             found = self._evaluate(("val",), iteration)
@@ -237,7 +245,7 @@ class OnPolicyTrainer:
             tracking,
             self._watch,
             checkpoints,
-            EvaluationCallback(evaluate, settings.eval_every),
+            EvaluationCallback(evaluate, self._config.train_evaluation.eval_every),
             self._configured,
             tracking.last if tracking is not None else None,
         ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
 import numpy as np
 import torch
+
+_logger = logging.getLogger(__name__)
 
 
 def random_state() -> dict[str, Any]:
@@ -21,12 +24,20 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Go on drawing from where :func:`random_state` was called."""
+    """Go on drawing from where :func:`random_state` was called; where there are fewer GPUs now, with a warning."""
     version, python, gauss = state["python"]
     random.setstate((version, tuple(python), gauss))
     np.random.set_state(state["numpy"])
     torch.set_rng_state(_tensor(state["torch"]))
-    for device, text in enumerate(state["cuda"]):
+    states, n_devices = state["cuda"], torch.cuda.device_count()
+    if len(states) > n_devices:
+        _logger.warning(
+            "the checkpoint has the random states of %d GPUs, and there are %d now: what was drawn on the others is "
+            "not what it would have been",
+            len(states),
+            n_devices,
+        )
+    for device, text in enumerate(states[:n_devices]):
         torch.cuda.set_rng_state(_tensor(text), device)
 
 

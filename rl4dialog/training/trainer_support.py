@@ -79,10 +79,10 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore Python's, numpy's and torch's random states."""
+    """Restore Python's, numpy's and torch's random states, of all GPUs too."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         random.setstate(python_state)

@@ -43,13 +43,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         imports=["./own_reward.py"],
         reward_fn={"id": "composite", "args": {"rewards": rewards}},
         train_evaluation__generation_kwargs={"do_sample": True, "top_k": 20, "max_new_tokens": 8},
-        train_evaluation__save_every=None,
     )
     with pytest.MonkeyPatch.context() as patch:
         keep_registries(patch)
         patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
         torch.set_num_threads(1)
         assert train(folder, config) == 0
+        shutil.rmtree(run_folder(folder) / "checkpoints")  # the tests add those that they need
         yield folder
 
 

@@ -11,6 +11,20 @@ import pytest
 from runs import make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
+ONCE = """
+from stable_baselines3.common.callbacks import BaseCallback
+from rl4dialog import CallbackRegistry
+
+@CallbackRegistry.register("once")
+class Once(BaseCallback):
+    def _on_rollout_end(self):
+        if self.model.iteration == 1:
+            self.logger.record("rollout/once", 1.0)
+
+    def _on_step(self):
+        return True
+"""
+
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -70,6 +84,18 @@ def test_callback_that_returns_false_ends_the_rollout(tmp_path: Path, capsys: py
     assert [line["epoch"] for line in lines(folder / "val_split_metrics.jsonl")] == [0, 1]
     assert "reward" not in lines(folder / "test_split_metrics.jsonl")[1]["metrics"]
     assert "by second_rollout: its _on_step returned False" in capsys.readouterr().err
+
+
+def test_what_was_logged_once_is_written_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ONCE, encoding="utf-8")
+    config = make_config(
+        tmp_path, imports=["./mine.py"], callbacks=[{"id": "once"}], train_evaluation__eval_every=5, alg__id="a2c"
+    )
+    config["alg"]["args"] = {"n_steps": 8}
+    config["train_evaluation"]["metrics"] = []
+    assert train(tmp_path, config) == 0
+    written = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    assert [line.get("rollout/once") for line in written] == [1.0, None]
 
 
 def test_metric_that_there_is_not_is_told_before_the_training(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rl4dialog import cli
 from rl4dialog.policies import saving
 from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
+from rl4dialog.training.evaluation import Evaluator
 
 
 def config_of(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
@@ -105,9 +108,39 @@ def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
 def test_resume_auto_begins_where_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
     config = config_of(tmp_path, train_evaluation__save_every=None)
     assert train(tmp_path, config, "--resume", "auto") == 0
-    assert not (run_folder(tmp_path) / "checkpoints").exists()
+    assert kept(tmp_path) == [3]
     assert train(tmp_path, config, "--resume", "auto") == 0
     assert [line["iteration"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")] == [1, 2, 3]
+
+
+def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"n_iters": 1, "save_every": None, "keep_best": "length/words"}
+    config = config_of(tmp_path, **{f"train_evaluation__{key}": value for key, value in settings.items()})
+    interruptions = [lambda: _raise(KeyboardInterrupt), lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    run = Evaluator.run
+
+    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int) -> Any:
+        if (split, epoch) == ("val", 1) and interruptions:
+            interruptions.pop(0)()
+        return run(self, policy, split, epoch)
+
+    monkeypatch.setattr(Evaluator, "run", interrupted)
+    assert train(tmp_path, config) == 130
+    assert best_checkpoint(run_folder(tmp_path)) is None
+    assert train(tmp_path, config, "--resume") == cli.EXIT_INTERRUPTED
+    assert "stopped by SIGTERM after iteration 1; saved" in capsys.readouterr().err
+    best = best_checkpoint(run_folder(tmp_path))
+    assert best is not None and best["iteration"] == 1
+    assert train(tmp_path, config, "--resume") == 0
+    for split in ("val", "test"):
+        assert [line["epoch"] for line in lines(run_folder(tmp_path) / f"{split}_split_metrics.jsonl")] == [0, 1]
+    assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 1
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error
 
 
 def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,11 +34,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Mean:
-    """Over the runs of a group; the error is ``None`` where there is only one."""
+    """Over the seeds of a group; the error is ``None`` where there is only one."""
 
     value: float
     standard_error: float | None
-    n_runs: int
+    n_seeds: int
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -103,14 +103,16 @@ def _group_curve(group: Group, panel: Panel, key: str, over_tokens: bool) -> Cur
 
 
 def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
-    values = []
+    # Runs of one seed are the same run again, and tell nothing of how much another seed would change.
+    by_seed: dict[str, list[float]] = {}
     for run in group.runs:
         metrics = run.metrics.get(split, {})
         epochs = sorted(metrics)
         if len(epochs) > 1 and key in metrics[epochs[which]]:
-            values.append(metrics[epochs[which]][key])
-    if not values:
+            by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(metrics[epochs[which]][key])
+    if not by_seed:
         return None
+    values = [mean_and_standard_error(found)[0] for found in by_seed.values()]
     return Mean(*mean_and_standard_error(values), len(values))
 
 

@@ -151,7 +151,7 @@ def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     records = []
-    lines = [(i, line) for i, line in enumerate(_read_text(path).splitlines(), start=1) if line.strip()]
+    lines = [(i, line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
     for i, line in lines:
         try:
             record = json.loads(line)

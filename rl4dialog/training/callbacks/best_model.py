@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import BEST_MODEL_FOLDER
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory
 
+_logger = logging.getLogger(__name__)
+
 
 class SaveBestModel(IterationCallback):
     """Keeps the model of the best evaluation of the val split in ``best_model/``, in transformers' format.
 
-    The model before training counts too. The folder is replaced as a whole when a better one comes.
+    The model before training counts too. The folder is replaced as a whole when a better one comes; if it cannot be
+    written, that is a warning.
 
     Args:
         metric: A key of ``val_split_metrics.jsonl``.
@@ -49,5 +54,9 @@ class SaveBestModel(IterationCallback):
         if best is None or best[0] != self.iteration or best[0] == self._saved:
             return
         self._saved = best[0]
-        self._save_model(BEST_MODEL_FOLDER)
+        try:
+            self._save_model(BEST_MODEL_FOLDER)
+        except RunFolderError as error:
+            _logger.warning("best_model/ is not that of iteration %d, the best so far: %s", best[0], error)
+            return
         say(f"best model so far: val {self._metric} {best[1]:.4g} after iteration {best[0]}, kept in best_model/")

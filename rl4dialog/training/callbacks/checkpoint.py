@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RunFolderError, RunInterrupted, nearest_hint
 from rl4dialog.functional.distributed import gather, largest, n_processes
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.callbacks.history import SPLIT, EvaluationResult
 from rl4dialog.training.checkpoint import CheckpointStore, capture_state
 from rl4dialog.training.interruption import StopSignals
 
@@ -26,8 +28,10 @@ class CheckpointCallback(IterationCallback):
         tracker: Of the run; ``None`` in a process that does not write.
         signals: That may stop the run. Of several processes, all stop between iterations if one received a signal.
         reference_hash: Of the model that the run began with.
-        every: Iterations from one checkpoint to the next; ``None`` saves only when a signal stops the run.
+        every: Iterations from one checkpoint to the next; the last one is saved in any case. ``None`` saves only that
+            one, and when a signal stops the run.
         keep_best: Metric of the val split that marks the best checkpoint, and whether ``max`` or ``min`` is best.
+        evaluations: The run's results.
     """
 
     def __init__(
@@ -38,10 +42,12 @@ class CheckpointCallback(IterationCallback):
         reference_hash: str,
         every: int | None,
         keep_best: tuple[str, str] | None = None,
+        evaluations: Sequence[EvaluationResult] = (),
     ) -> None:
         super().__init__()
         self._store, self._tracker, self._signals = store, tracker, signals
         self._reference_hash, self._every, self._keep_best = reference_hash, every, keep_best
+        self._evaluations = evaluations
         self._state: dict[str, Any] = {}
         self._in_rollout = False
 
@@ -50,38 +56,58 @@ class CheckpointCallback(IterationCallback):
 
         Args:
             metrics: Of the val split; only the main process's count.
-
-        Raises:
-            ConfigError: If the metric is not among them.
         """
         if self._keep_best is None:
             return
-        if gather(self._is_best(metrics) if self._tracker is not None else False)[0]:
+        name, mode = self._keep_best
+        value = metrics.get(name, math.nan)
+        if gather(self._tracker is not None and self._is_best(name, mode, value))[0]:
             is_saved = self._store.has(self.iteration) or self._save()
             if is_saved and self._tracker is not None:
-                name = self._keep_best[0]
-                self._store.mark_best(self.iteration, name, metrics[name])
+                self._mark_best(name, value)
 
-    def _is_best(self, metrics: Mapping[str, float]) -> bool:
-        assert self._keep_best is not None
-        name, mode = self._keep_best
-        if name not in metrics:
-            raise ConfigError(
-                f"train_evaluation.keep_best: no metric {name!r}{nearest_hint(name, metrics)} "
-                f"(the val split has {', '.join(metrics)})"
-            )
+    def stop_if_asked(self) -> None:
+        """Save and stop if a process has received a signal; all processes must call it, between iterations.
+
+        Raises:
+            RunInterrupted: If so.
+        """
+        if largest(int(self._signals.received is not None)):
+            self._stop()
+
+    def _is_best(self, name: str, mode: str, value: float) -> bool:
+        if not math.isfinite(value):  # as where a judge failed
+            _logger.warning("iteration %d cannot be the best, as its evaluation has no %s", self.iteration, name)
+            return False
         best = self._store.best
-        if best is None or best["metric"] != name:
+        if best is None or best["metric"] != name or best["value"] is None:
             return True
-        return metrics[name] > best["value"] if mode == "max" else metrics[name] < best["value"]
+        return bool(value > best["value"] if mode == "max" else value < best["value"])
+
+    def _mark_best(self, name: str, value: float) -> None:
+        try:
+            self._store.mark_best(self.iteration, name, value)
+        except RunFolderError as error:
+            _logger.warning("iteration %d is not marked as the best: %s", self.iteration, error)
+
+    def _on_training_start(self) -> None:
+        # A run that is resumed may measure what it has not measured before.
+        if self._keep_best is None or self.iteration:
+            return
+        name = self._keep_best[0]
+        known = sorted({key for result in self._evaluations if result.split == SPLIT for key in result.metrics})
+        if known and name not in known:
+            raise ConfigError(
+                f"train_evaluation.keep_best: no metric {name!r}{nearest_hint(name, known)} "
+                f"(the val split has {', '.join(known)})"
+            )
 
     def _on_rollout_start(self) -> None:
         self._capture()
         self._in_rollout = True
         if self._every is not None and self.iteration % self._every == 0 and not self._store.has(self.iteration):
             self._save()
-        if largest(int(self._signals.received is not None)):
-            self._stop()
+        self.stop_if_asked()
 
     def _on_step(self) -> bool:
         if self._signals.received is not None and n_processes() == 1:
@@ -94,8 +120,10 @@ class CheckpointCallback(IterationCallback):
     def _on_training_end(self) -> None:
         if not self._in_rollout:  # else a callback has stopped the run in it, and it counts for nothing
             self._capture()
-        if self._every is not None and not self._store.has(self.iteration):
+        # Whatever ``every`` is: the evaluations that follow take long, and may be interrupted.
+        if not self._store.has(self.iteration):
             self._save()
+        self.stop_if_asked()
 
     def _capture(self) -> None:
         self._state = {**capture_state(self.model), "reference_hash": self._reference_hash}

@@ -35,10 +35,6 @@ class _EveryN(IterationCallback, EventCallback):
         """The callback that arguments of this one name."""
         yield args.get("callback")
 
-    def _on_training_start(self) -> None:
-        super()._on_training_start()
-        self._last = self.iteration
-
     def _on_rollout_start(self) -> None:
         self._call_if_due()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_whole_number
+from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, RunFolder
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, check_number
 
@@ -63,6 +65,7 @@ class StopOnRewardThreshold(IterationCallback):
         metric: A key of ``rollout_info.jsonl``, which begins with ``rollout/``, or one of ``val_split_metrics.jsonl``.
         mode: ``max`` if more is better, ``min`` if less is.
         evaluations: The run's results; given by the toolkit.
+        run_folder: Of the run, in the process that writes; given by the toolkit.
 
     Raises:
         ConfigError: If a value makes no sense.
@@ -74,15 +77,22 @@ class StopOnRewardThreshold(IterationCallback):
         metric: str = "rollout/task_reward",
         mode: str = "max",
         evaluations: Sequence[EvaluationResult] = (),
+        run_folder: RunFolder | None = None,
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "stop_on_reward_threshold")
-        self._metric = metric
+        self._metric, self._run_folder = metric, run_folder
         self._threshold = check_number(threshold, "threshold", "stop_on_reward_threshold")
 
     def _on_training_start(self) -> None:
         if not self._metric.startswith(_ROLLOUT):
             self._history.values()
+        elif self._run_folder is not None:
+            # A run that is resumed after the iteration that was good enough ends there too.
+            for record in self._run_folder.read_jsonl(ROLLOUT_INFO_FILE):
+                if record["iteration"] == self.iteration:
+                    value = record.get(self._metric)
+                    self._stop_if_reached(self._metric, math.nan if value is None else float(value))
 
     def _on_rollout_start(self) -> None:
         if not self._metric.startswith(_ROLLOUT) and (latest := self._history.latest()) is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +35,7 @@ class WatchCallback(IterationCallback):
     @property
     def summary(self) -> str | None:
         """How many warnings there were, if any, and where they are."""
-        warnings = _read(self._run_folder, WARNINGS_FILE)
+        warnings = self._run_folder.read_jsonl(WARNINGS_FILE)
         if not warnings:
             return None
         names = ", ".join(dict.fromkeys(warning["name"] for warning in warnings))
@@ -44,7 +43,7 @@ class WatchCallback(IterationCallback):
         return f"{count} ({names}), with advice, in {self._run_folder.path(WARNINGS_FILE)}"
 
     def _on_training_start(self) -> None:
-        told = {(warning["iteration"], warning["name"]) for warning in _read(self._run_folder, WARNINGS_FILE)}
+        told = {(warning["iteration"], warning["name"]) for warning in self._run_folder.read_jsonl(WARNINGS_FILE)}
         for record in _logged(self._run_folder):
             for trouble in self._watcher.observe(record):
                 if (trouble.iteration, trouble.name) not in told:
@@ -79,14 +78,7 @@ class WatchCallback(IterationCallback):
 
 def _logged(run_folder: RunFolder) -> Iterator[dict[str, Any]]:
     """What the files say of the iterations before this one."""
-    training = {record.get("iteration"): record for record in _read(run_folder, TRAINING_INFO_FILE)}
-    for record in _read(run_folder, ROLLOUT_INFO_FILE):
+    training = {record.get("iteration"): record for record in run_folder.read_jsonl(TRAINING_INFO_FILE)}
+    for record in run_folder.read_jsonl(ROLLOUT_INFO_FILE):
         if record.get("iteration") in training:
             yield {**record, **training[record["iteration"]]}
-
-
-def _read(run_folder: RunFolder, name: str) -> list[dict[str, Any]]:
-    path = run_folder.path(name)
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

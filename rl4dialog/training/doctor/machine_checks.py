@@ -30,18 +30,21 @@ def memory(subject: Subject) -> Finding:
 
 
 def disk(subject: Subject) -> Finding:
-    """The size of the run's checkpoints and its model, against what is free."""
+    """The size of the run's checkpoints and its models, against what is free."""
     plan, settings = subject.memory_plan, subject.config.train_evaluation
-    n_checkpoints = 0
-    if settings.save_every is not None:
+    n_checkpoints = 1  # after the last iteration
+    if settings.save_every is not None or settings.keep_best is not None:
         # The last ones, the best one, and one that is being written.
         n_checkpoints = settings.keep_last + (settings.keep_best is not None) + 1
-    needed = (n_checkpoints * (plan.weights + plan.optimizer) + 2 * plan.weights) / MIB
+    has_best_model = any(callback.id == "save_best_model" for callback in subject.config.callbacks)
+    n_models = 4 if has_best_model else 2  # best_model/ is written beside the one that it replaces
+    needed = (n_checkpoints * (plan.weights + plan.optimizer) + n_models * plan.weights) / MIB
     folder = _existing(subject.results_path)
     free = shutil.disk_usage(folder).free / MIB
-    measured = (
-        f"up to {needed:,.0f} MiB for {n_checkpoints} checkpoints and the model, {free:,.0f} MiB free in {folder}"
+    kept = ("1 checkpoint" if n_checkpoints == 1 else f"{n_checkpoints} checkpoints") + (
+        ", best_model/ and the model" if has_best_model else " and the model"
     )
+    measured = f"up to {needed:,.0f} MiB for {kept}, {free:,.0f} MiB free in {folder}"
     advice = "lower train_evaluation.keep_last, or give another --base_path_to_store_results"
     return judged(needed / free if free else 2.0, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
 

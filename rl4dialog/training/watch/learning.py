@@ -110,7 +110,9 @@ def _change(history: History, key: str) -> tuple[float, float, float]:
     begin, now = history.first(key, PART_ITERATIONS), history.last(key, PART_ITERATIONS)
     error = math.sqrt((begin.var(ddof=1) + now.var(ddof=1)) / PART_ITERATIONS)
     difference = float(now.mean() - begin.mean())
-    return float(begin.mean()), float(now.mean()), difference / error if error else 0.0
+    # Parts that are constant in both windows have no error, and any difference is clear.
+    errors = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
+    return float(begin.mean()), float(now.mean()), errors
 
 
 CHECKS = (reward_constant, reward_parts_opposed, gradient_not_finite, explained_variance, line_search)

@@ -29,12 +29,16 @@ def test_named_numbers_are_gathered_where_they_are() -> None:
     numbers, series = InfoNumbers(["act", "late"]), {"rollout/info/act": [], "rollout/info/late": []}
     numbers.add([INFO, {"late": 0, "meta_info": None}], series)
     assert series == {"rollout/info/act": [3.0], "rollout/info/late": [0.0]}
-    numbers.check({"rollout/info/act": 3.0, "rollout/info/late": 0.0})
+    numbers.check({"rollout/info/act": 3.0, "rollout/info/late": 0.0}, iteration=1)
 
 
 def test_unknown_name_is_told_after_the_first_iteration_only() -> None:
     numbers = InfoNumbers(["sped"])
     numbers.add([INFO], {})
     with pytest.raises(ConfigError, match=r"'sped'; did you mean 'speed'\? \(they have: act, speed, utterance"):
-        numbers.check({})
-    numbers.check({})
+        numbers.check({}, iteration=1)
+    numbers.check({}, iteration=2)
+
+
+def test_resumed_run_is_not_ended_by_a_name_that_its_first_iteration_lacks() -> None:
+    InfoNumbers(["rare"]).check({}, iteration=7)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.runs.plots import plot_comparison, plot_reward_curve, smooth
+from rl4dialog.runs.plots import plot_comparison, plot_reward_curve, plot_reward_curve_or_warn, smooth
 
 
 def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
@@ -47,6 +49,24 @@ def test_picture_has_reward_and_kl_with_its_target(tmp_path: Path, drawn: list[F
     assert list(kl_axes.lines[1].get_ydata()) == [0.07, 0.07]
     assert all(axes.get_ylabel() for axes in drawn[0].axes)
     assert kl_axes.get_xlabel() == "iteration"
+
+
+def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    with (run / "rollout_info.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"iteration": 6, "rollout/note": "a\u2028b"}\n')
+    plot_reward_curve(run, tmp_path / "curve.png")
+
+
+def test_picture_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    plot_reward_curve_or_warn(write_run(tmp_path), tmp_path / "curve.png")
+    assert "curve.png could not be written: [Errno 28] No space left on device" in caplog.text
 
 
 def test_long_run_has_a_smoothed_line_over_the_raw_one(tmp_path: Path, drawn: list[Figure]) -> None:

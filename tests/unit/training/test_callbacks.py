@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
 from rl4dialog.catalog import CallbackRegistry
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.builders import check_callback
 from rl4dialog.training.callbacks.best_model import SaveBestModel
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
@@ -38,11 +40,12 @@ def learn(
     scores: dict[int, float],
     n_iters: int = 6,
     rollout: Callable[[int], dict[str, float]] = lambda _: {},
+    n_done: int = 0,
 ) -> Any:
     """What stable-baselines3 and our rollouts call; evaluations come before the callback, as in a run."""
     logger = Logger(None, [])
     model: Any = SimpleNamespace(
-        iteration=0, num_timesteps=0, n_steps=16, n_envs=2, stop_requested=False, logger=logger
+        iteration=n_done, num_timesteps=32 * n_done, n_steps=16, n_envs=2, stop_requested=False, logger=logger
     )
 
     def evaluate() -> None:
@@ -95,6 +98,19 @@ def test_reward_threshold_ends_after_the_iteration_that_reached_it() -> None:
     assert callback.stop_reason == "rollout/task_reward is 0.4, and 0.35 was wanted"
 
 
+@pytest.mark.parametrize(("value", "n_iters"), [(0.4, 4), (0.3, 6), (None, 6)])
+def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(
+    tmp_path: Path, value: float | None, n_iters: int
+) -> None:
+    folder = RunFolder(tmp_path, "p", "e")
+    for iteration, logged in ((3, 0.9), (4, value)):
+        folder.append_jsonl("rollout_info.jsonl", {"iteration": iteration, "rollout/task_reward": logged})
+    callback = StopOnRewardThreshold(0.35, run_folder=folder)
+    model = learn(callback, [], {}, rollout=lambda _: {"rollout/task_reward": 0.0}, n_done=4)
+    assert model.iteration == n_iters
+    assert (callback.stop_reason == "rollout/task_reward is 0.4, and 0.35 was wanted") == (n_iters == 4)
+
+
 def test_threshold_of_a_metric_of_the_val_split() -> None:
     evaluations: list[EvaluationResult] = []
     callback = StopOnRewardThreshold(2.0, metric="m", mode="min", evaluations=evaluations)
@@ -127,6 +143,17 @@ def test_best_model_is_saved_when_there_is_a_better_one() -> None:
     assert saved == ["best_model"] * 3, "the last evaluation counts too"
 
 
+def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    evaluations: list[EvaluationResult] = []
+
+    def save(folder: str) -> None:
+        raise RunFolderError(f"{folder} cannot be written: no space left on the disk")
+
+    learn(SaveBestModel("m", evaluations=evaluations, save_model=save), evaluations, {0: 0.2, 2: 0.3})
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "best_model/ is not that of iteration 2, the best so far: best_model cannot be written" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("every", "at"),
     [
@@ -139,6 +166,14 @@ def test_every_n_calls_between_iterations(every: Callable[[Any], BaseCallback], 
     inner = Counting()
     learn(every(lambda id: inner), [], {})
     assert inner.at == at
+
+
+@pytest.mark.parametrize("every", [lambda b: EveryNIterations(2, "x", b), lambda b: EveryNTimesteps(64, "x", b)])
+@pytest.mark.parametrize(("n_done", "at"), [(2, [2, 4, 6]), (3, [4, 6])])
+def test_every_n_repeats_the_call_at_the_checkpoint(every: Any, n_done: int, at: list[int]) -> None:
+    inner = Counting()
+    learn(every(lambda id: inner), [], {}, n_done=n_done)
+    assert inner.at == at, "the checkpoint is from before that call"
 
 
 def test_every_n_stops_where_its_callback_says_no() -> None:

@@ -6,6 +6,7 @@ import json
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from rl4dialog.training.random_state import random_state, set_random_state
@@ -21,3 +22,18 @@ def test_generators_draw_the_same_again_after_a_trip_through_json() -> None:
     expected = [draw() for _ in range(3)]
     set_random_state(json.loads(text))
     assert [draw() for _ in range(3)] == expected
+
+
+def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: found.update({device: state.tolist()}))
+    state = {**random_state(), "cuda": ["0102", "0304"]}
+    set_random_state(state)
+    assert found == {0: [1, 2]}
+    assert "the random states of 2 GPUs, and there are 1 now" in caplog.text
+    caplog.clear()
+    set_random_state({**state, "cuda": ["0506"]})
+    assert found == {0: [5, 6]} and not caplog.records

@@ -50,6 +50,16 @@ def test_metrics_are_means_with_standard_errors(runs: list[Run]) -> None:
     assert alone is not None and alone.standard_error is None
 
 
+def test_seed_that_was_run_twice_counts_once(runs: list[Run], tmp_path: Path) -> None:
+    again = read_run(write_run(tmp_path / "ppo_0_again", n_iters=3, seed=0))
+    runs[0].metrics["test"][3]["m"], again.metrics["test"][3]["m"] = 0.7, 0.9
+    (_, after), _ = metric_means(group_runs([*runs, again]), "test")["m"]
+    assert after is not None and after.n_seeds == 2
+    assert after.value == pytest.approx(0.9) and after.standard_error == pytest.approx(0.1)
+    (_, alone), _ = metric_means(group_runs([runs[0], again, runs[1]]), "test")["m"]
+    assert alone is not None and alone.standard_error is None
+
+
 @pytest.mark.parametrize(
     ("names", "label"),
     [

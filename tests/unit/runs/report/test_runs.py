@@ -31,6 +31,14 @@ def test_last_line_that_was_cut_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert run.notes == ["The last line of rollout_info.jsonl was cut off and is left out."]
 
 
+def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
+    path = write_run(tmp_path) / "rollout_info.jsonl"
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"iteration": 4, "rollout/note": "a\u2028b"}\n')
+    run = read_run(tmp_path)
+    assert run.column("iteration") == [1, 2, 3, 4] and run.notes == []
+
+
 def test_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
     path = write_run(tmp_path) / "rollout_info.jsonl"
     first, *others = path.read_text().splitlines()

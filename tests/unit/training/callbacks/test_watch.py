@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from runs import make_config, run_folder, train
 
+from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
 from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.watch.check import RunFacts
@@ -71,6 +72,21 @@ def test_continued_run_goes_on_from_what_was_seen(tmp_path: Path) -> None:
     callback._on_rollout_end()
     callback._on_rollout_start()
     assert [warning["iteration"] for warning in warnings_in(folder.root)] == [2], "it has been told"
+
+
+def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "p", "e")
+    warning = {"iteration": 2, "name": "gradient_not_finite", "message": "a\u2028b", "advice": "c"}
+    folder.append_jsonl(WARNINGS_FILE, warning)
+    summary = continued(folder, 2).summary
+    assert summary is not None and summary.startswith("1 warning")
+
+
+def test_file_that_is_no_jsonl_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "p", "e")
+    folder.path(WARNINGS_FILE).write_text("half a li", encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"warnings\.jsonl cannot be read"):
+        continued(folder, 2)
 
 
 def test_warning_that_was_cut_off_with_the_file_is_told_again(tmp_path: Path) -> None:

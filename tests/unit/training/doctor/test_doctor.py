@@ -233,6 +233,24 @@ def test_sick_run_is_told(
     assert measured in found.measured
 
 
+@pytest.mark.parametrize(
+    ("overrides", "kept", "n_weights"),
+    [
+        ({"train_evaluation__save_every": None}, "1 checkpoint and the model", 3),
+        ({"train_evaluation__save_every": None, "train_evaluation__keep_best": "reward"}, "4 checkpoints and", 6),
+        (
+            {"callbacks": [{"id": "save_best_model", "args": {"metric": "reward"}}]},
+            "3 checkpoints, best_model/ and the model",
+            7,
+        ),
+    ],
+)
+def test_disk_counts_all_that_is_kept(tmp_path: Path, overrides: dict[str, Any], kept: str, n_weights: int) -> None:
+    subject = subject_of(tmp_path, **overrides)
+    subject.memory_plan = MemoryPlan(0, 100 * MIB, 0, 0, 0, 0, 0)  # type: ignore[misc]
+    assert f"up to {100 * n_weights} MiB for {kept}" in machine_checks.disk(subject).measured
+
+
 def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
     sick_rewards(lambda call: math.nan)(subject)
     with pytest.raises(RewardError, match=r"returned nan for sample .* a finite number is needed"):

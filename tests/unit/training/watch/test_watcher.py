@@ -125,6 +125,13 @@ def test_weights_decide_what_a_gain_is() -> None:
     assert trouble.name == "reward_parts_opposed" and "'bad' went from 0.315 to 0.38" in trouble.message
 
 
+def test_fall_from_one_constant_to_another_is_clear() -> None:
+    (trouble,) = told(lambda i: {"rollout/reward/both/meteor": 1.0 if i < 20 else 0.0})
+    assert trouble.name == "reward_parts_opposed" and "'both/meteor' went from 1 to 0" in trouble.message
+    assert trouble.iteration == 24, "as soon as the last iterations are all below"
+    assert told(lambda i: {"rollout/reward/both/meteor": 0.3}) == []
+
+
 def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
     def change(i: int) -> dict[str, Any]:
         return {"train/skipped_steps": float(i in (5, 6, 9, 9 + QUIET_ITERATIONS + 1))}

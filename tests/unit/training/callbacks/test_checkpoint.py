@@ -1,0 +1,126 @@
+"""When a run is saved, which checkpoint is the best, and what a signal does."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError, RunInterrupted
+from rl4dialog.runs import run_folder as run_folder_module
+from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.training import checkpoint as store_module
+from rl4dialog.training.callbacks import checkpoint as module
+from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
+from rl4dialog.training.callbacks.history import EvaluationResult
+from rl4dialog.training.checkpoint import CheckpointStore
+from rl4dialog.training.interruption import StopSignals
+
+BEFORE = [EvaluationResult(0, "val", {"m": 0.1, "reward": 0.2}), EvaluationResult(0, "test", {"other": 1.0})]
+
+
+class Run:
+    """A run of a model that weighs nothing."""
+
+    def __init__(self, folder: Path, every: int | None = 10, **kwargs: Any) -> None:
+        self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
+        self.store = CheckpointStore(self.folder, keep_last=2)
+        tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
+        self.callback = CheckpointCallback(self.store, tracker, self.signals, "hash", every, **kwargs)
+        self.model: Any = SimpleNamespace(iteration=0, policy=None, num_timesteps=0, logger=None, get_env=lambda: None)
+        self.callback.init_callback(self.model)
+
+    @property
+    def kept(self) -> list[str]:
+        return sorted(path.name for path in self.folder.path("checkpoints").glob("*"))
+
+    def iterate(self, received: str | None = None) -> None:
+        """An iteration in whose update a signal may come."""
+        self.callback.on_rollout_start()
+        self.model.iteration += 1
+        self.callback.on_rollout_end()
+        self.signals.received = received
+
+    def evaluate(self, **metrics: float) -> None:
+        self.model.iteration += 1
+        self.callback._capture()
+        self.callback.evaluated(metrics)
+
+
+@pytest.fixture(autouse=True)
+def light_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "save_policy", lambda policy, folder: None)
+    monkeypatch.setattr(module, "capture_state", lambda model: {"iteration": model.iteration})
+
+
+@pytest.mark.parametrize("every", [10, None])
+def test_signal_in_the_last_update_saves_and_stops(tmp_path: Path, every: int | None) -> None:
+    run = Run(tmp_path, every)
+    run.model.iteration = 1
+    run.iterate(received="SIGTERM")
+    with pytest.raises(RunInterrupted, match=r"^stopped by SIGTERM after iteration 2; saved$"):
+        run.callback.on_training_end()
+    assert run.kept == ["iteration_000002"]
+
+
+def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:
+    run = Run(tmp_path, every=None)
+    run.iterate()
+    run.callback.on_training_end()
+    assert run.kept == ["iteration_000001"]
+    run.callback.stop_if_asked()
+
+
+def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(tmp_path, keep_best=("m", "min"), evaluations=BEFORE)
+    run.callback.on_training_start({}, {})
+    run.evaluate(m=math.nan)
+    run.evaluate(other=1.0)
+    assert run.store.best is None and run.kept == []
+    assert "iteration 2 cannot be the best, as its evaluation has no m" in caplog.text
+    run.evaluate(m=0.5)
+    run.evaluate(m=math.nan)
+    run.evaluate()
+    run.evaluate(m=-math.inf)
+    assert run.store.best == {"iteration": 3, "metric": "m", "value": 0.5}
+    run.evaluate(m=0.4)
+    assert run.store.best["iteration"] == 7
+
+
+def test_anything_is_better_than_a_mark_without_a_value(tmp_path: Path) -> None:
+    run = Run(tmp_path, keep_best=("m", "max"))
+    run.evaluate(m=0.5)
+    run.store.mark_best(1, "m", math.nan)
+    run.evaluate(m=0.4)
+    assert run.store.best is not None and run.store.best["iteration"] == 2
+
+
+def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
+    run = Run(tmp_path, keep_best=("rewrad", "max"), evaluations=BEFORE)
+    message = r"keep_best: no metric 'rewrad'; did you mean 'reward'\? \(the val split has m, reward\)"
+    with pytest.raises(ConfigError, match=message):
+        run.callback.on_training_start({}, {})
+    run.model.iteration = 3
+    run.callback.on_training_start({}, {})  # resumed, and perhaps with another metric
+
+
+def test_full_disk_costs_the_mark_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(tmp_path, keep_best=("m", "max"))
+    run.evaluate(m=0.5)
+
+    def full(one: Any, other: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_folder_module.os, "replace", full)
+    with caplog.at_level(logging.WARNING):
+        run.evaluate(m=0.6)
+    assert "iteration 2 is not marked as the best" in caplog.text and "no space left" in caplog.text
+    assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.5}

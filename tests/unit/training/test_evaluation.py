@@ -1,0 +1,45 @@
+"""Evaluating does not change the training."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+
+from rl4dialog.core.types import Sample
+from rl4dialog.training.evaluation import Evaluation, evaluate
+
+
+def draw() -> list[float]:
+    return [random.random(), np.random.rand(), torch.rand(()).item()]
+
+
+class Drawing:
+    """A metric that draws random numbers, as bootstraps do."""
+
+    def compute(self, *args: Any) -> dict[str, tuple[None, float]]:
+        return {"drawn": (None, sum(draw()))}
+
+
+def test_random_states_are_afterwards_as_before_whatever_metrics_draw() -> None:
+    tokenizer = make_tokenizer()
+    env, model = make_env(tokenizer), make_gpt2(tokenizer)
+    policy = policy_class_of(model)(
+        env.observation_space, env.action_space, lambda _: 1e-3, model=model, end_of_turn=env.end_of_turn
+    )
+    samples = [Sample(i, text, ["w1"]) for i, text in enumerate(["w0", "w1 w2", "w3"])]
+    metrics: Any = [Drawing()]
+
+    def result() -> Evaluation:
+        kwargs = {"do_sample": True, "max_new_tokens": 4}
+        return evaluate(policy, samples, metrics, "val", 8, 2, kwargs, "left", seed=1)
+
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    expected = draw()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    first = result()
+    assert draw() == expected
+    assert [p["generated_text"] for p in result().predictions] == [p["generated_text"] for p in first.predictions]
