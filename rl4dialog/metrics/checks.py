@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, shown
 
 
 def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
@@ -32,3 +33,10 @@ def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
                 f"text {row} needs a list of at least one reference, not {references!r}; this metric compares replies "
                 f"with references, which every sample of the datapool must have"
             )
+
+
+def meta_data_there(info: Mapping[str, Any] | None, key: str) -> str:
+    """For an error: what a sample has under a key of its meta data, or which keys it has instead."""
+    if info is not None and key in info:
+        return shown(info[key])
+    return f"only {', '.join(map(str, info))}" if info else "no meta data"

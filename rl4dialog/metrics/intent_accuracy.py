@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
@@ -61,6 +62,6 @@ def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise DataError(
                 f"intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
-                f"daily_dialog provide; text {row} has {info!r}"
+                f"daily_dialog provide; text {row} has {meta_data_there(info, 'intent')}"
             ) from error
     return intents

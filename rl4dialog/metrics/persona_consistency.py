@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.nli import DEFAULT_MODEL, NliModel
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
@@ -61,7 +62,7 @@ def _personas_of(meta_infos: list[dict[str, Any]] | None, n_texts: int) -> list[
         if not isinstance(persona, (list, tuple)):
             raise DataError(
                 f"metric 'persona_consistency' needs samples with a list of sentences in meta_data['persona'], which "
-                f"the datapool persona_chat provides; text {row} has {info!r}"
+                f"the datapool persona_chat provides; text {row} has {meta_data_there(info, 'persona')}"
             )
         personas.append(list(persona))
     return personas

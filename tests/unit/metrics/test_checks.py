@@ -10,6 +10,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.bleu import BleuMetric
+from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.chrf import ChrfMetric
 from rl4dialog.metrics.cider import CiderMetric
 from rl4dialog.metrics.dates import DatesMetric
@@ -104,3 +105,16 @@ def test_lexical_metrics_do_not_import_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("info", "told"),
+    [
+        ({"history": ["a long conversation"], "persona": []}, "only history, persona"),
+        ({"intent": "x"}, "'x'"),
+        ({}, "no meta data"),
+        (None, "no meta data"),
+    ],
+)
+def test_missing_meta_data_is_told_by_key(info: dict[str, Any] | None, told: str) -> None:
+    assert meta_data_there(info, "intent") == told
