@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from rl4dialog import catalog, cli
@@ -100,6 +103,17 @@ def run_folder(tmp_path: Path) -> Path:
 def lines(path: Path) -> list[dict[str, Any]]:
     """The records of a ``.jsonl`` file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@contextmanager
+def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
+    """Trains in a folder that a whole test module reads; its cache is in there too."""
+    with pytest.MonkeyPatch.context() as patch:
+        keep_registries(patch)
+        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
+        torch.set_num_threads(1)
+        assert train(folder, config) == 0
+        yield
 
 
 def keep_registries(patch: pytest.MonkeyPatch) -> None:

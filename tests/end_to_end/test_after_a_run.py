@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import keep_registries, make_config, run_folder, train
+from runs import complete_run, make_config, run_folder, train
 
 import rl4dialog
 from rl4dialog import cli
@@ -44,11 +44,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         reward_fn={"id": "composite", "args": {"rewards": rewards}},
         train_evaluation__generation_kwargs={"do_sample": True, "top_k": 20, "max_new_tokens": 8},
     )
-    with pytest.MonkeyPatch.context() as patch:
-        keep_registries(patch)
-        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
-        torch.set_num_threads(1)
-        assert train(folder, config) == 0
+    with complete_run(folder, config):
         shutil.rmtree(run_folder(folder) / "checkpoints")  # the tests add those that they need
         yield folder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import make_config, run_folder, train
+from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
 ONCE = """
@@ -24,10 +24,6 @@ class Once(BaseCallback):
     def _on_step(self):
         return True
 """
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_run_that_a_callback_stops_ends_as_a_whole_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from runs import keep_registries, make_config, run_folder, train, write_config
+from runs import complete_run, make_config, run_folder, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -25,12 +24,8 @@ SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
     folder = tmp_path_factory.mktemp("workshop")
-    with pytest.MonkeyPatch.context() as patch:
-        keep_registries(patch)
-        patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
-        torch.set_num_threads(1)
-        config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=2)
-        assert train(folder, config) == 0
+    config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=2)
+    with complete_run(folder, config):
         yield folder
 
 
