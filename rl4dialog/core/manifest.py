@@ -52,16 +52,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def sync_folder(folder: Path) -> None:
     """Have the disk hold a folder, its files and its sub-folders before anything else is done."""
     for path in (*folder.rglob("*"), folder):
-        _sync(path)
+        sync_path(path)
 
 
 def sync_names(folder: Path) -> None:
     """Have the disk hold which names a folder has, where its file system can: a file put in place keeps its place."""
     with suppress(OSError):
-        _sync(folder)
+        sync_path(folder)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Have the disk hold a file's content, or which names a folder has.
+
+    Raises:
+        OSError: If the file system cannot.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -5,7 +5,7 @@ What is spread over the processes of a run is gathered for it, so all of them mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.mappings import flatten
 from rl4dialog.functional.distributed import whole
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
@@ -125,16 +126,8 @@ def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
 def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
     """What the optimizer remembers, by number of the parameter and name."""
     states = policy.optimizer.state_dict()["state"]
-    return {f"{index}.{name}": torch.as_tensor(value) for index, own in states.items() for name, value in _flat(own)}
-
-
-def _flat(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values, with those of a mapping within it: bitsandbytes keeps what it quantizes in one."""
-    for name, value in state.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", each) for inner, each in _flat(value))
-        else:
-            yield name, value
+    # bitsandbytes keeps what it quantizes in a mapping of its own.
+    return {key: torch.as_tensor(value) for key, value in flatten(states).items() if not isinstance(value, Mapping)}
 
 
 def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:

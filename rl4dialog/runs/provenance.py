@@ -24,6 +24,7 @@ import torch
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
+from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.git_state import git_state
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
 
@@ -142,7 +143,7 @@ def hardware() -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """What two provenances say differently about code, data, weights and machine: key, and both values."""
-    flat_one, flat_other = (dict(_flat(_comparable(record))) for record in (one, other))
+    flat_one, flat_other = (flatten(_comparable(record)) for record in (one, other))
     return [
         (key, flat_one.get(key), flat_other.get(key))
         for key in dict.fromkeys([*flat_one, *flat_other])
@@ -153,9 +154,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
 def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     """What does not depend on where the config lies, and where it was otherwise when the run was resumed."""
     began = _of_one_start(record)
-    flat = dict(_flat(began))
+    flat = flatten(began)
     resumed = [
-        {key: value for key, value in _flat(_of_one_start(later)) if value is not None and value != flat.get(key)}
+        {
+            key: value
+            for key, value in flatten(_of_one_start(later)).items()
+            if value is not None and value != flat.get(key)
+        }
         for later in record.get("resumed", [])
     ]
     return {**began, **{f"resumed[{i}]": changed for i, changed in enumerate(resumed) if changed}}
@@ -167,14 +172,6 @@ def _of_one_start(record: Mapping[str, Any]) -> dict[str, Any]:
     package = (record.get("git") or {}).get("package") or {}
     code = {key: package.get(key) for key in ("commit", "diff_hash")}
     return {**{key: record.get(key) for key in keys}, "code": code}
-
-
-def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value
 
 
 def _code_state(folder: Path) -> tuple[dict[str, Any], str]:

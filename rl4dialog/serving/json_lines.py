@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.manifest import sync_path
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -29,7 +30,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
             _mend_end(file)
             _append(file, data)
         if is_new:
-            _sync(path.parent)
+            sync_path(path.parent)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -81,11 +82,3 @@ def _is_record(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,8 +27,8 @@ from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
+from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
-from rl4dialog.training.trainer_support import random_states_kept
 
 
 @dataclass

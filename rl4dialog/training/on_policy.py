@@ -34,8 +34,8 @@ from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, restore_s
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.processes import has_checkpoints
+from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.resume import go_back_to
-from rl4dialog.training.trainer_support import random_states_kept
 from rl4dialog.training.watch.check import RunFacts
 
 

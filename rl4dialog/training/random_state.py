@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,18 @@ def set_random_state(state: dict[str, Any]) -> None:
         )
     for device, text in enumerate(states[:n_devices]):
         torch.cuda.set_rng_state(_tensor(text), device)
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Restore Python's, numpy's and torch's random states, of all GPUs too."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 def _plain(value: Any) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
@@ -102,7 +101,7 @@ def _stored_config(root: Path) -> RunConfig:
 def _check_same(root: Path, config: RunConfig) -> None:
     """Check that a config decides the same training as the one that is stored."""
     stored = _stored_config(root)
-    before, now = (dict(_flat(each.model_dump(mode="json"))) for each in (stored, config))
+    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())
@@ -113,12 +112,3 @@ def _check_same(root: Path, config: RunConfig) -> None:
             f"the run in {root} was begun with another config: {'; '.join(changed)}. Resume it with the same, "
             f"or begin another run with another --experiment_name"
         )
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested mappings by their dotted keys."""
-    if isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            yield from _flat(each, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value

@@ -10,7 +10,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.scoring import ReplyScores, score_replies
-from rl4dialog.training.trainer_support import random_states_kept
+from rl4dialog.training.random_state import random_states_kept
 
 TOTAL = "reward"
 _logger = logging.getLogger(__name__)

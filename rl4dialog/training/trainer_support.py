@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
 from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback
 
 from rl4dialog.runs.progress import Progress
+from rl4dialog.training.random_state import random_states_kept
 
 _LINE_EVERY_S = 10.0
 
@@ -75,15 +73,3 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
     finally:
         model.train(was_training)
         model.config.use_cache = use_cache
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Restore Python's, numpy's and torch's random states, of all GPUs too."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

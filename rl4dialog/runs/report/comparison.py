@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
 from rl4dialog.runs.report.curves import Curve, Panel
-from rl4dialog.runs.report.runs import Run, as_text, flatten
+from rl4dialog.runs.report.runs import Run, as_text
 from rl4dialog.runs.report.statistics import mean_and_standard_error
 
 _TOKENS = "rollout/tokens"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.report.changes import MetricChange, metric_changes
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
@@ -21,7 +22,7 @@ from rl4dialog.runs.report.curves import (
 from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, pair
-from rl4dialog.runs.report.runs import Run, as_text, flatten, number, read_run
+from rl4dialog.runs.report.runs import Run, as_text, number, read_run
 from rl4dialog.runs.report.samples import REWARD_KEY, choose_samples, sort_keys
 from rl4dialog.runs.summary import is_headline
 

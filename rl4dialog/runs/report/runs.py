@@ -103,16 +103,6 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
-def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of nested mappings under dotted keys; lists are values."""
-    if not isinstance(block, dict) or (prefix and not block):
-        return {prefix: block}
-    flat: dict[str, Any] = {}
-    for key, value in block.items():
-        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat
-
-
 def as_text(value: Any) -> str:
     """A value of a config as the page shows it."""
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

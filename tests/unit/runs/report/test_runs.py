@@ -9,7 +9,8 @@ import pytest
 from run_files import write_json, write_lines, write_run
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.runs.report.runs import flatten, read_run
+from rl4dialog.core.mappings import flatten
+from rl4dialog.runs.report.runs import read_run
 
 
 def test_whole_run_is_read(tmp_path: Path) -> None:

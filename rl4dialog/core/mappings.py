@@ -1,0 +1,16 @@
+"""Mappings within mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings under dotted keys; lists, and empty mappings within others, are values."""
+    if not isinstance(block, Mapping) or (prefix and not block):
+        return {prefix: block}
+    flat: dict[str, Any] = {}
+    for key, value in block.items():
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
