@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test benchmark check image docs clean
+.PHONY: help install demo test test-long benchmark check image docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 $(STAMP): setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,8 +25,11 @@ demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, with
 	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/small_talk/gpt2_ppo.yml \
 	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
 
-test: $(STAMP) ## Run the test-suite
-	$(BIN)/python -m pytest --numprocesses auto
+test: $(STAMP) ## Run the test-suite, without what takes long
+	$(BIN)/python -m pytest --numprocesses auto -m 'not long'
+
+test-long: $(STAMP) ## Run what takes long: learning, whole lists of models and configs
+	$(BIN)/python -m pytest --numprocesses auto -m long
 
 benchmark: $(STAMP) ## Time an iteration beside the plain loop, stable-baselines3 token by token and TRL
 	$(BIN)/python scripts/benchmark.py --token_by_token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_gpt2, make_t5, make_tokenizer, maskable_class_of, policy_class_of
 
@@ -22,6 +23,8 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 TOKENIZER = make_tokenizer()
 W = {f"w{i}": 3 + i for i in range(12)}
 """Ids of the words."""
+
+SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 
 _CLIPPED = {"n_epochs": 4, "ent_coef": 0.01}
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from learn import ALGORITHMS, ARCHITECTURES, learn, share_of_target
+from learn import ALGORITHMS, ARCHITECTURES, SEEDS, learn, share_of_target
 
 from rl4dialog.rewards.increasing_numbers import IncreasingNumbersReward
 
 pytestmark = [
-    pytest.mark.learning,
-    pytest.mark.parametrize("seed", [0, 1, 2]),
+    SEEDS,
     pytest.mark.parametrize("architecture", ARCHITECTURES),
     pytest.mark.parametrize("algorithm", ALGORITHMS),
 ]

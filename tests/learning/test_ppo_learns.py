@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from learn import W, learn, share_of_target
+from learn import SEEDS, W, learn, share_of_target
 
 from rl4dialog.core.protocols import Partner
-
-pytestmark = pytest.mark.learning
-SEEDS = pytest.mark.parametrize("seed", [0, 1, 2])
 
 
 @SEEDS
