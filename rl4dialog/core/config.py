@@ -131,7 +131,8 @@ class KLConfig(_Block):
     type: Literal["fixed", "adaptive", "ziegler"] | None = None
     """How the coefficient changes; by default ``adaptive`` with a target and ``fixed`` without."""
     horizon: int = Field(default=10_000, ge=1)
-    """Of ``ziegler``: agent tokens over which the coefficient may change by up to 20 %."""
+    """Of ``ziegler``: agent tokens over which the coefficient may change by up to 20 %; one iteration changes it by no
+    more than that, however many tokens it has."""
     norm_reward: bool = False
     """Whiten the rewards of an iteration, the KL penalty included."""
 

@@ -141,17 +141,22 @@ class LMRolloutMixin:
         elif self._sharding == "deepspeed":
             use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
         policy.gradient_steps.guard = self._step_guard
+        self.rollout_buffer.whitened = self.normalize_advantage  # type: ignore[attr-defined]
 
     def train(self) -> None:
         """Update on the collected rollout as the algorithm does, but for steps whose gradient is not finite."""
         algorithm: Any = self
         with self._step_guard.around(algorithm.policy.optimizer):
             super().train()  # type: ignore[misc]
-        self._record_skipped_steps()
+        self._record_idle_steps()
 
-    def _record_skipped_steps(self) -> None:
-        logger: Any = self.logger  # type: ignore[attr-defined]
-        logger.record("train/skipped_steps", self._step_guard.n_skipped)
+    def _record_idle_steps(self) -> None:
+        """Log the steps that were left out, and the share of advantages that had nothing to say."""
+        algorithm: Any = self
+        algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
+        found = algorithm.rollout_buffer.found_constant
+        if found:
+            algorithm.logger.record("train/constant_advantages", float(np.mean(found)))
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -187,13 +192,15 @@ class LMRolloutMixin:
         if stats is None:
             return False
         algorithm.num_timesteps += n_timesteps
-        rollout_buffer.compute_rewards(self._reward_kl_coeff())
+        rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 
         algorithm._update_info_buffer([{"episode": episode} for episode in stats.episodes], np.array([]))
         for name, value in {**stats.means, **stats.seconds}.items():
             algorithm.logger.record(name, value)
         algorithm.logger.record("rollout/kl_coeff", self.kl_controller.coeff)
+        algorithm.logger.record("rollout/kl_is_rounding", float(rollout_buffer.kl_is_rounding))
+        algorithm.logger.record("rollout/constant_rewards", float(rollout_buffer.constant_rewards))
         self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()

@@ -37,3 +37,11 @@ def test_trim_left_padding_keeps_longest_row() -> None:
     trimmed, trimmed_mask = trim_left_padding(ids, mask)
     assert trimmed.tolist() == [[1, 2], [9, 3]]
     assert trimmed_mask.tolist() == [[True, True], [False, True]]
+
+
+def test_whiten_makes_nothing_of_rounding() -> None:
+    noise = torch.randn(100) * 1e-7
+    assert whiten(3 + noise).tolist() == [0.0] * 100
+    assert whiten(torch.full((1000,), 0.1)).tolist() == [0.0] * 1000
+    assert float(whiten(1000 + torch.arange(2).repeat(50) * 1e-3).std()) > 0.9, "float32 resolves that"
+    assert float(whiten(noise).std()) > 0.9, "small numbers are no rounding by themselves"
