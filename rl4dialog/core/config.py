@@ -70,6 +70,10 @@ class RewardConfig(ComponentConfig):
     """Subtract the mean and divide by the deviation: of all episodes so far, or of each iteration."""
     clip: Any = None
     """Limit what is left of the reward: a number for both signs, or ``[lowest, highest]``."""
+    timeout_s: float | None = Field(default=600.0, gt=0)
+    """How long, in seconds, the rewards of a reply may take in the environments, and a reward of a batch of replies in
+    the main process; one that takes longer has failed. null is no limit.
+    """
     async_calls: AsyncCallsConfig = Field(default_factory=AsyncCallsConfig)
     """How rewards that are coroutines are awaited."""
 
@@ -105,12 +109,14 @@ class EnvArgs(_Block):
 class EnvConfig(_Block):
     n_envs: int = Field(default=1, ge=1)
     """Environments, each with one conversation at a time."""
-    vec_env: Literal["subproc", "dummy"] = "subproc"
-    """Whether they live in worker processes, or in the run's own."""
+    vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
+    """Where they live: blocks of them in worker processes; each in a process with its own copy of the samples
+    (stable-baselines3's ``SubprocVecEnv``); or all in the run's own process. The rollouts are the same.
+    """
     n_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; by default one per core."""
+    """Of ``blocks``: worker processes; by default one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
-    """Whether a worker that dies ends the run, or is replaced."""
+    """Of ``blocks``: whether a worker that dies ends the run, or is replaced."""
     max_restarts: int = Field(default=10, ge=1)
     """Replacements until the run ends after all."""
     args: EnvArgs
@@ -362,6 +368,16 @@ _WITHOUT_EFFECT = {
     "alg.policy.args.prompt_truncation_side": "env.args.prompt_truncation_side decides",
 }
 
+_WITHOUT_BLOCKS = {
+    "dummy": "with env.vec_env: dummy there are no workers",
+    "subproc": "with env.vec_env: subproc each environment has a worker, and one that dies ends the run",
+}
+SUBPROC = (
+    "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: a process with its own copy of the samples for each "
+    "environment, and one that dies ends the run. blocks, the default and what subproc was before, is faster and gives "
+    "the same rollouts"
+)
+
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
     """Read, override and check a config file.
@@ -388,10 +404,12 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
         problems = [_describe(problem) for problem in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error
     without_effect = dict(_WITHOUT_EFFECT)
-    if checked.env is not None and checked.env.vec_env == "dummy":
+    if checked.env is not None and checked.env.vec_env != "blocks":
         for key in ("n_workers", "on_worker_death"):
             if getattr(checked.env, key) != EnvConfig.model_fields[key].default:  # which a resolved config names too
-                without_effect[f"env.{key}"] = "with env.vec_env: dummy there are no workers"
+                without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[checked.env.vec_env]
+    if checked.env is not None and checked.env.vec_env == "subproc":
+        checked.warnings.append(SUBPROC)
     if checked.reward_fn is not None and checked.reward_fn.id == "nlp_reward":
         without_effect["reward_fn.args.ref_model"] = (
             "the reference is the policy as it was at the start; NLPReward's KL penalty is alg.kl_div: {coeff: 0.2, "

@@ -36,6 +36,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RewardPart, Sample, clip_bounds
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
@@ -363,7 +364,8 @@ def build_reward_columns(
         return None
     parts = parts if parts is not None else build_reward_parts(config, toolkit)
     last = max(config.train_evaluation.n_iters or 1, 1)
-    return RewardColumns(parts, config.reward_fn.on_error, _async_calls(config.reward_fn), last)
+    reward = config.reward_fn
+    return RewardColumns(parts, reward.on_error, _async_calls(reward), last, reward.timeout_s)
 
 
 def _reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
@@ -396,6 +398,7 @@ def build_algorithm(
         env_config.vec_env,
         env_config.n_workers,
         env_config.max_restarts if env_config.on_worker_death == "restart" else 0,
+        reward_config.timeout_s,
     )
     kl = config.alg.kl_div
     algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
@@ -415,7 +418,7 @@ def build_algorithm(
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                BatchScorer(reward_parts, reward_config.on_error, _async_calls(reward_config)),
+                BatchScorer(reward_parts, reward_config.on_error, _async_calls(reward_config), reward_config.timeout_s),
                 mask_failed_rewards=reward_config.on_error == "mask",
                 bootstrap_truncated=env_config.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward_config),
@@ -427,10 +430,10 @@ def build_algorithm(
         )
         built.policy.backend = _build_backend(config, built.policy, lengths)
     except (AssertionError, TypeError, ValueError) as error:
-        vec_env.close()
+        close(vec_env)
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
     except GenerationError:
-        vec_env.close()
+        close(vec_env)
         raise
     return built
 

@@ -44,9 +44,12 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
     n_iters = config.train_evaluation.n_iters or 0
     table.add_row("iterations", f"{n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs}")
-    in_main = config.env.vec_env == "dummy"
-    n_workers = "none" if in_main else str(worker_count(config.env.n_envs, config.env.n_workers))
-    table.add_row("worker processes", n_workers)
+    n_workers = {
+        "blocks": str(worker_count(config.env.n_envs, config.env.n_workers)),
+        "subproc": str(config.env.n_envs),
+        "dummy": "none",
+    }
+    table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     if args.get("n_generations"):
         table.add_row("replies to each prompt", f"{args['n_generations']}")

@@ -58,7 +58,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"algo": {}}, ("'algo'", "'alg'")),
     ({"train_evaluation__n_iters": "many"}, ("train_evaluation.n_iters", "'many'")),
     ({"train_evaluation__n_iters": -1}, ("train_evaluation.n_iters", "-1")),
-    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "subproc")),
+    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "blocks")),
     ({"env__n_envs": 0}, ("env.n_envs", "0")),
     ({"env__n_workers": 0}, ("env.n_workers", "0")),
     ({"reward_fn__id": "roug"}, ("'roug'", "'rouge'")),
@@ -234,11 +234,11 @@ def failing_reward(tmp_path: Path, name: str, **overrides: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("name", REWARDS)
-@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+@pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
 def test_reward_that_fails_names_itself_the_cause_and_the_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str
 ) -> None:
-    if vec_env == "subproc" and "batch" in name:
+    if vec_env == "blocks" and "batch" in name:
         pytest.skip("batched rewards are scored in the main process whatever the env workers are")
     message = error_of(capsys, train(tmp_path, failing_reward(tmp_path, name, env__vec_env=vec_env)))
     # Of a whole batch that is missing no sample is to blame.
@@ -350,7 +350,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def long_run(tmp_path: Path) -> dict[str, Any]:
-    return make_config(tmp_path, env__vec_env="subproc", train_evaluation__n_iters=10_000)
+    return make_config(tmp_path, env__vec_env="blocks", train_evaluation__n_iters=10_000)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")

@@ -62,7 +62,7 @@ def test_trained_model_is_the_model_name_of_the_next_run(tmp_path: Path) -> None
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, critic: str) -> None:
     infos = []
-    for kind in ("dummy", "subproc"):
+    for kind in ("dummy", "blocks"):
         config = make_config(tmp_path, env__vec_env=kind, alg__policy__args__critic=critic)
         assert train(tmp_path, config, "--overwrite") == 0
         infos.append(lines(run_folder(tmp_path) / "rollout_info.jsonl"))
@@ -242,7 +242,7 @@ def test_dry_run_tells_the_number_of_worker_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n_workers: Any, shown: int
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
-    config = make_config(tmp_path, env__vec_env="subproc", env__n_envs=20, env__n_workers=n_workers)
+    config = make_config(tmp_path, env__vec_env="blocks", env__n_envs=20, env__n_workers=n_workers)
     assert train(tmp_path, config, "--dry_run") == 0
     plan = capsys.readouterr().out
     assert re.search(r"environments\W+20\W", plan) and re.search(rf"worker processes\W+{shown}\W", plan)

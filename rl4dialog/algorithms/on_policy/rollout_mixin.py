@@ -10,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.sb3_workers import deaths_told
 from rl4dialog.functional.distributed import copy_from_main_process, gather, largest, n_processes, process_index
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
@@ -131,6 +132,11 @@ class LMRolloutMixin:
         # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        """Begin the first episodes."""
+        with deaths_told(self.env):  # type: ignore[attr-defined]
+            return super()._setup_learn(*args, **kwargs)  # type: ignore[misc,no-any-return]
+
     def _setup_model(self) -> None:
         """Build the policy; all processes start from the main one's."""
         super()._setup_model()  # type: ignore[misc]
@@ -179,16 +185,17 @@ class LMRolloutMixin:
                 return True
             return goes_on
 
-        stats, algorithm._last_obs = self.collector.collect(
-            algorithm.policy,
-            env,
-            rollout_buffer,
-            algorithm._last_obs,
-            n_timesteps,
-            on_step,
-            self.group_size,
-            self.iteration + 1,
-        )
+        with deaths_told(env):
+            stats, algorithm._last_obs = self.collector.collect(
+                algorithm.policy,
+                env,
+                rollout_buffer,
+                algorithm._last_obs,
+                n_timesteps,
+                on_step,
+                self.group_size,
+                self.iteration + 1,
+            )
         if stats is None:
             return False
         algorithm.num_timesteps += n_timesteps

@@ -62,7 +62,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("env.n_envs", True, "valid integer"),
         ("env.n_workers", 0, "greater than or equal to 1"),
         ("env.n_workers", 1.5, "valid integer"),
-        ("env.vec_env", "threads", "'subproc' or 'dummy'"),
+        ("env.vec_env", "threads", "'blocks', 'subproc' or 'dummy'"),
         ("alg.args.n_steps", 0, "alg.args.n_steps must be a whole number of at least 1, not 0"),
         ("alg.args.n_steps", "many", "not 'many'"),
         ("alg.args.batch_size", 5000, r"n_steps \* n_envs = 128 \* 10 = 1280"),

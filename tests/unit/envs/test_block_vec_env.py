@@ -424,7 +424,7 @@ tokenizer = make_tokenizer()
 env = make_vec_env(
     {"end_of_turn": EndOfTurn(tokenizer, [0]), "samples": make_samples(), "max_prompt_length": 6,
      "reward_parts": [RewardPart("mine", 1.0, Mine())], "max_episode_length": 2, "vocab_size": 20},
-    4, "subproc", 2,
+    4, "blocks", 2,
 )
 env.reset()
 rewards = env.step([[5, 0]] * 4)[1]
