@@ -16,7 +16,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.chat_state import ChatState, Exchange, Reply
-from rl4dialog.serving.conversation import Conversation, check_turn
+from rl4dialog.serving.conversation import Conversation
 from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 
 _RATINGS = {1: "up", -1: "down"}
@@ -121,7 +121,7 @@ class PageChat:
         if not correction:
             raise ConfigError("a correction cannot be empty")
         for model in self.models:
-            check_turn(correction, model.dialogue_format)
+            model.dialogue_format.check_said(correction)
         if correction in (reply.text, reply.correction):
             raise ConfigError("a correction must be another text than the one that is there")
         note = self._record(state, "correction", [reply], correction=correction)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -55,6 +54,7 @@ from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.runs.run_logger import check_outputs
+from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.callbacks.base import IterationCallback
@@ -146,7 +146,7 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.
     """
-    render_chat = chat_renderer(tokenizer) if tokenizer is not None else None
+    render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
     pools = {}
     for split in SPLITS:
         pool = DataPoolRegistry.get(
@@ -156,11 +156,6 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool
     return Data(pools, getattr(pools["train"], "end_of_turn", None))
-
-
-def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
-    """Makes the text that asks for the assistant's reply to messages, by the tokenizer's chat template."""
-    return functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
 
 
 def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
