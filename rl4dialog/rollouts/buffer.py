@@ -35,7 +35,7 @@ class StoredUtterance:
         group: Conversations about the same prompt share this number.
         last_value: Value after the last token; 0 unless a truncated episode bootstraps.
         reward_scales: Sum of the absolute values of what each reward was added up from, which decides how exactly it
-            is known.
+            is known; ``None`` for rewards that were not added up.
         advantage_scales: The same of the advantages.
     """
 
@@ -52,8 +52,13 @@ class StoredUtterance:
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     advantages: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     returns: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
-    reward_scales: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    reward_scales: np.ndarray | None = None
     advantage_scales: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+
+    @property
+    def scales(self) -> np.ndarray:
+        """``reward_scales``; by default the rewards' own absolute values. Shape (n,)."""
+        return np.abs(self.rewards) if self.reward_scales is None else self.reward_scales
 
 
 class SequenceSamples(NamedTuple):
@@ -192,7 +197,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     def _normalize(self) -> None:
         rewards = np.concatenate([u.rewards for u in self.utterances])
-        scales = np.concatenate([u.reward_scales for u in self.utterances])
+        scales = np.concatenate([u.scales for u in self.utterances])
         mean, std = mean_and_std(rewards)
         self.constant_rewards = is_constant(rewards, scales, of_all_processes=True)
         for u in self.utterances:
@@ -200,7 +205,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
                 u.rewards, u.reward_scales = np.zeros((2, len(u.rewards)), dtype=np.float32)
             else:
                 u.rewards = ((u.rewards - mean) / (std + 1e-8)).astype(np.float32)
-                u.reward_scales = (u.reward_scales + abs(mean)) / (std + 1e-8)
+                u.reward_scales = (u.scales + abs(mean)) / (std + 1e-8)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """GAE over the agent tokens of each episode, in order, whatever the partner said in between."""
@@ -212,7 +217,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
             for row, episode in enumerate(episodes):
                 rewards[row, : lengths[row]] = np.concatenate([u.rewards for u in episode])
                 values[row, : lengths[row]] = np.concatenate([u.values for u in episode])
-                scales[row, : lengths[row]] = np.concatenate([u.reward_scales for u in episode])
+                scales[row, : lengths[row]] = np.concatenate([u.scales for u in episode])
             mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
             last = np.array([episode[-1].last_value for episode in episodes])
             advantages, returns = generalized_advantages(rewards, values, mask, last, self.gamma, self.gae_lambda)

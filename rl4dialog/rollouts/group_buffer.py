@@ -35,7 +35,7 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         for i, episode in enumerate(episodes):
             groups.setdefault(episode[0].group, []).append(i)
         totals = np.array([sum(float(u.rewards.sum()) for u in episode) for episode in episodes])
-        scales = np.array([sum(float(u.reward_scales.sum()) for u in episode) for episode in episodes])
+        scales = np.array([sum(float(u.scales.sum()) for u in episode) for episode in episodes])
         for members in groups.values():
             constant = is_constant(totals[members], scales[members])
             self.found_constant.append(constant)

@@ -29,7 +29,9 @@ class LMRolloutMixin:
 
     An iteration collects at least ``n_steps * n_envs`` agent tokens in whole episodes, and counts as exactly that many
     timesteps, so ``learn(n_iters * n_steps * n_envs)`` runs ``n_iters`` iterations; ``rollout/tokens`` logs the true
-    number.
+    number. ``num_timesteps`` grows with the tokens while they are collected, as callbacks expect: in multiples of
+    ``n_envs``, and up to the full number at the last step of the environments and not before. A rollout that a callback
+    ends half way is dropped, and its timesteps with it.
 
     Attributes:
         buffer_class: A subclass's own kind of rollout buffer.
@@ -71,6 +73,7 @@ class LMRolloutMixin:
     group_size = 1
     data_parallel = False
     stop_requested = False
+    _rollout_began_at: int | None = None
 
     def __init__(
         self,
@@ -105,9 +108,10 @@ class LMRolloutMixin:
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been collected."""
+        """How many iterations have been collected; not counting one under way."""
         algorithm: Any = self
-        return int(algorithm.num_timesteps // (algorithm.n_steps * algorithm.n_envs))
+        n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
+        return int(n_timesteps // (algorithm.n_steps * algorithm.n_envs))
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Further arguments of the rollout buffer."""
@@ -176,8 +180,11 @@ class LMRolloutMixin:
             self.stop_requested = False
             return False
         n_timesteps = n_rollout_steps * env.num_envs
+        began_at = algorithm.num_timesteps
 
-        def on_step(step: dict[str, Any]) -> bool:
+        def on_step(step: dict[str, Any], n_tokens: int, is_last: bool) -> bool:
+            so_far = min(n_tokens // env.num_envs * env.num_envs, n_timesteps - env.num_envs)
+            algorithm.num_timesteps = began_at + (n_timesteps if is_last else so_far)
             callback.update_locals(step)
             goes_on = callback.on_step()
             if not goes_on and n_processes() > 1:  # the others are elsewhere in their rollouts: all stop after them
@@ -185,20 +192,25 @@ class LMRolloutMixin:
                 return True
             return goes_on
 
-        with deaths_told(env):
-            stats, algorithm._last_obs = self.collector.collect(
-                algorithm.policy,
-                env,
-                rollout_buffer,
-                algorithm._last_obs,
-                n_timesteps,
-                on_step,
-                self.group_size,
-                self.iteration + 1,
-            )
+        stats = None
+        self._rollout_began_at = began_at
+        try:
+            with deaths_told(env):
+                stats, algorithm._last_obs = self.collector.collect(
+                    algorithm.policy,
+                    env,
+                    rollout_buffer,
+                    algorithm._last_obs,
+                    n_timesteps,
+                    on_step,
+                    self.group_size,
+                    self.iteration + 1,
+                )
+        finally:
+            self._rollout_began_at = None
+            algorithm.num_timesteps = began_at + (n_timesteps if stats is not None else 0)
         if stats is None:
             return False
-        algorithm.num_timesteps += n_timesteps
         rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 

@@ -8,6 +8,7 @@ import torch
 
 from rl4dialog.functional.resolution import bounds, is_constant, log_probs_agree
 
+
 @pytest.mark.parametrize("level", [0.0, 1e-9, 0.1, 7.3, 1e6, -1e6])
 def test_numbers_that_differ_by_rounding_are_constant_at_any_level(level: float) -> None:
     steps = np.random.default_rng(0).integers(-1, 2, size=1000) * np.spacing(np.float32(level)) * 0.5
