@@ -124,7 +124,8 @@ def _read_database(folder: Any) -> Any:
 
         def _data_file(self, pos: str) -> Any:
             if self._process != os.getpid():
-                self._process, self._data_file_map = os.getpid(), {}
+                self._process = os.getpid()
+                self._data_file_map: dict[str, Any] = {}
             return super()._data_file(pos)
 
         def close_files(self) -> None:
