@@ -22,6 +22,7 @@ class MeteorMetric(SentenceMetric):
     """Best METEOR over the references.
 
     nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
+    RL4LMs compares with ``str(list)`` of the references instead.
 
     Args:
         synonyms: Also match synonyms of WordNet, as METEOR is defined. Without it only words and stems are matched,
