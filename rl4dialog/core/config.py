@@ -70,7 +70,7 @@ class RewardConfig(ComponentConfig):
     """Subtract the mean and divide by the deviation: of all episodes so far, or of each iteration."""
     clip: Any = None
     """Limit what is left of the reward: a number for both signs, or ``[lowest, highest]``."""
-    timeout_s: float | None = Field(default=600.0, gt=0)
+    timeout_s: float | None = Field(default=600.0, gt=0, le=1e8)
     """How long, in seconds, the rewards of a reply may take in the environments, and a reward of a batch of replies in
     the main process; one that takes longer has failed. null is no limit.
     """

@@ -86,8 +86,8 @@ class ForkServer:
         pids: Of each worker.
 
     Raises:
-        EnvWorkerError: If ``work`` cannot be pickled, cannot be unpickled in the server, or leaves files open or threads
-            running there.
+        EnvWorkerError: If ``work`` cannot be pickled, cannot be unpickled in the server, or leaves files open there or
+            threads running.
     """
 
     def __init__(self, work: Work, n_workers: int) -> None:
@@ -212,7 +212,7 @@ def serve(handles: list[int]) -> None:
         failure = Failure(str(error) if is_ours else message, failure.traceback)
         with contextlib.suppress(OSError):
             control.send(failure)
-        return
+        os._exit(1)  # whatever thread is running
     # Else the first collection in a worker would write to, and so copy, every page that holds an object.
     gc.freeze()
     server = _Server(work, control)

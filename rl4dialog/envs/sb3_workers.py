@@ -37,15 +37,18 @@ def deaths_told(env: VecEnv) -> Iterator[None]:
 
 def close(env: VecEnv) -> None:
     """End environments and their workers; one that died or is in the middle of a step is not waited for."""
-    if isinstance(env, SubprocVecEnv) and not env.closed:
-        if env.waiting or any(process.exitcode is not None for process in env.processes):
-            for process in env.processes:
-                process.kill()
-            for process, remote in zip(env.processes, env.remotes, strict=True):
-                process.join()
-                remote.close()
-            env.closed = True
+    if isinstance(env, SubprocVecEnv) and not env.closed and _would_be_waited_for(env):
+        for process in env.processes:
+            process.kill()
+        for process, remote in zip(env.processes, env.remotes, strict=True):
+            process.join()
+            remote.close()
+        env.closed = True
     env.close()
+
+
+def _would_be_waited_for(env: SubprocVecEnv) -> bool:
+    return env.waiting or any(process.exitcode is not None for process in env.processes)
 
 
 def _dead_worker(env: SubprocVecEnv) -> tuple[int, int] | None:

@@ -93,15 +93,15 @@ def make_vec_env(
     Args:
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
-        vec_env: ``blocks`` of them in worker processes, ``subproc`` for stable-baselines3's ``SubprocVecEnv`` (a process
-            with its own copy of the samples for each), or ``dummy`` for all in this process.
+        vec_env: ``blocks`` of them in worker processes, ``subproc`` for stable-baselines3's ``SubprocVecEnv``: for each
+            a process with its own copy of the samples; ``dummy`` for all in this process.
         n_workers: Number of workers of ``blocks``; by default one per core.
         max_restarts: How many workers of ``blocks`` that died are replaced.
         timeout_s: How long the rewards of a reply may take.
 
     Raises:
         EnvWorkerError: If a worker process dies while it starts, an environment cannot be built in it, a reward cannot
-            be given to it, or what is given to it leaves a file open or a thread running that forked workers would share.
+            be given to it, or what is given to it leaves a file open or a thread running that others would share.
         RewardError: If a reward cannot be copied.
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv

@@ -22,6 +22,7 @@ class MeteorMetric(SentenceMetric):
     """Best METEOR over the references.
 
     nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
+    RL4LMs compares with ``str(list)`` of the references instead.
 
     Args:
         synonyms: Also match synonyms of WordNet, as METEOR is defined. Without it only words and stems are matched,
@@ -124,7 +125,8 @@ def _read_database(folder: Any) -> Any:
 
         def _data_file(self, pos: str) -> Any:
             if self._process != os.getpid():
-                self._process, self._data_file_map = os.getpid(), {}
+                self._process = os.getpid()
+                self._data_file_map: dict[str, Any] = {}
             return super()._data_file(pos)
 
         def close_files(self) -> None:

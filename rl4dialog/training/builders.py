@@ -58,7 +58,7 @@ from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.intent_classifier import builtin_intent_classifier
+from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
 from rl4dialog.training.supervised import warm_start
@@ -66,6 +66,7 @@ from rl4dialog.training.supervised import warm_start
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 WARM_START = "warm_start"  # its kind in the cache
+MISSING_CLASSIFIER = object()
 
 
 @dataclass
@@ -262,15 +263,26 @@ def build_end_of_turn(
     return EndOfTurn(tokenizer, ids, data.turn_marker)
 
 
-def build_toolkit(config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> dict[str, Any]:
-    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``."""
+def build_toolkit(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
+) -> dict[str, Any]:
+    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``.
+
+    Args:
+        config: Checked.
+        tokenizer: Of the run.
+        data: Its samples.
+        trains_classifier: Whether the built-in classifier is trained where it is not cached; else it is missing then,
+            and components can be built with the toolkit but not used.
+    """
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
     if config.reward_fn is not None:
         toolkit["async_calls"] = _async_calls(config.reward_fn)
     if _needs_builtin_classifier(config):
-        folder = builtin_intent_classifier(
-            data.samples("train"), data.samples("val"), seed=derive_seed(config.seed, "classifier")
-        )
+        samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
+        if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
+            return {**toolkit, "classifier": MISSING_CLASSIFIER}
+        folder = builtin_intent_classifier(samples, data.samples("val"), seed)
         toolkit["classifier"] = IntentClassifier.from_pretrained(str(folder))
     return toolkit
 

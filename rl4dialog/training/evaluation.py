@@ -82,9 +82,7 @@ class Evaluator:
         """Those that a split is measured on."""
         return self._data.samples(split, self._settings.max_eval_samples)
 
-    def run(
-        self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False
-    ) -> Evaluation:
+    def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations.
 
         Raises:

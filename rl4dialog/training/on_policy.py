@@ -192,9 +192,7 @@ class OnPolicyTrainer:
         )
         return WatchCallback(facts, tracker.run_folder)
 
-    def _evaluate(
-        self, splits: Sequence[str], iteration: int, reward_must_work: bool = False
-    ) -> dict[str, Evaluation]:
+    def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
         policy = self.algorithm.policy
         found = {split: self.evaluator.run(policy, split, iteration, reward_must_work) for split in splits}
         errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]

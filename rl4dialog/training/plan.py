@@ -1,4 +1,4 @@
-"""What a run would do, in numbers, without doing it (``--dry_run``)."""
+"""What a run would do, in numbers, without doing it (``--dry_run``); all that it needs but the model is built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from rl4dialog.training.memory import MIB, predict_memory
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Print every derived number of a run."""
+    """Build tokenizer, data, rewards and metrics of a run, and print every derived number.
+
+    Raises:
+        RL4DialogError: If one of them cannot be built.
+    """
     tokenizer, data = builders.build_run_tokenizer(config)
     lengths = builders.run_lengths(config)
     table = Table(title="Plan", show_header=False)
@@ -32,9 +36,23 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.reply, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
+    _add_rewards_and_metrics(table, config, tokenizer, data)
     if config.env is not None and config.alg.policy is not None:
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
+
+
+def _add_rewards_and_metrics(
+    table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
+) -> None:
+    toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    if config.reward_fn is not None:
+        parts = builders.build_reward_parts(config, toolkit)
+        table.add_row("rewards", ", ".join(part.name for part in parts))
+    builders.build_metrics(config, toolkit)
+    table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
+    if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
+        table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
 
 
 def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:

@@ -47,9 +47,7 @@ class RewardColumns:
         self._parts, self._on_error, self._async_calls = parts, on_error, async_calls
         self._iteration, self._timeout_s = iteration, timeout_s
 
-    def score(
-        self, samples: Sequence[Sample], replies: list[str], must_work: bool = False
-    ) -> dict[str, list[float]]:
+    def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
         """Score replies; the random state is afterwards as before.
 
         Args:
