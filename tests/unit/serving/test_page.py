@@ -95,6 +95,9 @@ def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
         assert "error: a text cannot contain &lt;EOU&gt;" in tab.status
         tab.click("correct_0", "Hello!")
         assert tab.turns() == ["hi there", "Hello!"]
+        assert tab.tokens == ['<p class="missing">No tokens: what is shown is your correction of the reply</p>']
+        tab.click("rate_up_0")
+        assert "error: this reply is corrected" in tab.status
         again = Visitor(address, tab.key)
         assert (again.key, again.persona, again.temperature) == (tab.key, "I am a cat.", 0.5)
         assert again.turns() == tab.turns() and again.tokens == tab.tokens
@@ -120,6 +123,11 @@ def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
         assert "error: choose one of the two replies first" in tab.status and tab.turns(0) == ["hi", "HI"]
         tab.click("choose_1")
         assert tab.turns(0) == tab.turns(1) == ["hi", "HI twice"]
+        assert tab.tokens[0] == '<p class="missing">No tokens: what is shown is the reply of 2: b</p>'
+        assert tab.tokens[1].count('class="token"') == 2
+        assert [chat.count("the reply of 2: b") for chat in tab.chats] == [1, 0]
+        tab.click("rate_up_0")
+        assert "error: what is shown is the reply of 2: b" in tab.status
         tab.click("rate_up_1")
         tab.click("colour", colour="KL")
         assert "No KL: there is no reference" in tab.tokens[1]
