@@ -36,7 +36,7 @@ from rl4dialog.policies.generation import (
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import GradientSteps
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -217,7 +217,7 @@ class LMActorCriticPolicy(BasePolicy):
             self._critic_trunk.requires_grad_(True)
         self._value_head = None
         if self.critic_kind != "none":
-            self._value_head = nn.Linear(model.config.get_text_config().hidden_size, 1)
+            self._value_head = nn.Linear(hidden_size(model), 1)
             # Values start at 0, so the first advantages are plain returns and not the noise of an untrained head.
             nn.init.zeros_(self._value_head.weight)
             nn.init.zeros_(self._value_head.bias)

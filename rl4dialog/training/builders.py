@@ -42,6 +42,7 @@ from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import check_settings
@@ -199,6 +200,7 @@ def build_language_model(
     auto_class = policy_class(config).auto_class
     fit = (tokenizer, lengths.prompt, lengths.reply)
     model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
+    examine(model, model_name)
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
