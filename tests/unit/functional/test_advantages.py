@@ -36,6 +36,18 @@ def test_lambda_zero_gives_one_step_difference() -> None:
     np.testing.assert_allclose(advantages[0], rewards[0] + 0.9 * next_values - values[0], rtol=1e-5)
 
 
+def test_episode_shorter_than_the_longest_is_bootstrapped_from_its_own_last_token() -> None:
+    """A short episode beside a long one is what it is alone, value after its end included."""
+    rewards, values = RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5))
+    mask = np.array([[True] * 5, [True, True, False, False, False]])
+    last = np.array([0.4, -2.0])
+    both, returns = generalized_advantages(rewards, values, mask, last, 0.9, 0.8)
+    alone, alone_returns = generalized_advantages(rewards[1:, :2], values[1:, :2], mask[1:, :2], last[1:], 0.9, 0.8)
+    np.testing.assert_allclose(both[1, :2], alone[0], rtol=1e-6)
+    np.testing.assert_allclose(returns[1, :2], alone_returns[0], rtol=1e-6)
+    np.testing.assert_allclose(both[1, 1], rewards[1, 1] + 0.9 * -2.0 - values[1, 1], rtol=1e-6)
+
+
 def test_nothing_leaks_from_behind_an_episodes_end() -> None:
     rewards, values, _ = RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5)), None
     mask = np.array([[True] * 5, [True, True, False, False, False]])

@@ -74,6 +74,22 @@ def test_value_after_a_cut_episode_is_bootstrapped() -> None:
     assert cut.advantages[0] == pytest.approx(cut.task_rewards[0] + 0.5 * 2.0)
 
 
+def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
+    """Under a mask, tokens are more probable than the unmasked policy has them: that is no divergence to pay for."""
+    log_probs, unmasked, reference = (np.array(row, dtype=np.float32) for row in ([-0.1, -0.2], [-1, -2], [-4, -3]))
+    u = utterance(
+        np.random.default_rng(0), 2, 0, log_probs=log_probs, unmasked_log_probs=unmasked, ref_log_probs=reference
+    )
+    buffer = make_buffer()
+    buffer.add(u)
+    buffer.compute_rewards(0.5)
+    np.testing.assert_allclose(u.rewards, u.task_rewards - 0.5 * np.array([3.0, 1.0]), rtol=1e-6)
+    buffer.compute_returns_and_advantage()
+    samples = next(buffer.get(None))
+    np.testing.assert_array_equal(samples.old_log_prob, log_probs)
+    np.testing.assert_array_equal(samples.ref_log_prob, reference)
+
+
 @pytest.mark.parametrize("batch_size", [None, 1, 7, 16, 1000])
 def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(batch_size: int | None) -> None:
     rng = np.random.default_rng(3)
