@@ -1,4 +1,4 @@
-"""Rollouts as they are written down: a policy and environments that follow a script, for exact numbers of the collector.
+"""Rollouts as they are written down: a policy and environments that follow a script.
 
 All else follows from a reply's token ids: a token's log-probability is -id/10, without a mask -id/20, under the
 reference -id/40, its value id/100 and its reward id.
@@ -74,8 +74,10 @@ class ScriptedPolicy:
     def __init__(self, scripts: Sequence[Sequence[Conversation]]) -> None:
         self.scripts = scripts
         self.terminal_observations: list[Any] = []
+        self.n_passes = 0
 
     def generate(self, obs: dict[str, torch.Tensor]) -> Utterances:
+        self.n_passes += 1
         replies = [
             self.scripts[env - 1][number - 1].replies[turn - 1] for _, env, number, turn in obs["prompt_ids"].tolist()
         ]
@@ -114,10 +116,11 @@ def roll_out(
     n_tokens: int,
     collector: RolloutCollector | None = None,
     n_steps: int | None = None,
+    policy_class: type[ScriptedPolicy] = ScriptedPolicy,
     **kwargs: Any,
 ) -> Rollout:
     """Collect from a script; ``n_steps`` is when the callback stops it."""
-    env, policy, space = ScriptedEnv(scripts), ScriptedPolicy(scripts), spaces.Discrete(100)
+    env, policy, space = ScriptedEnv(scripts), policy_class(scripts), spaces.Discrete(100)
     buffer = SequenceRolloutBuffer(1, space, space, "cpu")
     steps: list[dict[str, Any]] = []
 

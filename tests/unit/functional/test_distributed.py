@@ -131,3 +131,11 @@ def test_process_that_is_lost_is_named(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert in_two_processes(work, tmp_path)[0]
+
+
+def test_messages_of_nccl_are_sent_from_the_gpu_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "_is_parallel", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    for backend, device in (("nccl", torch.device("cuda", 3)), ("gloo", torch.device("cpu"))):
+        monkeypatch.setattr(torch.distributed, "get_backend", lambda backend=backend: backend)
+        assert distributed._device() == device

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scripted import LAST_VALUE, Conversation, Rollout, roll_out
+import torch
+from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
+from two_processes import in_two_processes
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.policies.generation import Utterances
 from rl4dialog.rollouts.collector import RolloutCollector
 
 
@@ -56,6 +61,7 @@ def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None
     rollout = roll_out(scripts, n_tokens=6, group_size=2)
     groups: dict[int, list[tuple[int, int]]] = {}
     for u in rollout.buffer.utterances:
+        assert isinstance(u.group, (int, np.integer))
         groups.setdefault(u.group, []).append((int(u.prompt_ids[0]), int(u.prompt_ids[1])))
     # Two steps bring six tokens, as the long conversation counts only when it is over.
     assert {frozenset(members) for members in groups.values()} == {
@@ -107,11 +113,12 @@ def test_log_has_the_means_of_the_rollout() -> None:
     assert all(0 <= seconds < 600 for seconds in stats.seconds.values())
 
 
-@pytest.mark.parametrize("bootstrap", [True, False])
-def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap: bool) -> None:
+@pytest.mark.parametrize("bootstrap", [True, False, None])
+def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap: bool | None) -> None:
     """A reply that is cut in mid-conversation, and one after which the partner leaves, are no end at a limit."""
     scripts = [[turns(6, 1)], [turns(2, 6)], [turns(2, 6, cut=True)]]
-    rollout = roll_out(scripts, n_tokens=1, collector=RolloutCollector(bootstrap_truncated=bootstrap))
+    collector = None if bootstrap is None else RolloutCollector(bootstrap_truncated=bootstrap)
+    rollout = roll_out(scripts, n_tokens=1, collector=collector)
     last_values = {(u.prompt_ids[0], u.prompt_ids[2]): u.last_value for u in rollout.buffer.utterances}
     bootstrapped = {key for key, value in last_values.items() if value}
     assert bootstrapped == ({(3, 2)} if bootstrap else set())
@@ -130,7 +137,7 @@ def test_conversation_whose_reward_failed_is_left_out_whole_and_counted() -> Non
     assert [u.episode for u in rollout.buffer.utterances] == [0, 1, 2, 3]
     assert rollout.stats.n_masked == rollout.stats.means["rollout/masked_rewards"] == 1
     assert rollout.stats.n_tokens == 5 and len(rollout.stats.episodes) == 4
-    with pytest.raises(RewardError, match="^reward 'x' failed$"):
+    with pytest.raises(RewardError, match=r"^reward 'x' failed$"):
         roll_out(scripts, n_tokens=5)
 
 
@@ -158,3 +165,58 @@ def test_callback_that_stops_leaves_no_statistics() -> None:
     rollout = roll_out([[turns(1, 1, 1)]], n_tokens=1, n_steps=2)
     assert rollout.stats is None and len(rollout.steps) == 2
     assert rollout.observations["prompt_ids"].tolist() == [[9, 1, 1, 3]]
+
+
+class Sampled(ScriptedPolicy):
+    """Another backend draws, from what is off by -0.1, 0.2, -0.3 ... in the log-probabilities of a reply's tokens."""
+
+    def generate(self, obs: dict[str, torch.Tensor]) -> Utterances:
+        utterances = super().generate(obs)
+        n = utterances.ids.shape[1]
+        gaps = torch.tensor([0.1 * (i + 1) * (-1) ** (i + 1) for i in range(n)])
+        return replace(utterances, truncated_mass=None, sampler_log_probs=utterances.log_probs + gaps)
+
+
+def test_distance_of_another_sampler_is_measured_over_real_tokens() -> None:
+    stats = roll_out([[turns(1), turns(1)], [turns(2, 3)]], n_tokens=1, policy_class=Sampled).stats
+    assert stats is not None
+    assert stats.means["rollout/sampler_kl"] == pytest.approx((-0.1 - 0.1 + 0.2 - 0.1 + 0.2 - 0.3) / 6, abs=1e-6)
+    assert stats.means["rollout/sampler_max_ratio"] == pytest.approx(np.exp(0.3), rel=1e-5)
+    assert "rollout/truncated_mass" not in stats.means
+
+
+def score(infos: list[dict[str, Any]], dones: list[bool], iteration: int) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """A token's id times the iteration, and one more at the end of a conversation, where a part is not finite."""
+    rewards = [info["token_rewards"] * float(iteration) + done for info, done in zip(infos, dones, strict=True)]
+    return rewards, {"part": [np.nan if done else 5.0 for done in dones]}
+
+
+def test_scorer_has_the_word_of_what_is_earned() -> None:
+    collector = RolloutCollector(score, mask_failed_rewards=True)
+    scripts = [[turns(2, 1), turns(1)], [turns(1, infos={0: ERROR}), turns(1)]]
+    rollout = roll_out(scripts, n_tokens=1, collector=collector, iteration=3)
+    first, second = (u for u in rollout.buffer.utterances if u.prompt_ids[0] == 1)
+    assert first.task_rewards.tolist() == [3.0, 6.0] and second.task_rewards.tolist() == [10.0]
+    assert rollout.stats is not None and rollout.stats.means["rollout/reward/part"] == 5.0
+
+
+class InLockstep(ScriptedPolicy):
+    lockstep = True
+
+
+def test_processes_in_lockstep_make_as_many_passes_as_the_longest_rollout(tmp_path: Path) -> None:
+    """The first is done after one reply, the second after four; what is said for nothing is kept nowhere."""
+
+    def work(number: int) -> tuple[int, list[list[int]], dict[str, float]]:
+        scripts = [[turns(1), turns(1)], [turns(*[1] * (1 + 3 * number)), turns(1)]]
+        rollout = roll_out(scripts, n_tokens=1, policy_class=InLockstep)
+        assert rollout.stats is not None
+        return rollout.policy.n_passes, [prompt for prompt, _ in stored(rollout)], rollout.stats.means
+
+    (n_first, first, means), (n_second, second, same) = in_two_processes(work, tmp_path)
+    assert n_first == n_second == 4
+    assert first == [[1, 1, 1], [2, 1, 1]]
+    assert second == [[1, 1, 1], [2, 1, 1], [2, 1, 2], [2, 1, 3], [2, 1, 4]]
+    assert means == same and means["rollout/tokens"] == 7 and means["rollout/n_episodes"] == 4
+    assert means["rollout/reply_length"] == 1 and means["rollout/task_reward"] == pytest.approx((1 + 1 + 1 + 10) / 4)
+    assert means["rollout/distinct_replies"] == pytest.approx(4 / 7), "the same reply in two processes is one"
