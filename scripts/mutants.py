@@ -1,8 +1,9 @@
-"""Change the code in many small ways, and see which changes no test notices: mutmut, on a sample that is always the same.
+"""Change the code in many small ways, and list the changes that no test notices.
 
-mutmut makes the mutants of `functional/`, `rollouts/` and `algorithms/` and finds out which tests cover each (its settings
-stand in pyproject.toml). Of them, a sample is drawn here: from every module in proportion to its mutants, by a hash of
-their names, so that most of it stays when code changes. Results are kept in `mutants/`; what is there is not run again.
+mutmut makes the mutants of `functional/`, `rollouts/` and `algorithms/`, finds out which tests cover each, and runs
+these; its settings stand in pyproject.toml. Here a sample is drawn: from every module in proportion to its mutants, by
+a hash of their names, so that most of it stays when the code changes. Results are kept in `mutants/`, so that a run
+that was interrupted goes on, and a mutant runs again only after its function has changed.
 """
 
 from __future__ import annotations
