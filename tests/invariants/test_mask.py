@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of, policy_class_of
+from tiny import (
+    make_env,
+    make_gpt2,
+    make_policy,
+    make_t5,
+    make_tokenizer,
+    maskable_class_of,
+    next_token,
+    policy_class_of,
+)
 
 from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
@@ -18,6 +27,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 TOP_P = {"top_mask": 0.6, "mask_type": "learned_top_p"}
@@ -149,6 +159,31 @@ def test_reference_mask_never_changes_and_costs_no_copy() -> None:
         assert mask_model is algorithm.policy._reference_model
     for name, weight in mask_model.state_dict().items():
         assert torch.equal(weight, before[name])
+
+
+def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it() -> None:
+    algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **TOP_K)
+    algorithm.kl_controller = FixedKLController(0.5)
+    policy = algorithm.policy
+    with torch.no_grad():  # away from the reference
+        for parameter in policy.actor_parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    _, callback = algorithm._setup_learn(10**6)
+    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    kls, gains = [], []
+    policy.requires_grad_(False)
+    for u in algorithm.rollout_buffer.utterances:
+        prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
+        for t, token in enumerate(reply):
+            unmasked, reference = (
+                float(next_token(model, prompt, reply[:t])[0].log_softmax(-1)[token])
+                for model in (policy.language_model, policy._reference_model)
+            )
+            assert u.task_rewards[t] - u.rewards[t] == pytest.approx(0.5 * (unmasked - reference), abs=1e-4)
+            kls.append(unmasked - reference)
+            gains.append(u.log_probs[t] - unmasked)
+    assert algorithm.logger.name_to_value["rollout/kl"] == pytest.approx(np.mean(kls), abs=1e-4)
+    assert min(gains) > -1e-4 and max(gains) > 0.1, "a mask makes what it leaves more probable"
 
 
 def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit() -> None:

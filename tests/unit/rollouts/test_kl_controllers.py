@@ -93,3 +93,22 @@ def test_iteration_of_more_tokens_than_the_horizon_is_bounded() -> None:
 def test_coefficient_of_a_checkpoint_that_rewards_divergence_is_refused(coeff: float) -> None:
     with pytest.raises(CheckpointError, match="KL coefficient of"):
         ZieglerKLController(0.2, 0.5).load_state_dict({"coeff": coeff})
+
+
+def test_what_is_built_has_what_was_asked_for() -> None:
+    ziegler = build_kl_controller(0.1, 0.5, "ziegler")
+    assert isinstance(ziegler, ZieglerKLController)
+    assert (ziegler.coeff, ziegler.target_kl, ziegler.horizon) == (0.1, 0.5, 10_000)
+    other = build_kl_controller(0.1, 0.5, "ziegler", 700)
+    assert isinstance(other, ZieglerKLController) and other.horizon == 700
+    adaptive = build_kl_controller(0.2, 0.3, "adaptive")
+    assert isinstance(adaptive, AdaptiveKLController) and (adaptive.coeff, adaptive.target_kl) == (0.2, 0.3)
+    fixed = build_kl_controller(0.4, type="fixed")
+    assert isinstance(fixed, FixedKLController) and fixed.coeff == 0.4
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "ziegler"])
+@pytest.mark.parametrize("target", [0.0, -0.1])
+def test_target_that_is_not_positive_is_an_error(kind: str, target: float) -> None:
+    with pytest.raises(ConfigError, match=f"kl_div.type: {kind} needs a positive kl_div.target_kl, not {target}"):
+        build_kl_controller(0.1, target, kind)
