@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,7 @@ import yaml
 
 from rl4dialog import catalog, cli
 from rl4dialog.core.registry import Registry
-
-NOUNS = ["tea", "rain", "music", "bread", "trains", "snow", "books", "cats"]
+from rl4dialog.experiments.stand_in_data import write_dialogues
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -46,23 +44,6 @@ CONFIG: dict[str, Any] = {
         "metrics": [{"id": "rouge"}, {"id": "length"}],
     },
 }
-
-
-def write_dialogues(folder: Path, n_dialogues: int = 12) -> Path:
-    """DailyDialog's original files, with our own few words in them."""
-    rng = random.Random(0)
-    folder.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "validation", "test"):
-        texts, acts, emotions = [], [], []
-        for _ in range(n_dialogues):
-            noun = rng.choice(NOUNS)
-            turns = [f"do you like {noun} ?", f"yes , i like {noun} .", f"tell me more about {noun} .", "all right ."]
-            texts.append(" __eou__ ".join(turns) + " __eou__")
-            acts.append("2 1 3 4")
-            emotions.append("0 4 0 0")
-        for name, lines in (("", texts), ("act_", acts), ("emotion_", emotions)):
-            (folder / f"dialogues_{name}{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
 
 
 def make_config(tmp_path: Path, **overrides: Any) -> dict[str, Any]:

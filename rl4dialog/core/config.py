@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.types import clip_bounds, is_number, is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
@@ -38,7 +39,7 @@ class TokenizerConfig(_Block):
     pad_token_as_eos_token: bool = True
     """Pad with the end-of-sequence token where the tokenizer has no pad token."""
     max_length: int | None = Field(default=None, ge=1)
-    """The tokenizer's limit in tokens, in place of its own."""
+    """The tokenizer's limit in tokens, in place of its own. Without ``env``, it holds for prompts and references."""
     vocab_size: int = Field(default=1000, ge=260)
     """Tokens of a built-in tokenizer."""
 
@@ -229,7 +230,9 @@ class TrainEvaluationConfig(_Block):
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """What is measured."""
     generation_kwargs: dict[str, Any] | None = None
-    """How replies are generated in evaluations; by default as in rollouts."""
+    """How replies are generated in evaluations; by default as in rollouts. Greedily without ``do_sample``; with
+    ``num_beams`` by beam search.
+    """
     max_eval_samples: int | None = Field(default=None, ge=1)
     """Prompts of a split that are answered; by default all."""
     score_predictions: bool = True
@@ -357,26 +360,8 @@ class RunConfig(_Block):
 
     @property
     def warnings(self) -> list[str]:
-        """One line for each key that is accepted but has no effect."""
+        """One line for each key that is ignored, defaulted or read otherwise than in RL4LMs."""
         return self._warnings
-
-
-# Accepted for the sake of RL4LMs' configs.
-_WITHOUT_EFFECT = {
-    "alg.policy.args.apply_model_parallel": "models are placed by the device that is used",
-    "env.args.context_start_token": "a causal model starts from its prompt",
-    "alg.policy.args.prompt_truncation_side": "env.args.prompt_truncation_side decides",
-}
-
-_WITHOUT_BLOCKS = {
-    "dummy": "with env.vec_env: dummy there are no workers",
-    "subproc": "with env.vec_env: subproc each environment has a worker, and one that dies ends the run",
-}
-SUBPROC = (
-    "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: a process with its own copy of the samples for each "
-    "environment, and one that dies ends the run. blocks, the default and what subproc was before, is faster and gives "
-    "the same rollouts"
-)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -403,24 +388,7 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
     except ValidationError as error:
         problems = [_describe(problem) for problem in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error
-    without_effect = dict(_WITHOUT_EFFECT)
-    if checked.env is not None and checked.env.vec_env != "blocks":
-        for key in ("n_workers", "on_worker_death"):
-            if getattr(checked.env, key) != EnvConfig.model_fields[key].default:  # which a resolved config names too
-                without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[checked.env.vec_env]
-    if checked.env is not None and checked.env.vec_env == "subproc":
-        checked.warnings.append(SUBPROC)
-    if checked.reward_fn is not None and checked.reward_fn.id == "nlp_reward":
-        without_effect["reward_fn.args.ref_model"] = (
-            "the reference is the policy as it was at the start; NLPReward's KL penalty is alg.kl_div: {coeff: 0.2, "
-            "target_kl: 0.05}"
-        )
-    for path, reason in without_effect.items():
-        node: Any = config
-        for key in path.split("."):
-            node = node.get(key) if isinstance(node, Mapping) else None
-        if node is not None:
-            checked.warnings.append(f"{path} has no effect: {reason}")
+    checked.warnings.extend(config_notes(checked, config))
     return checked
 
 

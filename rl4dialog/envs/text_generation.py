@@ -246,7 +246,9 @@ class TextGenEnv(gym.Env):
             self._partner.reset(self._meta_info, partner_seed)
 
     def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
-        self.state = Observation(prompt_ids, [], prompt_text, self.sample.references, self._meta_info, self.end_of_turn)
+        sizes = (self.max_prompt_length, self.max_episode_length)
+        texts = (prompt_text, self.sample.references, self._meta_info)
+        self.state = Observation(prompt_ids, [], *texts, self.end_of_turn, *sizes)
 
     def _text_between_turns(self, partner_reply: str) -> str:
         if self._between_turns is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.streaming import PartialReply, stream_reply
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.training.builders import without_beams
+
+_logger = logging.getLogger(__name__)
 
 
 class ChatAgent:
@@ -36,11 +40,18 @@ class ChatAgent:
                 "rl4dialog generate replies to its prompts"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
+        left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()
+        if left_out:
+            _logger.warning(
+                "%s is evaluated with %s, which conversations refuse; here it decodes without",
+                name,
+                ", ".join(sorted(left_out)),
+            )
 
     @property
     def generation_kwargs(self) -> Mapping[str, Any]:
-        """How replies are sampled if nothing else is said: as in the run's evaluations."""
-        return self._loaded.generation_kwargs
+        """How replies are sampled if nothing else is said: as in the run's evaluations, without their beams."""
+        return without_beams(self._loaded.generation_kwargs)
 
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
         """Reply to a prompt as ``generate`` does, token by token; the last item is the whole reply."""

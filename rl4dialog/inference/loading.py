@@ -25,6 +25,7 @@ from rl4dialog.functional.masks import left_padded
 from rl4dialog.inference.saved_mask import first_model, masked_policy
 from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
@@ -89,7 +90,7 @@ class LoadedPolicy:
     ) -> None:
         self.config, self.run, self._checkpoint = config, run, checkpoint
         self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
-        self.lengths = builders.run_lengths(config)
+        self.lengths = builders.run_lengths(config, self.tokenizer, builders.Data({}, self.turn_marker), str(model))
         trained = self._language_model(model)
         if builders.policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
@@ -112,8 +113,7 @@ class LoadedPolicy:
     @property
     def generation_kwargs(self) -> dict[str, Any]:
         """How the run's evaluations sample."""
-        own = builders.inference_arguments(self.config).get("generation_kwargs")
-        return self.config.train_evaluation.generation_kwargs or own or {}
+        return builders.evaluation_kwargs(self.config)
 
     @property
     def dialogue_format(self) -> DialogueFormat | None:
@@ -153,13 +153,15 @@ class LoadedPolicy:
             generation_kwargs: Each in place of the same setting of the run's evaluations.
 
         Raises:
-            ConfigError: If the run's data are no dialogues, or a setting of the sampler is unknown.
+            ConfigError: If the run's data are no dialogues, or a setting of the sampler is unknown or asks for beams.
         """
+        GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         dialogue_format = self.dialogue_format
         if dialogue_format is None:
             raise ConfigError(f"datapool {self.config.datapool.id!r} holds no dialogues, so there is no chat")
         prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona)
-        return self.generate([prompt], seed=seed, **generation_kwargs)[0]
+        kwargs = {**builders.without_beams(self.generation_kwargs), **generation_kwargs}
+        return self._generate([prompt], None, seed, kwargs)[0]
 
     def generate(
         self, prompts: Sequence[str], batch_size: int | None = None, seed: int | None = None, **generation_kwargs: Any
@@ -175,7 +177,11 @@ class LoadedPolicy:
         Raises:
             ConfigError: If one of them is unknown.
         """
-        kwargs = {**self.generation_kwargs, **generation_kwargs}
+        return self._generate(prompts, batch_size, seed, {**self.generation_kwargs, **generation_kwargs})
+
+    def _generate(
+        self, prompts: Sequence[str], batch_size: int | None, seed: int | None, kwargs: dict[str, Any]
+    ) -> list[str]:
         size = batch_size or self.config.train_evaluation.eval_batch_size
         ids = [self.prompt_ids(prompt) for prompt in prompts]
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []
@@ -236,7 +242,8 @@ class LoadedPolicy:
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Token ids of a prompt, cut as in training."""
-        return encode_prompt(self.tokenizer, prompt, self.lengths.prompt, self.lengths.truncation_side)
+        lengths = self.lengths
+        return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
 
     def _per_token(
         self,
@@ -296,7 +303,7 @@ class LoadedPolicy:
         return load_language_model(str(name), self.tokenizer, self.lengths.prompt, self.lengths.reply, auto_class)
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
-        policy = build_inference_policy(self.config, self.tokenizer, self.turn_marker, model, **changes)
+        policy = build_inference_policy(self.config, self.tokenizer, self.turn_marker, model, self.lengths, **changes)
         return policy.to(get_device("auto"))
 
     def _newest_checkpoint(self) -> Path | None:

@@ -91,7 +91,7 @@ def first_model(config: RunConfig, run: Path) -> PreTrainedModel | None:
     """The language model that a run began with; ``None`` if it cannot be had any more."""
     try:
         tokenizer, data = builders.build_run_tokenizer(config)
-        model = builders.build_language_model(config, tokenizer, data, builders.run_lengths(config))
+        model = builders.build_language_model(config, tokenizer, data, builders.run_lengths(config, tokenizer, data))
     except RL4DialogError as error:
         _logger.warning("the model that the run began with cannot be had: %s", error)
         return None

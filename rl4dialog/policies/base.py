@@ -25,9 +25,12 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.masks import trim_left_padding
+from rl4dialog.policies.beam_search import beam_search
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import (
+    NOT_IN_CONVERSATIONS,
+    NOT_IN_ROLLOUTS,
     GenerationSettings,
     SampledTokens,
     TokenMask,
@@ -155,7 +158,8 @@ class LMActorCriticPolicy(BasePolicy):
         optimizer_class = find_optimizer(optimizer_class)
         self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
-        self.settings = GenerationSettings.from_kwargs(generation_kwargs)
+        self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
+        self.max_prompt_length = int(observation_space["prompt_ids"].shape[0])  # type: ignore[index]
         self.max_reply_length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
@@ -200,7 +204,8 @@ class LMActorCriticPolicy(BasePolicy):
             find_optimizer(args["optimizer_class"])
         if args.get("lora") is not None:
             check_settings(args["lora"])
-        GenerationSettings.from_kwargs(args.get("generation_kwargs"), "alg.policy.args.generation_kwargs")
+        where = "alg.policy.args.generation_kwargs"
+        GenerationSettings.from_kwargs(args.get("generation_kwargs"), where, NOT_IN_ROLLOUTS)
 
     # -- models ---------------------------------------------------------------------------------------------------
 
@@ -311,7 +316,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     @torch.no_grad()
     def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Utterances:
-        """Sample one reply per prompt.
+        """Sample one reply per prompt, or find one by beam search.
 
         Args:
             obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
@@ -319,8 +324,13 @@ class LMActorCriticPolicy(BasePolicy):
 
         Returns:
             Replies of at most T tokens.
+
+        Raises:
+            ConfigError: If a setting is unknown, or asks for beams under a mask.
         """
         settings, limit = self._sampler(generation_kwargs)
+        if settings.num_beams > 1:
+            return self._beam_search(obs, settings, limit)
         if self.backend is not None:
             return self.backend.generate(self, obs, settings, limit)
         with self._autocast():
@@ -344,7 +354,7 @@ class LMActorCriticPolicy(BasePolicy):
             random: Draws the tokens; by default torch's own state.
             generation_kwargs: As for :meth:`generate`. No backend is asked: the policy samples by itself.
         """
-        settings, limit = self._sampler(generation_kwargs)
+        settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
             rest = (self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
             steps = sample_steps(self._decoder(self._policy_model, obs), settings, *rest, random=random)
@@ -355,11 +365,38 @@ class LMActorCriticPolicy(BasePolicy):
                 return
             yield step
 
-    def _sampler(self, generation_kwargs: dict[str, Any]) -> tuple[GenerationSettings, int]:
+    def _sampler(
+        self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
+    ) -> tuple[GenerationSettings, int]:
         """How to sample, and how many tokens at most."""
-        settings = GenerationSettings.from_kwargs(generation_kwargs) if generation_kwargs else self.settings
-        limit = min(settings.max_new_tokens or self.max_reply_length, self.max_reply_length)
+        settings = self.settings
+        if generation_kwargs:
+            settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=only_sampling)
+        wanted = settings.max_new_tokens
+        if wanted is None and settings.max_length is not None:
+            n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
+            wanted = settings.max_length - n_before
+            if wanted < 1:
+                raise ConfigError(
+                    f"generation_kwargs.max_length is {settings.max_length}, of which {n_before} are in front of the "
+                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
+                )
+        limit = min(wanted or self.max_reply_length, self.max_reply_length)
         return replace(settings, min_length=min(settings.min_length, limit)), limit
+
+    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Utterances:
+        if self.maskable:
+            raise ConfigError(
+                f"generation_kwargs.num_beams is {settings.num_beams}, which does not go with NLPO's mask: it is "
+                f"computed token by token beside our own sampler; remove num_beams"
+            )
+        prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
+        with self._autocast():
+            ids, mask = beam_search(
+                *(self._policy_model, prompt_ids, prompt_mask, settings, self.end_of_turn, limit, self.pad_token_id)
+            )
+        log_probs = self.sequence_log_probs(SequenceBatch(prompt_ids, prompt_mask, ids, mask))
+        return Utterances(ids, mask, log_probs, log_probs, truncated_mass=None)
 
     def weights_will_change(self) -> None:
         """Tell a backend that its copy of the weights is out of date from now on."""

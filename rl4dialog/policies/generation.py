@@ -7,8 +7,8 @@ policy's own distribution comes out with it, and finished replies leave the batc
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Protocol
 
 import pydantic
 import torch
@@ -31,7 +31,14 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 
 # Keys that RL4LMs and transformers users write, and that change nothing of what is sampled. The evaluation reads
 # `post_processing_fn`.
-_IGNORED = {"post_processing_fn", "use_cache", "early_stopping", "num_return_sequences", "pad_token_id"}
+_IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
+EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
+"""Settings for the evaluation of single replies; see :mod:`rl4dialog.policies.beam_search`."""
+NOT_IN_ROLLOUTS = (
+    "a rollout draws every token from the policy, whose log-probability the update needs; it belongs into "
+    "train_evaluation.generation_kwargs (and a reply's length limit here is max_new_tokens)"
+)
+NOT_IN_CONVERSATIONS = "a conversation has several turns, and it is for the evaluation of single replies"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True))
@@ -40,7 +47,8 @@ class GenerationSettings:
 
     ``temperature`` belongs to the policy's distribution: it also divides the logits of every log-probability. All
     other settings change only the behaviour of the sampler. ``min_length`` counts reply tokens, as RL4LMs' configs
-    mean it.
+    mean it. Those from ``max_length`` on are for evaluations: ``max_length`` counts an encoder-decoder's start token,
+    or a decoder-only model's prompt, padded to its longest, too.
     """
 
     do_sample: bool = True
@@ -52,33 +60,57 @@ class GenerationSettings:
     max_new_tokens: int | None = Field(default=None, ge=1)
     repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     no_repeat_ngram_size: int = Field(default=0, ge=0)
+    max_length: int | None = Field(default=None, ge=1)
+    num_beams: int = Field(default=1, ge=1)
+    length_penalty: float = Field(default=1.0, allow_inf_nan=False)
+    early_stopping: bool | Literal["never"] = False
+    num_return_sequences: int = Field(default=1, ge=1)
 
     @classmethod
-    def from_kwargs(cls, kwargs: Mapping[str, Any] | None, where: str = "generation_kwargs") -> GenerationSettings:
+    def from_kwargs(
+        cls,
+        kwargs: Mapping[str, Any] | None,
+        where: str = "generation_kwargs",
+        only_sampling: str | None = None,
+    ) -> GenerationSettings:
         """Read and check a ``generation_kwargs`` block.
 
+        Args:
+            kwargs: The block. With ``num_beams`` above 1, ``do_sample`` is false unless it is given.
+            where: The block's name in messages.
+            only_sampling: Why :data:`EVALUATION_ONLY` settings are refused, if they are.
+
         Raises:
-            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
+            ConfigError: If a key is unknown or refused, or a value has the wrong type or is out of range.
         """
         given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
         if "min_new_tokens" in given:
             given["min_length"] = given.pop("min_new_tokens")
         names = [field.name for field in fields(cls)]
         for key, value in list(given.items()):
-            if key == "num_beams" and value == 1:
-                del given[key]
-            elif key not in names:
+            if key not in names:
                 raise ConfigError(
                     f"{where}.{key} is not supported{nearest_hint(key, names)} (known: {', '.join(names)})"
                 )
-            elif value is None:
+            if value is None:
                 del given[key]
         try:
-            return cls(**given)
+            settings = cls(**given)
         except pydantic.ValidationError as error:
             problem = error.errors()[0]
             message = problem["msg"][0].lower() + problem["msg"][1:]
             raise ConfigError(f"{where}.{problem['loc'][0]}: {message}, got {problem['input']!r}") from error
+        for key in EVALUATION_ONLY if only_sampling is not None else ():
+            if getattr(settings, key) != getattr(cls, key):
+                raise ConfigError(f"{where}.{key} is refused here: {only_sampling}")
+        if settings.num_beams > 1 and "do_sample" not in given:
+            settings = replace(settings, do_sample=False)
+        if settings.num_return_sequences > settings.num_beams and not settings.do_sample:
+            raise ConfigError(
+                f"{where}.num_return_sequences is {settings.num_return_sequences}, but num_beams is only "
+                f"{settings.num_beams}; raise num_beams, or leave num_return_sequences out: one reply is measured"
+            )
+        return settings
 
     @property
     def truncates(self) -> bool:

@@ -101,7 +101,7 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
     Raises:
         ModelError: If it does not.
     """
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limit = position_limit(model.config)
     needs = {"max_prompt_length + max_episode_length": prompt_length + reply_length}
     if model.config.is_encoder_decoder:
         needs = {"max_prompt_length": prompt_length, "max_episode_length": reply_length}
@@ -119,11 +119,28 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
         )
 
 
+def position_limit(config: Any) -> int | None:
+    """Most tokens that a model reads at once; ``None`` for relative positions without a limit (T5's, say)."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(limit) if limit is not None else None
+
+
 def embedding_rows(model: PreTrainedModel) -> int:
     """Vocabulary size as the model has it, which may be more than the tokenizer's."""
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
     return weight.shape[0]
+
+
+def named_model_positions(model_name: str) -> int | None:
+    """:func:`position_limit` of a model that is not loaded; ``None`` for built-in ones, which are made to fit.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    if model_name.startswith("builtin/"):
+        return None
+    return position_limit(load_pretrained(AutoConfig, model_name, "language model", _where_models_are()))
 
 
 def decoder_start_id(model: PreTrainedModel) -> int:

@@ -73,27 +73,53 @@ def build_tokenizer(
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, truncation_side: str = "left"
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    max_length: int | None,
+    truncation_side: str = "left",
+    end_of_turn: str | None = None,
 ) -> list[int]:
     """Token ids of a prompt, at least 1 and at most ``max_length`` of them.
+
+    A begin- or end-of-sequence token that the tokenizer adds to every text stays when a prompt is cut.
+
+    Args:
+        tokenizer: The model's.
+        text: The prompt.
+        max_length: In tokens; ``None`` for no limit.
+        truncation_side: Which end of a long prompt is dropped.
+        end_of_turn: Text behind every turn. Where it is given, a cut on the left drops whole turns, the oldest first;
+            only a last turn that is too long by itself loses tokens.
 
     Raises:
         ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
     """
+    ids = _prompt_ids(tokenizer, text)
+    if max_length is None or len(ids) <= max_length:
+        return ids
+    if end_of_turn and truncation_side == "left":
+        while len(ids) > max_length and (shorter := text.partition(end_of_turn)[2].lstrip("\n")):
+            text, ids = shorter, _prompt_ids(tokenizer, shorter)
+    if len(ids) <= max_length:
+        return ids
+    n_prefix = int(ids[0] == tokenizer.bos_token_id and max_length > 1)
+    is_closed = ids[-1] == tokenizer.eos_token_id and not text.rstrip().endswith(str(tokenizer.eos_token))
+    end = ids[-1:] if is_closed and max_length > n_prefix + 1 else []
+    content, n_kept = ids[n_prefix : len(ids) - len(end)], max_length - n_prefix - len(end)
+    return ids[:n_prefix] + (content[-n_kept:] if truncation_side == "left" else content[:n_kept]) + end
+
+
+def _prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     # Not the tokenizer's own truncation: that is state of the tokenizer, shared by everyone who holds it.
     # A chat template has written the special tokens already.
     is_marked = bool(tokenizer.bos_token) and text.startswith(str(tokenizer.bos_token))
     ids: list[int] = tokenizer(text, add_special_tokens=not is_marked, truncation=False, verbose=False)["input_ids"]
-    if len(ids) > max_length:
-        n_prefix = 1 if ids[0] == tokenizer.bos_token_id and max_length > 1 else 0
-        kept = max_length - n_prefix
-        ids = ids[:n_prefix] + (ids[-kept:] if truncation_side == "left" else ids[n_prefix : n_prefix + kept])
-    if not ids:
-        start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-        if start is None:
-            raise ModelError("a prompt is empty and the tokenizer has no token to start from")
-        ids = [start]
-    return ids
+    if ids:
+        return ids
+    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if start is None:
+        raise ModelError("a prompt is empty and the tokenizer has no token to start from")
+    return [start]
 
 
 def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:

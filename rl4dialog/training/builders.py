@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,10 +44,10 @@ from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.examination import examine
-from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.generation import EVALUATION_ONLY, NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import check_settings
-from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model
+from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model, named_model_positions
 from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts, is_batched
@@ -54,19 +55,25 @@ from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.runs.progress import say
+from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
 from rl4dialog.training.supervised import warm_start
+from rl4dialog.training.supervised_examples import encode_reply
 
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 WARM_START = "warm_start"  # its kind in the cache
+DEFAULT_REPLY_LENGTH = 32  # tokens that a supervised run's evaluations generate where nothing says how many
+_NO_LIMIT = 2**20  # tokens
+_TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
 MISSING_CLASSIFIER = object()
 
 
@@ -84,11 +91,30 @@ class Data:
 
 @dataclass
 class Lengths:
-    """In tokens: the longest prompt, and the longest reply that both the env and the sampler allow."""
+    """In tokens.
+
+    Attributes:
+        prompt: Longest prompt that is answered.
+        reply: Longest reply that is generated.
+        truncation_side: Which end of a longer prompt is dropped.
+        target: Longest reference that supervised training learns; a longer one loses its end, as a rollout would.
+            ``None``: references are never cut.
+        total: What supervised training takes of prompt and reference together, or of each in an encoder-decoder.
+            ``None``: as much as the model has positions for.
+        turn_end: Text behind every turn of a prompt, if prompts lose whole turns.
+    """
 
     prompt: int
     reply: int
     truncation_side: str = "left"
+    target: int | None = None
+    total: int | None = None
+    turn_end: str | None = None
+
+    @property
+    def room(self) -> int:
+        """What a model needs positions for behind the longest prompt."""
+        return max(self.reply, (self.total or 0) - self.prompt)
 
 
 def check_components(config: RunConfig) -> None:
@@ -101,8 +127,11 @@ def check_components(config: RunConfig) -> None:
     for registry, id, args in _metrics_and_rewards(config):
         registry.check(id, args)
     for where, kwargs in _generation_kwargs(config):
-        GenerationSettings.from_kwargs(kwargs, where)
+        in_rollouts = where.startswith("alg.policy")
+        settings = GenerationSettings.from_kwargs(kwargs, where, NOT_IN_ROLLOUTS if in_rollouts else None)
         build_post_processor(kwargs, where)
+        if settings.num_beams > 1:
+            _check_beams(config, f"{where}.num_beams is {settings.num_beams}")
     if config.generation.backend == "vllm":
         _check_vllm(config)
     check_outputs(config.logging.outputs)
@@ -172,16 +201,63 @@ def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Dat
     return tokenizer, build_data(config, tokenizer)
 
 
-def run_lengths(config: RunConfig) -> Lengths:
-    """Longest prompt and reply of a run."""
-    policy = config.alg.policy
-    generation = (policy.args.generation_kwargs if policy is not None else config.alg.generation_kwargs) or {}
-    wanted = generation.get("max_new_tokens")
+def run_lengths(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
+) -> Lengths:
+    """Longest prompt and reply of a run.
+
+    Without an ``env`` block they are the tokenizer's limit, at most the model's positions; where neither has one, what
+    the data need.
+
+    Args:
+        config: Of the run.
+        tokenizer: Of the run.
+        data: Of the run, for models that are made to fit it.
+        model_name: The language model where it is not the config's.
+
+    Raises:
+        ConfigError: If replies leave no room for a prompt.
+    """
     if config.env is None:
-        return Lengths(config.tokenizer.max_length or 128, int(wanted or 32))
-    args = config.env.args
-    wanted = wanted or args.max_episode_length
-    return Lengths(args.max_prompt_length, min(wanted, args.max_episode_length), args.prompt_truncation_side)
+        return _tokenizer_lengths(config, tokenizer, data, model_name or str(config.alg.model_name))
+    args, kwargs = config.env.args, config.alg.generation_kwargs
+    if config.alg.policy is not None:
+        kwargs = config.alg.policy.args.generation_kwargs
+    reply = min((kwargs or {}).get("max_new_tokens") or args.max_episode_length, args.max_episode_length)
+    return Lengths(args.max_prompt_length, reply, args.prompt_truncation_side, target=args.max_episode_length)
+
+
+def _tokenizer_lengths(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
+) -> Lengths:
+    positions = named_model_positions(model_name)
+    # A tokenizer without a limit says 1e30.
+    known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
+    total = min(known, default=None)
+    reply = int(evaluation_kwargs(config).get("max_new_tokens") or DEFAULT_REPLY_LENGTH)
+    together = config.alg.model_type == "causal"
+    side = tokenizer.truncation_side
+    turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
+    if total is None and data is not None and data.pools:
+        prompt, target = _longest_texts(tokenizer, data)
+        return Lengths(prompt, reply, side, total=prompt + target if together else max(prompt, target))
+    if total is None:
+        return Lengths(_NO_LIMIT, reply, side)
+    prompt = min(total, positions - reply) if together and positions is not None else total
+    if prompt < 1:
+        raise ConfigError(
+            f"generation_kwargs.max_new_tokens is {reply}, which leaves no room for a prompt in the {positions} "
+            f"positions of {model_name!r}; lower it"
+        )
+    return Lengths(prompt, reply, side, total=total, turn_end=turn_end)
+
+
+def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data) -> tuple[int, int]:
+    """Tokens of the longest prompt, and of the longest reference with its end, of all splits."""
+    samples = [sample for split in data.pools for sample in data.samples(split)]
+    prompt = max(len(encode_prompt(tokenizer, sample.prompt_or_input_text, None)) for sample in samples)
+    targets = (encode_reply(tokenizer, text, data.turn_marker) for sample in samples for text in sample.references)
+    return prompt, max(map(len, targets), default=1)
 
 
 def all_arguments(config: RunConfig) -> dict[str, Any]:
@@ -198,30 +274,54 @@ def build_language_model(
     model_name = config.alg.policy.args.model_name if config.alg.policy else config.alg.model_name
     assert model_name is not None
     auto_class = policy_class(config).auto_class
-    fit = (tokenizer, lengths.prompt, lengths.reply)
+    fit = (tokenizer, lengths.prompt, lengths.room)
     model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
     examine(model, model_name)
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
 
+    is_new = False
+
     def build(folder: Path) -> None:
-        warm_start(
+        nonlocal is_new
+        is_new = True
+        info = warm_start(
             model,
             tokenizer,
             data.samples("train"),
             **key["settings"],
             end_of_turn=data.turn_marker,
-            max_prompt_length=lengths.prompt,
-            max_reply_length=lengths.reply,
-            prompt_truncation_side=lengths.truncation_side,
+            **learned_lengths(lengths),
             seed=derive_seed(config.seed, "warm_start"),
         )
         model.save_pretrained(folder)
+        counts = {name: int(info[name]) for name in ("n_prompts_cut", "n_references_cut", "n_left_out")}
+        write_json(folder / _TRUNCATION_FILE, counts)
 
-    warmed = auto_class.from_pretrained(cached_folder(WARM_START, key, build), dtype=torch.float32)
+    folder = cached_folder(WARM_START, key, build)
+    counts = json.loads((folder / _TRUNCATION_FILE).read_text(encoding="utf-8"))
+    if not is_new and any(counts.values()):
+        say(
+            f"Warm start, from the cache: {counts['n_prompts_cut']} prompts were cut, {counts['n_references_cut']} "
+            f"references lost their end, {counts['n_left_out']} were left out",
+            on_terminals=True,
+        )
+    warmed = auto_class.from_pretrained(folder, dtype=torch.float32)
     check_fits(warmed, *fit, model_name)
     return warmed  # type: ignore[no-any-return]
+
+
+def learned_lengths(lengths: Lengths) -> dict[str, Any]:
+    """The arguments of `train_supervised` that say what of a sample is learned."""
+    with_env = lengths.target is not None
+    return {
+        "max_prompt_length": lengths.prompt if with_env else None,
+        "max_reply_length": lengths.target,
+        "max_length": lengths.total,
+        "prompt_truncation_side": lengths.truncation_side,
+        "whole_turns": not with_env,
+    }
 
 
 def warm_start_key(
@@ -245,7 +345,7 @@ def fill_cache(config: RunConfig) -> None:
     """Do what a run keeps in the cache: the intent classifier, and the warm start."""
     tokenizer, data = build_run_tokenizer(config)
     build_toolkit(config, tokenizer, data)
-    build_language_model(config, tokenizer, data, run_lengths(config))
+    build_language_model(config, tokenizer, data, run_lengths(config, tokenizer, data))
 
 
 def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
@@ -296,6 +396,21 @@ def build_metrics(config: RunConfig, toolkit: Mapping[str, Any]) -> list[BaseMet
         MetricRegistry.get(metric.id, metric.args, **_injected(metric, toolkit), build_part=build_part)
         for metric in config.train_evaluation.metrics
     ]
+
+
+def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
+    """How a run's evaluations decode: greedily where nothing says that they sample.
+
+    NLPO's mask and conversations refuse beams; for NLPO the config's notes say so.
+    """
+    kwargs = next((kwargs for _, kwargs in _generation_kwargs(config) if kwargs), {})
+    kwargs = {"do_sample": False} | {key: value for key, value in kwargs.items() if value is not None}
+    return without_beams(kwargs) if policy_class(config).maskable else kwargs
+
+
+def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """A ``generation_kwargs`` block without what is for the evaluation of single replies."""
+    return {key: value for key, value in kwargs.items() if key not in EVALUATION_ONLY}
 
 
 def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
@@ -447,6 +562,17 @@ def build_algorithm(
     return built
 
 
+def _check_beams(config: RunConfig, what: str) -> None:
+    """Check that evaluations can search with beams."""
+    if config.env is not None and config.env.args.max_turns > 1:
+        raise ConfigError(
+            f"{what}, which does not go with env.args.max_turns: {config.env.args.max_turns}: beams are for the "
+            f"evaluation of single replies; remove num_beams"
+        )
+    if sharding() is not None:
+        raise ConfigError(f"{what}, which does not go with weights that are spread over processes; remove num_beams")
+
+
 def _check_sharding(config: RunConfig) -> None:
     """Check that a run can be spread over its processes as the launcher's config says."""
     if sharding() == "deepspeed":
@@ -558,7 +684,7 @@ def _policy_args(config: RunConfig) -> dict[str, Any]:
 def inference_arguments(config: RunConfig) -> dict[str, Any]:
     """Arguments of the policy that still mean something where nothing is trained."""
     if config.alg.policy is None:
-        return {"generation_kwargs": config.alg.generation_kwargs}
+        return {"generation_kwargs": without_beams(config.alg.generation_kwargs or {})}
     for_training = (
         *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
         *("gradient_checkpointing", "offload_reference"),

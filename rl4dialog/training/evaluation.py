@@ -27,7 +27,7 @@ from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
-from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor
+from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor, evaluation_kwargs
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 
@@ -76,6 +76,7 @@ class Evaluator:
         self._settings, self._seed = config.train_evaluation, config.seed
         self._data, self._lengths, self._metrics, self._tracker = data, lengths, metrics, tracker
         self._rewards = rewards
+        self._kwargs = evaluation_kwargs(config)
         self._post_process = build_evaluation_post_processor(config)
 
     def samples(self, split: str) -> list[Sample]:
@@ -97,11 +98,12 @@ class Evaluator:
             split,
             self._lengths.prompt,
             self._settings.eval_batch_size,
-            self._settings.generation_kwargs,
+            self._kwargs,
             self._lengths.truncation_side,
             derive_seed(self._seed, "evaluation", split),
             self._post_process,
             None if rewards is None else functools.partial(rewards.score, must_work=reward_must_work),
+            self._lengths.turn_end,
         )
         result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:
@@ -157,6 +159,7 @@ def evaluate(
     seed: int,
     post_process: Callable[[str], str] | None = None,
     score: Callable[[Sequence[Sample], list[str]], dict[str, list[float]]] | None = None,
+    turn_end: str | None = None,
 ) -> Evaluation:
     """Generate and score a reply to each sample's prompt; all processes must call this together.
 
@@ -174,6 +177,7 @@ def evaluate(
         seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
         post_process: Done to each reply before it is scored and recorded.
         score: Gives further columns of the predictions, one number per reply; the mean of ``reward`` is a metric too.
+        turn_end: Text behind every turn, where long prompts lose whole turns.
 
     Returns:
         Nothing in it, in a process that is not the main one.
@@ -183,7 +187,8 @@ def evaluate(
     """
     tokenizer = policy.end_of_turn.tokenizer
     prompts = [
-        encode_prompt(tokenizer, s.prompt_or_input_text, max_prompt_length, prompt_truncation_side) for s in samples
+        encode_prompt(tokenizer, s.prompt_or_input_text, max_prompt_length, prompt_truncation_side, turn_end)
+        for s in samples
     ]
     # Prompts of like length together: less padding.
     order = sorted(range(len(samples)), key=lambda i: len(prompts[i]))

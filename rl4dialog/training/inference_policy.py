@@ -20,6 +20,7 @@ def build_inference_policy(
     tokenizer: PreTrainedTokenizerBase,
     turn_marker: str | None,
     model: PreTrainedModel,
+    lengths: builders.Lengths,
     **changes: Any,
 ) -> LMActorCriticPolicy:
     """A policy around a language model, with the run's way of generating.
@@ -29,10 +30,10 @@ def build_inference_policy(
         tokenizer: The model's.
         turn_marker: Text that ends a reply in the run's data.
         model: Is not copied: what trains it changes the policy.
+        lengths: Of the run.
         changes: Arguments of the policy in place of the run's; ``critic`` is ``none`` and ``lora`` nothing otherwise.
     """
     end_of_turn = builders.build_end_of_turn(config, tokenizer, builders.Data({}, turn_marker), model)
-    lengths = builders.run_lengths(config)
     anything = [Sample(0, "", [])]
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)

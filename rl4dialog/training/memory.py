@@ -83,7 +83,7 @@ def predict_memory(
         args: Arguments of algorithm and policy, defaults included.
     """
     assert config.env is not None and config.alg.policy is not None
-    lengths = builders.run_lengths(config)
+    lengths = builders.run_lengths(config, tokenizer, data)
     prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
     algorithm, policy_class = builders.algorithm_class(config.alg.id), builders.policy_class(config)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"

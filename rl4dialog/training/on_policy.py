@@ -85,7 +85,7 @@ class OnPolicyTrainer:
                 f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
                 f"another run with another --experiment_name"
             )
-        self.lengths = builders.run_lengths(config)
+        self.lengths = builders.run_lengths(config, self.tokenizer, self.data)
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
         metrics = []
         if tracker is not None:

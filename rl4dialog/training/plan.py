@@ -30,7 +30,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         RL4DialogError: If one of them cannot be built.
     """
     tokenizer, data = builders.build_run_tokenizer(config)
-    lengths = builders.run_lengths(config)
+    lengths = builders.run_lengths(config, tokenizer, data)
     table = Table(title="Plan", show_header=False)
     for split, pool in data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")
@@ -39,7 +39,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
     auto_class = builders.policy_class(config).auto_class
     with torch.device("meta"):
-        model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.reply, auto_class)
+        model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
     _add_rewards_and_metrics(table, config, tokenizer, data)

@@ -7,7 +7,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from rl4dialog.core.config import SUBPROC, RunConfig, parse_config
+from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete

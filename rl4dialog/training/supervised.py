@@ -32,8 +32,16 @@ from transformers import (
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import Sample, is_number
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.models import position_limit
 from rl4dialog.policies.seq2seq import EncoderDecoder
-from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, SupervisedExample, build_examples
+from rl4dialog.runs.progress import say
+from rl4dialog.training.supervised_examples import (
+    IGNORED_LABEL,
+    PaddingCollator,
+    SupervisedExample,
+    Truncation,
+    build_examples,
+)
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
 _logger = logging.getLogger(__name__)
@@ -49,16 +57,18 @@ def train_supervised(
     samples: Iterable[Sample],
     *,
     end_of_turn: str | None,
-    max_prompt_length: int,
-    max_reply_length: int,
+    max_prompt_length: int | None,
+    max_reply_length: int | None,
     training_args: Mapping[str, Any],
     seed: int,
+    max_length: int | None = None,
     output_dir: str | Path | None = None,
     loss_on: str = "reply",
     eval_samples: Iterable[Sample] | None = None,
     callbacks: Sequence[TrainerCallback] = (),
     description: str = "Supervised",
     prompt_truncation_side: str = "left",
+    whole_turns: bool = False,
 ) -> dict[str, float]:
     """Fine-tune a language model, in place, on the references of samples.
 
@@ -69,38 +79,49 @@ def train_supervised(
     Args:
         model: Is trained.
         tokenizer: The model's.
-        samples: See :func:`build_examples`; likewise the next three and the last.
+        samples: See :func:`build_examples`; likewise the other arguments of its names.
         end_of_turn: Text that ends a reply.
         max_prompt_length: In tokens.
         max_reply_length: In tokens.
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
         seed: Of data order and dropout.
+        max_length: In tokens; at most the model's positions.
         output_dir: For checkpoints, if ``training_args`` ask for any.
         loss_on: ``reply`` or ``all``.
         eval_samples: Held-out samples, whose perplexity is computed at the end.
         callbacks: Further callbacks for the `Trainer`.
         description: Label of the progress bar.
         prompt_truncation_side: Which end of a long prompt is dropped.
+        whole_turns: Whether prompts lose whole turns.
 
     Returns:
         ``train_loss`` (mean over all steps, in nats per learned token), ``tokens_per_s`` (without padding),
-        ``train_runtime_s``, ``n_examples``, ``n_steps``; with ``eval_samples`` ``eval_loss`` and ``eval_perplexity``.
+        ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
+        (see :class:`~rl4dialog.training.supervised_examples.Truncation`); with ``eval_samples`` ``eval_loss`` and
+        ``eval_perplexity``.
 
     Raises:
         ConfigError: If a training argument is unknown or wrong, or the loss is not finite at the end.
-        DataError: If no sample has a reference.
+        DataError: If no sample has a reference, or none fits.
         ModelError: If the tokenizer cannot write the end of a reply.
     """
+    positions = position_limit(model.config)
     shape: dict[str, Any] = {
         "end_of_turn": end_of_turn,
         "max_prompt_length": max_prompt_length,
         "max_reply_length": max_reply_length,
+        "max_length": min((n for n in (max_length, positions) if n is not None), default=None),
         "loss_on": loss_on,
         "in_encoder": model.config.is_encoder_decoder,
         "prompt_truncation_side": prompt_truncation_side,
+        "whole_turns": whole_turns,
     }
-    examples = build_examples(samples, tokenizer, **shape)
-    eval_examples = None if eval_samples is None else build_examples(eval_samples, tokenizer, **shape)
+    examples, truncation = build_examples(samples, tokenizer, **shape)
+    _say_truncation(description, truncation)
+    eval_examples = None
+    if eval_samples is not None:
+        eval_examples, eval_truncation = build_examples(eval_samples, tokenizer, **shape)
+        _say_truncation(f"{description}, val split", eval_truncation)
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
     with _output_folder(output_dir) as folder, unchanged(model):
@@ -114,6 +135,9 @@ def train_supervised(
         "tokens_per_s": n_epochs * sum(len(example["input_ids"]) for example in examples) / seconds,
         "train_runtime_s": seconds,
         "n_examples": len(examples),
+        "n_prompts_cut": truncation.n_prompts_cut,
+        "n_references_cut": truncation.n_references_cut,
+        "n_left_out": len(truncation.left_out),
         "n_steps": int(output.global_step),
     }
     if not math.isfinite(metrics["train_loss"]):
@@ -125,6 +149,11 @@ def train_supervised(
         metrics["eval_loss"] = mean_loss(model, eval_examples, collator, trainer.args.per_device_eval_batch_size)
         metrics["eval_perplexity"] = math.exp(min(metrics["eval_loss"], 700.0))
     return metrics
+
+
+def _say_truncation(what: str, truncation: Truncation) -> None:
+    if text := str(truncation):
+        say(f"{what}: {text}", on_terminals=True)
 
 
 def warm_start(

@@ -8,7 +8,8 @@ learned with its end: the turn marker of the dialogue format where there is one,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -35,32 +36,72 @@ class SupervisedExample(TypedDict):
     labels: list[int]
 
 
+@dataclass
+class Truncation:
+    """What did not fit of the samples that examples were made of.
+
+    Attributes:
+        n_examples: Examples that were made.
+        n_prompts_cut: Those whose prompt lost tokens.
+        n_references_cut: Those whose reference lost its end.
+        left_out: Sample ids of references that do not fit by themselves, and make no example.
+    """
+
+    n_examples: int = 0
+    n_prompts_cut: int = 0
+    n_references_cut: int = 0
+    left_out: list[Any] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """One line for people; empty where everything fits."""
+        parts = []
+        if self.n_prompts_cut:
+            parts.append(f"{self.n_prompts_cut} prompts were cut")
+        if self.n_references_cut:
+            parts.append(f"{self.n_references_cut} references lost their end, which is then not learned")
+        if self.left_out:
+            named = ", ".join(map(repr, self.left_out[:5])) + (", ..." if len(self.left_out) > 5 else "")
+            parts.append(
+                f"{len(self.left_out)} references are too long by themselves and were left out (samples {named})"
+            )
+        return f"of {self.n_examples + len(self.left_out)} references: {'; '.join(parts)}" if parts else ""
+
+
 def build_examples(
     samples: Iterable[Sample],
     tokenizer: PreTrainedTokenizerBase,
     *,
     end_of_turn: str | None,
-    max_prompt_length: int,
-    max_reply_length: int,
+    max_prompt_length: int | None,
+    max_reply_length: int | None,
+    max_length: int | None = None,
     loss_on: str = "reply",
     in_encoder: bool = False,
     prompt_truncation_side: str = "left",
-) -> list[SupervisedExample]:
+    whole_turns: bool = False,
+) -> tuple[list[SupervisedExample], Truncation]:
     """Tokenize samples, one example per reference.
 
     Args:
         samples: Prompts with references.
         tokenizer: The model's.
         end_of_turn: Text that ends a reply; without it the tokenizer's end-of-sequence token does.
-        max_prompt_length: In tokens; longer prompts lose their beginning.
-        max_reply_length: In tokens, with the end. A longer reply is cut, and has no end to learn.
+        max_prompt_length: In tokens; ``None`` for no limit.
+        max_reply_length: In tokens, with the end. A longer reference is cut, and has no end to learn. ``None`` for no
+            limit.
+        max_length: In tokens: of prompt and reference together, or of each of them where an encoder reads the prompt.
+            The prompt gives way; a reference that does not fit by itself makes no example. ``None`` for no limit.
         loss_on: ``reply``, or ``all`` for prompt and reply.
         in_encoder: Prompts go into an encoder and replies into a decoder.
         prompt_truncation_side: Which end of a long prompt is dropped.
+        whole_turns: Whether prompts that are cut on the left lose whole turns.
+
+    Returns:
+        The examples, and what did not fit.
 
     Raises:
         ConfigError: If ``loss_on`` is unknown, or ``all`` where an encoder reads the prompt.
-        DataError: If no sample has a reference.
+        DataError: If no sample has a reference, or none fits.
         ModelError: If the tokenizer cannot write the end of a reply.
     """
     if loss_on not in LOSS_ON:
@@ -68,19 +109,40 @@ def build_examples(
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
     _check_end(tokenizer, end_of_turn)
-    examples = []
+    turn_end = (end_of_turn or tokenizer.eos_token) if whole_turns else None
+    examples, truncation = [], Truncation()
     for sample in samples:
-        prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, max_prompt_length, prompt_truncation_side)
+        whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None)
         for reference in sample.references:
-            reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
+            whole_reply = encode_reply(tokenizer, reference, end_of_turn)
+            reply = whole_reply
+            if max_reply_length is not None and len(reply) > max_reply_length:
+                reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
+            room = max_length if max_length is None or in_encoder else max_length - len(reply)
+            if max_length is not None and (len(reply) > max_length or (room is not None and room < 1)):
+                truncation.left_out.append(sample.id)
+                continue
+            limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
+            prompt = whole_prompt
+            if limit is not None and len(prompt) > limit:
+                prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, limit, prompt_truncation_side, turn_end)
+            truncation.n_prompts_cut += len(prompt) < len(whole_prompt)
+            truncation.n_references_cut += len(reply) < len(whole_reply)
             if in_encoder:
                 examples.append(SupervisedExample(input_ids=prompt, labels=reply))
                 continue
             labels = prompt + reply if loss_on == "all" else [IGNORED_LABEL] * len(prompt) + reply
             examples.append(SupervisedExample(input_ids=prompt + reply, labels=labels))
+    truncation.n_examples = len(examples)
+    if truncation.left_out and not examples:
+        raise DataError(
+            f"there is nothing to fine-tune on: each of the {len(truncation.left_out)} references has more than the "
+            f"{max_length} tokens that model and tokenizer take; choose a model with more positions, or raise "
+            f"tokenizer.max_length"
+        )
     if not examples:
         raise DataError("there is nothing to fine-tune on: no sample of the datapool has a reference")
-    return examples
+    return examples, truncation
 
 
 class PaddingCollator:
@@ -104,12 +166,14 @@ def _padded(rows: list[list[int]], value: int) -> Tensor:
     return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
 
-def encode_reply(tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int) -> list[int]:
+def encode_reply(
+    tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int | None = None
+) -> list[int]:
     """Token ids of a reply with its end, or the first ``max_length`` of a longer one, which has no end then."""
     whole: list[int] = _encode(tokenizer, text + (end_of_turn or ""))
     if end_of_turn is None:
         whole = [*whole, tokenizer.eos_token_id]
-    if len(whole) <= max_length:
+    if max_length is None or len(whole) <= max_length:
         return whole
     # Cut without the end, of which a part could be left otherwise.
     return _encode(tokenizer, text)[:max_length]

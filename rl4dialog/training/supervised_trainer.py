@@ -31,7 +31,7 @@ class SupervisedTrainer:
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = builders.build_run_tokenizer(config)
-        self.lengths = builders.run_lengths(config)
+        self.lengths = builders.run_lengths(config, self.tokenizer, self.data)
         toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
         metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
@@ -52,8 +52,7 @@ class SupervisedTrainer:
             self.tokenizer,
             self.data.samples("train"),
             end_of_turn=self.data.turn_marker,
-            max_prompt_length=self.lengths.prompt,
-            max_reply_length=self.lengths.reply,
+            **builders.learned_lengths(self.lengths),
             training_args={"bf16": self._config.precision == "bf16", **(self._config.alg.training_args or {})},
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
@@ -73,4 +72,4 @@ class SupervisedTrainer:
 
     def _generator(self) -> LMActorCriticPolicy:
         """A policy around the model as it is now, for its way of generating."""
-        return build_inference_policy(self._config, self.tokenizer, self.data.turn_marker, self.model)
+        return build_inference_policy(self._config, self.tokenizer, self.data.turn_marker, self.model, self.lengths)

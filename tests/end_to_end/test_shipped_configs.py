@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import write_original
 from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
 from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.experiments.stand_in_data import write_original
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name != "accelerate")

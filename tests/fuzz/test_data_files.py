@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from original_files import write_original
 from runs import write_dialogues
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.experiments.stand_in_data import write_original
 
 PERSONAS = (
     "1 your persona: i like tea .\n2 partner's persona: i have a cat .\n3 hello !\thi , how are you ?\n"

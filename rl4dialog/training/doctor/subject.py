@@ -93,7 +93,7 @@ class Subject:
 
     @_Part
     def lengths(self) -> builders.Lengths:
-        return builders.run_lengths(self.config)
+        return builders.run_lengths(self.config, self.tokenizer, self.data)
 
     @_Part
     def _toolkit(self) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import STORY, story_name
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.cnn_daily_mail import HUB_ID, HUB_NAME, CNNDailyMail, parse_story
+from rl4dialog.experiments.stand_in_data import STORY, story_name
 
 Write = Callable[[dict[str, Any]], Path]
 

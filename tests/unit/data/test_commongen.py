@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import COMMONGEN
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.commongen import HUB_ID, CommonGen
+from rl4dialog.experiments.stand_in_data import COMMONGEN
 
 Write = Callable[[dict[str, Any]], Path]
 

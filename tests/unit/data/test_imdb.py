@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import IMDB_REVIEWS
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.imdb import HUB_ID, IMDB, IMDBForSeq2Seq
+from rl4dialog.experiments.stand_in_data import IMDB_REVIEWS
 
 Write = Callable[[dict[str, Any]], Path]
 

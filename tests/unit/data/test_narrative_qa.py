@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import QUESTIONS, SUMMARIES
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.narrative_qa import HUB_ID, NarrativeQA
+from rl4dialog.experiments.stand_in_data import QUESTIONS, SUMMARIES
 
 Write = Callable[[dict[str, Any]], Path]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from original_files import TABLE_EXAMPLE, cell
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.totto import HUB_ID, ToTTo, table_cells
+from rl4dialog.experiments.stand_in_data import TABLE_EXAMPLE, cell
 
 Write = Callable[[dict[str, Any]], Path]
 

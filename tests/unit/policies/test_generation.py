@@ -124,7 +124,10 @@ def test_keys_of_rl4lms_and_transformers_are_known() -> None:
 @pytest.mark.parametrize(
     "kwargs, words",
     [
-        ({"num_beams": 4}, "num_beams"),
+        ({"num_beams": 0}, "generation_kwargs.num_beams: .*greater than or equal to 1, got 0"),
+        ({"num_beam_groups": 2}, "num_beam_groups is not supported; did you mean 'num_beams'"),
+        ({"length_penalty": "short"}, "generation_kwargs.length_penalty: .*number, got 'short'"),
+        ({"early_stopping": "always"}, "generation_kwargs.early_stopping"),
         ({"topp": 0.5}, "'top_p'"),
         ({"temperature": 0.0}, "generation_kwargs.temperature: .*greater than 0, got 0.0"),
         ({"temperature": float("nan")}, "generation_kwargs.temperature: "),

@@ -63,6 +63,29 @@ def test_long_prompt_is_cut_on_the_chosen_side(side: str, expected: list[int]) -
     assert encode_prompt(make_tokenizer(), "w0 w1 w2 w3", 2, side) == expected
 
 
+@pytest.mark.parametrize(("side", "expected"), [("left", [5, 6, 0]), ("right", [3, 4, 0])])
+def test_cut_prompt_keeps_the_end_that_the_tokenizer_adds(side: str, expected: list[int]) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 0)])
+    assert encode_prompt(tokenizer, "w0 w1 w2 w3", 3, side) == expected
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (None, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>"),
+        (9, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>"),
+        (8, "w2 w3 <EOU> w4 w5 <EOU>"),
+        (5, "w4 w5 <EOU>"),
+        (2, "w5 <EOU>"),
+    ],
+)
+def test_whole_turns_are_dropped_where_their_end_is_known(max_length: int | None, expected: str) -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    ids = encode_prompt(tokenizer, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>", max_length, end_of_turn="<EOU>")
+    assert tokenizer.decode(ids) == expected
+
+
 def test_empty_prompt_starts_from_eos() -> None:
     assert encode_prompt(make_tokenizer(), "", 4) == [0]
 

@@ -61,7 +61,7 @@ def naive_mean_loss(model: Any, examples: list[Any]) -> torch.Tensor:
 def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: int, n_accumulated: int) -> None:
     ours, by_hand = make_model(tokenizer), make_model(tokenizer)
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
-    loss = naive_mean_loss(by_hand, build_examples(SAMPLES, tokenizer, **LENGTHS))
+    loss = naive_mean_loss(by_hand, build_examples(SAMPLES, tokenizer, **LENGTHS)[0])
     loss.backward()
     optimizer.step()
     metrics = train(
@@ -80,7 +80,7 @@ def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: i
 
 
 def test_architectures_give_the_loss_of_a_naive_loop(model: Any, tokenizer: Any) -> None:
-    examples = build_examples(SAMPLES, tokenizer, **LENGTHS, in_encoder=model.config.is_encoder_decoder)
+    examples = build_examples(SAMPLES, tokenizer, **LENGTHS, in_encoder=model.config.is_encoder_decoder)[0]
     with torch.no_grad():
         expected = float(naive_mean_loss(model, examples))
     for batch_size in (1, 3, 8):
@@ -102,7 +102,7 @@ def test_head_that_is_no_plain_projection_is_noticed_and_right(tokenizer: Any) -
         pad_token_id=1,
     )
     model = CohereForCausalLM(config).eval()
-    examples = build_examples(SAMPLES, tokenizer, **LENGTHS)
+    examples = build_examples(SAMPLES, tokenizer, **LENGTHS)[0]
     assert not head_is_plain(model)
     assert head_is_plain(make_model(tokenizer))
     with torch.no_grad():
@@ -178,7 +178,7 @@ def test_progress_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.Capt
 
 def test_metrics_count_examples_steps_and_tokens(tokenizer: Any) -> None:
     metrics = train(make_model(tokenizer), tokenizer, num_train_epochs=2, per_device_train_batch_size=4)
-    n_tokens = sum(len(example["input_ids"]) for example in build_examples(SAMPLES, tokenizer, **LENGTHS))
+    n_tokens = sum(len(example["input_ids"]) for example in build_examples(SAMPLES, tokenizer, **LENGTHS)[0])
     assert metrics["n_examples"] == 8
     assert metrics["n_steps"] == 4
     assert metrics["tokens_per_s"] * metrics["train_runtime_s"] == pytest.approx(2 * n_tokens)

@@ -34,7 +34,7 @@ def make_byte_tokenizer() -> Any:
 
 def build(samples: list[Sample], tokenizer: Any, **overrides: Any) -> list[Any]:
     arguments = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 5, **overrides}
-    return build_examples(samples, tokenizer, **arguments)
+    return build_examples(samples, tokenizer, **arguments)[0]
 
 
 def words(tokenizer: Any, ids: list[int]) -> list[str]:
@@ -81,6 +81,58 @@ def test_reply_that_does_not_fit_is_cut_and_has_no_end(n_words: int, ends: bool)
     reply = [f"w{i}" for i in range(n_words)]
     (example,) = build([Sample(0, "w1", [" ".join(reply)])], tokenizer, max_reply_length=5)
     assert words(tokenizer, example["input_ids"][1:]) == (reply[:5] + ["<eos>"] * ends)[:5]
+
+
+NO_LIMITS: dict[str, Any] = {"max_prompt_length": None, "max_reply_length": None}
+
+
+def test_prompt_gives_way_to_the_reference_its_oldest_turns_first() -> None:
+    tokenizer = make_marker_tokenizer()
+    sample = Sample(7, "w1 w2 <EOU> w3 w4 <EOU>", ["w5", "w5 w6", "w5 w6 w7 w8 w9", " ".join(["w5"] * 7)])
+    limits = {**NO_LIMITS, "end_of_turn": MARKER, "max_length": 8, "whole_turns": True}
+    examples, truncation = build_examples([sample], tokenizer, **limits)
+    assert [words(tokenizer, example["input_ids"]) for example in examples] == [
+        ["w1", "w2", MARKER, "w3", "w4", MARKER, "w5", MARKER],
+        ["w3", "w4", MARKER, "w5", "w6", MARKER],
+        ["w4", MARKER, "w5", "w6", "w7", "w8", "w9", MARKER],
+    ]
+    assert (truncation.n_prompts_cut, truncation.n_references_cut, truncation.left_out) == (2, 0, [7])
+    assert str(truncation) == (
+        "of 4 references: 2 prompts were cut; 1 references are too long by themselves and were left out (samples 7)"
+    )
+
+
+def test_prompt_loses_its_end_where_the_truncation_side_is_right() -> None:
+    tokenizer = make_marker_tokenizer()
+    limits = {**NO_LIMITS, "max_length": 5, "whole_turns": True, "prompt_truncation_side": "right"}
+    (example,) = build([Sample(0, "w1 w2 <EOU> w3 <EOU>", ["w5"])], tokenizer, end_of_turn=MARKER, **limits)
+    assert words(tokenizer, example["input_ids"]) == ["w1", "w2", MARKER, "w5", MARKER]
+
+
+def test_encoder_and_decoder_have_a_limit_each() -> None:
+    tokenizer = make_tokenizer()
+    samples = [Sample(0, "w1 w2 w3 w4", ["w5 w6"]), Sample("x", "w1", ["w5 w6 w7"])]
+    examples, truncation = build_examples(
+        samples, tokenizer, end_of_turn=None, **NO_LIMITS, max_length=3, in_encoder=True
+    )
+    assert [words(tokenizer, ids) for ids in examples[0].values()] == [["w2", "w3", "w4"], ["w5", "w6", "<eos>"]]
+    assert (len(examples), truncation.n_prompts_cut, truncation.left_out) == (1, 1, ["x"])
+
+
+def test_references_that_all_exceed_the_limit_are_an_error() -> None:
+    with pytest.raises(DataError, match=r"each of the 1 references has more than the 2 tokens.*tokenizer.max_length"):
+        build([Sample(0, "w1", ["w2 w3"])], make_tokenizer(), **NO_LIMITS, max_length=2)
+
+
+def test_reference_that_a_rollout_would_cut_is_counted() -> None:
+    _, truncation = build_examples(
+        [Sample(0, "w1", ["w2 w3 w4", "w2"])],
+        make_tokenizer(),
+        end_of_turn=None,
+        max_prompt_length=6,
+        max_reply_length=2,
+    )
+    assert str(truncation) == "of 2 references: 1 references lost their end, which is then not learned"
 
 
 @pytest.mark.parametrize("max_reply_length", range(1, 9))

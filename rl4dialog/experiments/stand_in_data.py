@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
-from runs import write_dialogues
-
+NOUNS = ["tea", "rain", "music", "bread", "trains", "snow", "books", "cats"]
 STORY = "A fox ran.\n\nPhoto of the fox\n\n@highlight\n\nFox runs\n\n@highlight\n\nIt is fast!\n"
 
 COMMONGEN = (
@@ -33,10 +33,12 @@ SUMMARIES = 'document_id,set,summary\nd1,train,"Ann is\n a nurse."\nd2,valid,A h
 
 
 def story_name(url: str) -> str:
+    """Where CNN's release keeps the story of a URL."""
     return f"cnn/stories/{hashlib.sha1(url.encode()).hexdigest()}.story"
 
 
 def cell(value: str, is_header: bool = False, column_span: int = 1) -> dict[str, Any]:
+    """A cell of a ToTTo table."""
     return {"value": value, "is_header": is_header, "column_span": column_span, "row_span": 1}
 
 
@@ -55,6 +57,24 @@ TABLE_EXAMPLE: dict[str, Any] = {
         {"original_sentence": "o2", "final_sentence": "Japan makes green tea."},
     ],
 }
+
+
+def write_dialogues(folder: Path, n_dialogues: int = 12, n_turns: int = 4) -> Path:
+    """DailyDialog's original files, with our own few words in them."""
+    rng = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "validation", "test"):
+        texts, acts, emotions = [], [], []
+        for _ in range(n_dialogues):
+            noun = rng.choice(NOUNS)
+            turns = [f"do you like {noun} ?", f"yes , i like {noun} .", f"tell me more about {noun} .", "all right ."]
+            order = [number % len(turns) for number in range(n_turns)]
+            texts.append(" __eou__ ".join(turns[i] for i in order) + " __eou__")
+            acts.append(" ".join("2134"[i] for i in order))
+            emotions.append(" ".join("0400"[i] for i in order))
+        for name, lines in (("", texts), ("act_", acts), ("emotion_", emotions)):
+            (folder / f"dialogues_{name}{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
 
 
 def write_original(datapool: str, folder: Path) -> Path:

@@ -1,0 +1,176 @@
+"""What a config means where RL4LMs, or a reader, may expect something else: one line each, printed when it is loaded.
+
+The page docs/coming_from/rl4lms.md lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl4dialog.core.config import RunConfig
+
+Kwargs = Mapping[str, Any]
+
+# Accepted for the sake of RL4LMs' configs.
+_WITHOUT_EFFECT = {
+    "alg.policy.args.apply_model_parallel": "models are placed by the device that is used",
+    "alg.policy.args.prompt_truncation_side": "env.args.prompt_truncation_side decides",
+}
+_WITHOUT_BLOCKS = {
+    "dummy": "with env.vec_env: dummy there are no workers",
+    "subproc": "with env.vec_env: subproc each environment has a worker, and one that dies ends the run",
+}
+SUBPROC = (
+    "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: a process with its own copy of the samples for each "
+    "environment, and one that dies ends the run. blocks, the default and what subproc was before, is faster and gives "
+    "the same rollouts"
+)
+_SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
+_OF_BEAMS = ("length_penalty", "early_stopping")
+
+
+def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
+    """One line for each key that is ignored, defaulted or read otherwise than in RL4LMs.
+
+    Args:
+        config: Checked.
+        given: The config as it was written.
+    """
+    return [*_keys_without_effect(config, given), *_decoding(config), *_supervised(config, given)]
+
+
+def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
+    without_effect = dict(_WITHOUT_EFFECT)
+    encoder_decoder = "seq2seq" in (config.alg.policy.id if config.alg.policy is not None else "")
+    without_effect["env.args.context_start_token"] = (
+        "an encoder-decoder's replies begin with the decoder_start_token_id of the model's config"
+        if encoder_decoder
+        else "a decoder-only model goes on from its prompt"
+    )
+    if config.env is not None and config.env.vec_env != "blocks":
+        for key in ("n_workers", "on_worker_death"):
+            if getattr(config.env, key) != type(config.env).model_fields[key].default:  # which a resolved one names too
+                without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[config.env.vec_env]
+    if config.env is not None:
+        without_effect["tokenizer.max_length"] = "env.args.max_prompt_length and max_episode_length decide"
+        side = config.env.args.prompt_truncation_side
+        if config.tokenizer.truncation_side != side:
+            reason = f"env.args.prompt_truncation_side decides, which is {side}"
+            without_effect["tokenizer.truncation_side"] = reason
+    if config.tokenizer.padding_side != "left":
+        without_effect["tokenizer.padding_side"] = "prompts are padded on the left, and replies on the right"
+    if config.reward_fn is not None and config.reward_fn.id == "nlp_reward":
+        without_effect["reward_fn.args.ref_model"] = (
+            "the reference is the policy as it was at the start; NLPReward's KL penalty is alg.kl_div: {coeff: 0.2, "
+            "target_kl: 0.05}"
+        )
+    for path, reason in without_effect.items():
+        if _at(given, path) is not None:
+            yield f"{path} has no effect: {reason}"
+    if config.env is not None and config.env.vec_env == "subproc":
+        yield SUBPROC
+
+
+def _decoding(config: RunConfig) -> Iterator[str]:
+    evaluation = config.train_evaluation.generation_kwargs
+    if config.alg.policy is None:
+        blocks = [("train_evaluation", evaluation), ("alg", config.alg.generation_kwargs)]
+    else:
+        blocks = [("train_evaluation", evaluation), ("alg.policy.args", config.alg.policy.args.generation_kwargs)]
+    named: list[tuple[str, Kwargs]] = [(f"{where}.generation_kwargs", kwargs) for where, kwargs in blocks if kwargs]
+    where, of_evaluation = named[0] if named else (f"{blocks[-1][0]}.generation_kwargs", {})
+    yield from _of_both(named)
+    yield from _of_evaluations(config, where, of_evaluation)
+    if config.alg.policy is not None:
+        yield from _of_rollouts(config, config.alg.policy.args.generation_kwargs or {}, evaluation or {})
+    is_seq2seq = config.alg.model_type == "seq2seq" or (config.alg.policy and "seq2seq" in config.alg.policy.id)
+    if is_seq2seq and any(kwargs.get("min_length") for _, kwargs in named):
+        yield (
+            "generation_kwargs.min_length counts tokens of the reply; transformers, and so RL4LMs, also counts the "
+            "start token of an encoder-decoder, so that replies there may be a token shorter"
+        )
+
+
+def _of_both(named: list[tuple[str, Kwargs]]) -> Iterator[str]:
+    for where, kwargs in named:
+        if kwargs.get("do_sample") and kwargs.get("top_k") is None:
+            yield (
+                f"{where} samples without top_k: every token may be drawn; in RL4LMs top_k is then 50, transformers' "
+                f"default (give top_k: 50 for that, or top_k: 0 to keep this)"
+            )
+            break
+    for where, kwargs in named:
+        for key in _SAMPLER_KEYS_WITHOUT_EFFECT:
+            if kwargs.get(key) is not None:
+                yield f"{where}.{key} has no effect: it changes nothing of what is generated"
+        for key in _OF_BEAMS:
+            if kwargs.get(key) is not None and kwargs.get("num_beams", 1) == 1:
+                yield f"{where}.{key} has no effect without num_beams above 1"
+
+
+def _of_evaluations(config: RunConfig, where: str, kwargs: Kwargs) -> Iterator[str]:
+    n_beams = kwargs.get("num_beams") or 1
+    masked = config.alg.policy is not None and config.alg.policy.id.startswith("maskable_")
+    if n_beams != 1 and masked:
+        yield (
+            f"{where}.num_beams is refused by NLPO's mask, which is computed token by token: evaluations decode "
+            f"without beams{'' if kwargs.get('do_sample') else ', greedily'}"
+        )
+    elif kwargs.get("do_sample") is None and n_beams == 1:
+        yield f"{where} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"
+    if (kwargs.get("num_return_sequences") or 1) != 1:
+        yield f"{where}.num_return_sequences: the best one of them is the reply that is measured"
+
+
+def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Iterator[str]:
+    assert config.env is not None
+    where = "alg.policy.args.generation_kwargs"
+    longest, wanted = config.env.args.max_episode_length, rollouts.get("max_new_tokens")
+    if rollouts.get("do_sample") is None:
+        yield f"{where} has no do_sample: rollouts sample; in RL4LMs they decode greedily then, and explore nothing"
+    if wanted is None:
+        yield (
+            f"{where} has no max_new_tokens: replies end after env.args.max_episode_length = {longest} tokens; in "
+            f"RL4LMs after transformers' default max_length of 20"
+        )
+    elif wanted > longest:
+        yield f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} tokens"
+    limit = min(wanted or longest, longest)
+    if (evaluation.get("max_new_tokens") or 0) > limit:
+        yield (
+            f"train_evaluation.generation_kwargs.max_new_tokens is {evaluation['max_new_tokens']}, but replies end "
+            f"after {limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
+        )
+
+
+def _supervised(config: RunConfig, given: Kwargs) -> Iterator[str]:
+    if config.alg.id != "supervised":
+        return
+    blocks = [config.train_evaluation.generation_kwargs, config.alg.generation_kwargs]
+    of_evaluation = next((kwargs for kwargs in blocks if kwargs), {})
+    if of_evaluation.get("max_new_tokens") is None and of_evaluation.get("max_length") is None and config.env is None:
+        yield "generation_kwargs has no max_new_tokens: evaluations end replies after 32 tokens"
+    if config.alg.model_type == "causal" and _at(given, "alg.loss_on") is None:
+        yield "alg.loss_on is reply: only replies are learned; RL4LMs learns the prompts too (loss_on: all)"
+    args = config.alg.training_args or {}
+    if args.get("save_strategy") in (None, "no"):
+        saved = [key for key in ("save_total_limit", "save_steps") if args.get(key) is not None]
+        if saved:
+            yield (
+                f"alg.training_args.{', '.join(saved)}: no effect without save_strategy, which is no by default: the "
+                f"model is saved at the end"
+            )
+    if args.get("logging_steps") is not None:
+        yield (
+            "alg.training_args.logging_steps: the loss is logged so often; RL4LMs also evaluates the val split then, "
+            "which is done here before and after training"
+        )
+
+
+def _at(config: Any, path: str) -> Any:
+    """What stands at a dotted path of a config as it was written, or ``None``."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, Mapping) else None
+    return config

@@ -1,0 +1,216 @@
+"""Whether configs of another place run here: a folder of them, each with tiny models and data in place of its own.
+
+Nothing is downloaded. What is replaced: model names, the paths of data, and what rewards and metrics load (models,
+SPICE's program, WordNet where there is none). `--dry_run` sees the rest as it is; then two short iterations run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.yaml_loader import expand_variants, load_yaml
+from rl4dialog.experiments.stand_in_data import write_dialogues, write_original
+from rl4dialog.experiments.stand_in_models import save_bert, save_t5
+from rl4dialog.metrics.meteor import MeteorMetric
+
+N_ITERATIONS = 2
+_WITHOUT_FILES = ("dummy_pool", "random_numbers", "small_talk")
+_SHORT = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8, "min_length": 2, "max_length": 40}
+_FEW = {"n_samples": 8, "context_size": 2}
+
+
+@dataclass
+class ConfigReport:
+    """What became of one config.
+
+    Attributes:
+        name: Path below the folder.
+        stand_ins: What was replaced beside models and data.
+        notes: What was said when it was loaded.
+        failed: ``--dry_run`` or ``iterations``, whichever failed first; empty if neither did.
+        error: The message of that.
+    """
+
+    name: str
+    stand_ins: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: str = ""
+    error: str = ""
+
+    def __str__(self) -> str:
+        replaced = f" (stand-ins: {', '.join(self.stand_ins)})" if self.stand_ins else ""
+        if self.failed:
+            return f"{self.name}: {self.failed} failed{replaced}: {self.error}"
+        return f"{self.name}: --dry_run ok, {N_ITERATIONS} iterations ok, {len(self.notes)} notes{replaced}"
+
+
+def check_configs(
+    folder: Path, train: Callable[[list[str]], int], say: Callable[[ConfigReport], None]
+) -> list[ConfigReport]:
+    """Check every ``.yml`` of a folder and of those below it.
+
+    Args:
+        folder: Of the configs.
+        train: The command ``rl4dialog train``: its arguments in, its exit code out.
+        say: Is given each report when it is there.
+
+    Raises:
+        ConfigError: If there is no config in the folder.
+    """
+    paths = sorted(path for path in folder.rglob("*.yml") if path.is_file())
+    if not paths:
+        raise ConfigError(f"{folder} holds no .yml file; give a folder of configs")
+    reports = []
+    with tempfile.TemporaryDirectory(prefix="rl4dialog-configs-") as scratch:
+        outside = _Outside(Path(scratch))
+        for number, path in enumerate(paths):
+            report = ConfigReport(str(path.relative_to(folder)))
+            try:
+                _check(path, Path(scratch) / f"config_{number}", outside, train, report)
+            except RL4DialogError as error:
+                report.failed, report.error = report.failed or "reading", str(error)
+            say(report)
+            reports.append(report)
+    return reports
+
+
+def _check(
+    path: Path, folder: Path, outside: _Outside, train: Callable[[list[str]], int], report: ConfigReport
+) -> None:
+    config = outside.replace(expand_variants(load_yaml(path), 0)[0], folder / "data", report.stand_ins)
+    for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
+        file = folder / "config.yml"
+        file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")
+        arguments = ["--config_path", str(file), "--base_path_to_store_results", str(folder / "runs"), *flags]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), _quiet():
+            code = train(arguments)
+        lines = output.getvalue().splitlines()
+        if flags:
+            report.notes = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
+        if code:
+            report.failed = step
+            report.error = next((line for line in reversed(lines) if line.startswith("error: ")), f"exit code {code}")
+            return
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+
+
+class _Outside:
+    """What stands in for models and data from outside; made when it is first needed.
+
+    Args:
+        folder: For the models.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._has_wordnet: bool | None = None
+
+    def replace(self, config: dict[str, Any], data: Path, stand_ins: list[str]) -> dict[str, Any]:
+        """A config with other model names and data, and with stand-ins where rewards and metrics load something."""
+        data.mkdir(parents=True)
+        config = copy.deepcopy(config)
+        model_name = _tiny_model(config)
+        config.setdefault("tokenizer", {}).update(model_name=model_name)
+        config["tokenizer"].setdefault("vocab_size", 300)
+        alg = config.get("alg", {})
+        (alg if alg.get("id") == "supervised" else alg["policy"]["args"])["model_name"] = model_name
+        pool = config["datapool"]
+        args = pool.get("args") or {}
+        if pool["id"] == "daily_dialog":
+            pool["args"] = {**args, "path": str(write_dialogues(data, n_turns=args.get("context_size", 5) + 3))}
+        elif pool["id"] not in _WITHOUT_FILES:
+            pool["args"] = {**args, "path": str(write_original(pool["id"], data))}
+        metrics = config["train_evaluation"].get("metrics") or []
+        for component in [*metrics, *([config["reward_fn"]] if "reward_fn" in config else [])]:
+            self._replace_in(component, stand_ins)
+        return config
+
+    def _replace_in(self, component: dict[str, Any], stand_ins: list[str]) -> None:
+        id, args = component["id"], component.get("args") or {}
+        if id == "spice":
+            component["id"], changed = "cider", {}
+        elif id == "bert_score":
+            changed = {"model_type": save_bert(self._folder / "bert"), "num_layers": 1}
+        elif id == "learned_reward":
+            changed = {"model_name": save_bert(self._folder / "bert")}
+        elif id == "causal_perplexity" and "tokenizer_id" in args:
+            changed = {"tokenizer_id": "builtin/tiny-gpt2"}
+        elif id == "common_gen_preference_model":
+            changed = {"model_name": save_t5(self._folder / "t5")}
+        elif id == "intent_accuracy" and "model_name" in args:
+            changed = {"model_name": "builtin/tiny-bert"}
+        elif id in ("meteor", "intent_accuracy") and "synonyms" not in args and not self.has_wordnet():
+            changed = {} if id == "intent_accuracy" and "intent_coeff" not in args else {"synonyms": False}
+        else:
+            return
+        component["args"] = {**args, **changed}
+        if id not in stand_ins:
+            stand_ins.append(id)
+
+    def has_wordnet(self) -> bool:
+        """Whether METEOR as it is defined can be computed on this machine."""
+        if self._has_wordnet is None:
+            try:
+                MeteorMetric()
+                self._has_wordnet = True
+            except RL4DialogError:
+                self._has_wordnet = False
+        return self._has_wordnet
+
+
+def _tiny_model(config: Mapping[str, Any]) -> str:
+    """The built-in model of a config's architecture."""
+    try:
+        alg = config["alg"]
+        supervised = alg["id"] == "supervised"
+        name = str(alg["model_name"] if supervised else alg["policy"]["args"]["model_name"]).lower()
+        is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"the config names no model: the key {error} is missing") from error
+    if not is_seq2seq:
+        return "builtin/tiny-gpt2"
+    return "builtin/tiny-bart" if any(kind in name for kind in ("bart", "blender", "pegasus")) else "builtin/tiny-t5"
+
+
+def _shortened(config: dict[str, Any]) -> dict[str, Any]:
+    """The same with two iterations of a few short replies."""
+    config = copy.deepcopy(config)
+    alg, evaluation = config["alg"], config["train_evaluation"]
+    blocks = [config["datapool"].setdefault("args", {}), evaluation.get("generation_kwargs")]
+    evaluation.update(eval_batch_size=4, max_eval_samples=4, eval_every=1)
+    if alg["id"] == "supervised":
+        alg["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
+        blocks.append(alg.get("generation_kwargs"))
+    else:
+        evaluation["n_iters"] = N_ITERATIONS
+        config["env"].update(n_envs=2, vec_env="dummy")
+        alg["args"].update(n_steps=4, **({"batch_size": 8} if "batch_size" in alg["args"] else {}))
+        blocks += [config["env"]["args"], alg["policy"]["args"].get("generation_kwargs")]
+    for block in filter(None, blocks):
+        block.update(_at_most(block, {**_SHORT, **_FEW}))
+    return config
+
+
+def _at_most(block: Mapping[str, Any], limits: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    return [(name, min(limit, block[name])) for name, limit in limits.items() if isinstance(block.get(name), int)]

@@ -1,0 +1,112 @@
+"""Beam search by transformers' own ``generate``: the one exception to our sampler, to evaluate single replies.
+
+Rollouts and conversations have none: a beam is no draw from the policy, so its log-probabilities train nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+
+from rl4dialog.functional.masks import left_aligned, trim_left_padding
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.models import decoder_start_id
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+@torch.no_grad()
+def beam_search(
+    model: PreTrainedModel,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    settings: GenerationSettings,
+    end_of_turn: EndOfTurn,
+    max_new_tokens: int,
+    pad_token_id: int,
+) -> tuple[Tensor, Tensor]:
+    """The best reply of a beam search to each prompt.
+
+    What the settings do not name is as in the model's own generation config.
+
+    Args:
+        model: The language model, in eval mode.
+        prompt_ids: Padded on the left. Shape (B, P).
+        prompt_mask: True at real tokens. Shape (B, P).
+        settings: With ``num_beams`` above 1.
+        end_of_turn: Where replies end.
+        max_new_tokens: T, the length limit.
+        pad_token_id: Fills what is behind a reply's end.
+
+    Returns:
+        Token ids padded on the right, and True at real tokens, the end included. Each (B, T').
+    """
+    if model.config.is_encoder_decoder:
+        ids, mask = left_aligned(prompt_ids, prompt_mask.bool())
+        n_before = 1
+    else:
+        ids, mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+        n_before = ids.shape[1]
+    config = _generation_config(model, settings, end_of_turn, max_new_tokens, pad_token_id)
+    sequences = model.generate(  # type: ignore[operator]
+        inputs=ids,
+        attention_mask=mask.long(),
+        generation_config=config,
+        stopping_criteria=StoppingCriteriaList([_EndsReply(end_of_turn, n_before)]),
+    )
+    replies = sequences[:, n_before:]
+    lengths = torch.tensor([_n_tokens(row.tolist(), end_of_turn) for row in replies], device=replies.device)
+    longest = int(lengths.max())
+    reply_mask = torch.arange(longest, device=replies.device) < lengths[:, None]
+    return replies[:, :longest].masked_fill(~reply_mask, pad_token_id), reply_mask
+
+
+def _generation_config(
+    model: PreTrainedModel,
+    settings: GenerationSettings,
+    end_of_turn: EndOfTurn,
+    max_new_tokens: int,
+    pad_token_id: int,
+) -> GenerationConfig:
+    sampling: dict[str, Any] = {}
+    if settings.do_sample:
+        sampling = {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p", "typical_p")}
+    if model.config.is_encoder_decoder:
+        sampling["decoder_start_token_id"] = decoder_start_id(model)
+    return GenerationConfig(
+        num_beams=settings.num_beams,
+        length_penalty=settings.length_penalty,
+        early_stopping=settings.early_stopping,
+        do_sample=settings.do_sample,
+        min_new_tokens=settings.min_length,
+        max_new_tokens=max_new_tokens,
+        repetition_penalty=settings.repetition_penalty,
+        no_repeat_ngram_size=settings.no_repeat_ngram_size,
+        num_return_sequences=1,  # the best, which is the one that is measured
+        eos_token_id=sorted(end_of_turn.single_token_ids) or None,
+        pad_token_id=pad_token_id,
+        **sampling,
+    )
+
+
+class _EndsReply(StoppingCriteria):
+    """Ends a beam where a reply ends, a turn marker of several tokens included.
+
+    Args:
+        end_of_turn: Recognizes ends.
+        n_before: Tokens in front of the reply.
+    """
+
+    def __init__(self, end_of_turn: EndOfTurn, n_before: int) -> None:
+        self._end_of_turn, self._n_before = end_of_turn, n_before
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+        replies = input_ids[:, self._n_before :].tolist()
+        return torch.tensor([self._end_of_turn.is_end(reply) for reply in replies], device=input_ids.device)
+
+
+def _n_tokens(reply: list[int], end_of_turn: EndOfTurn) -> int:
+    ends = (n for n in range(1, len(reply) + 1) if end_of_turn.is_end(reply[:n]))
+    return next(ends, len(reply))
