@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
-from rl4dialog.core.types import clip_bounds, is_number, is_whole_number
+from rl4dialog.core.types import clip_bounds, is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
 Side = Literal["left", "right"]
@@ -103,18 +103,18 @@ class EnvArgs(_Block):
     """Samples are drawn by their weight to this power; 0 draws all equally often."""
     bootstrap_truncated: bool = False
     """Whether a truncated reply is worth what the critic expects behind it."""
-    partner_replies: list[str] | None = None
+    partner_replies: list[str] | None = Field(default=None, min_length=1)
     """What a scripted partner says between the agent's utterances."""
 
 
 class EnvConfig(_Block):
-    n_envs: int = Field(default=1, ge=1)
+    n_envs: int = Field(default=1, ge=1, le=65_536)
     """Environments, each with one conversation at a time."""
     vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
     """Where they live: blocks of them in worker processes; each in a process with its own copy of the samples
     (stable-baselines3's ``SubprocVecEnv``); or all in the run's own process. The rollouts are the same.
     """
-    n_workers: int | None = Field(default=None, ge=1)
+    n_workers: int | None = Field(default=None, ge=1, le=4096)
     """Of ``blocks``: worker processes; by default one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
     """Of ``blocks``: whether a worker that dies ends the run, or is replaced."""
@@ -335,22 +335,22 @@ class RunConfig(_Block):
         if self.train_evaluation.n_iters is None:
             raise ValueError("the key 'train_evaluation.n_iters' is missing")
         assert self.env is not None
-        if self.env.args.max_turns > 1 and self.env.args.partner_replies is None:
+        env_args = self.env.args
+        if env_args.max_turns > 1 and env_args.partner_replies is None:
             raise ValueError("env.args.max_turns above 1 needs env.args.partner_replies")
+        if env_args.partner_replies is not None and len(env_args.partner_replies) < env_args.max_turns - 1:
+            raise ValueError(
+                f"env.args.partner_replies has {len(env_args.partner_replies)} replies, and env.args.max_turns: "
+                f"{env_args.max_turns} needs {env_args.max_turns - 1}, one between each two of the agent's turns"
+            )
         self._check_sizes(self.env)
         return self
 
     def _check_sizes(self, env: EnvConfig) -> None:
         """``n_steps`` and ``batch_size`` count agent tokens, and a minibatch cannot hold more than an iteration."""
         args = self.alg.args
-        for name in ("n_steps", "batch_size", "n_epochs"):
-            value = args.get(name, 1)
-            if not is_whole_number(value, at_least=1):
-                raise ValueError(f"alg.args.{name} must be a whole number of at least 1, not {value!r}")
-        rate = args.get("learning_rate", 1e-4)
-        if not is_number(rate) or rate < 0:
-            raise ValueError(f"alg.args.learning_rate must be a number of at least 0, not {rate!r}")
-        if "n_steps" in args and "batch_size" in args:
+        # Whether they are numbers at all, the algorithm's signature says.
+        if is_whole_number(args.get("n_steps"), 1) and is_whole_number(args.get("batch_size"), 1):
             n_tokens = args["n_steps"] * env.n_envs
             if args["batch_size"] > n_tokens:
                 raise ValueError(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import is_number
+from rl4dialog.core.arguments import Fraction, NonNegativeInt, Positive
 from rl4dialog.metrics.sentence_metric import SentenceMetric
-
-_LIMIT_TYPES = ("words", "bytes")
 
 
 class RougeLMaxMetric(SentenceMetric):
@@ -26,37 +23,23 @@ class RougeLMaxMetric(SentenceMetric):
         max_n: No effect, like all that follow but one: they are py-rouge's for other scores.
         weight_factor: Precision and recall are taken to the power ``1 / weight_factor``, as in py-rouge and so in
             RL4LMs, whose configs have 1.2. That belongs to ROUGE-W; ROUGE-L as it is defined has 1.
-
-    Raises:
-        ConfigError: If a limit or its type is unknown, alpha is not between 0 and 1, or weight_factor not above 0.
     """
 
     def __init__(
         self,
         stemming: bool = True,
-        alpha: float = 0.5,
+        alpha: Fraction = 0.5,
         limit_length: bool = True,
-        length_limit: int = 665,
-        length_limit_type: str = "bytes",
+        length_limit: NonNegativeInt = 665,
+        length_limit_type: Literal["words", "bytes"] = "bytes",
         max_n: Any = None,
         apply_avg: Any = None,
         apply_best: Any = None,
-        weight_factor: float = 1.0,
+        weight_factor: Positive = 1.0,
         ensure_compatibility: Any = None,
     ) -> None:
         from rouge_score.rouge_scorer import RougeScorer
 
-        if length_limit_type not in _LIMIT_TYPES:
-            raise ConfigError(
-                f"metric 'rouge_l_max': length_limit_type must be {' or '.join(_LIMIT_TYPES)}, not "
-                f"{length_limit_type!r}"
-            )
-        if not isinstance(length_limit, int) or length_limit < 0:
-            raise ConfigError(f"metric 'rouge_l_max': length_limit must be a whole number, not {length_limit!r}")
-        if not 0 <= alpha <= 1:
-            raise ConfigError(f"metric 'rouge_l_max': alpha must be between 0 and 1, not {alpha!r}")
-        if not is_number(weight_factor) or weight_factor <= 0:
-            raise ConfigError(f"metric 'rouge_l_max': weight_factor must be above 0, not {weight_factor!r}")
         self._power = 1 / weight_factor
         self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
         self._alpha = alpha

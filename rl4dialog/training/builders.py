@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 import logging
@@ -17,7 +18,6 @@ from pydantic import ValidationError
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     CallbackRegistry,
@@ -30,6 +30,7 @@ from rl4dialog.catalog import (
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
@@ -123,9 +124,11 @@ def check_components(config: RunConfig) -> None:
     Raises:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
     """
-    DataPoolRegistry.check(config.datapool.id, config.datapool.args)
-    for registry, id, args in _metrics_and_rewards(config):
-        registry.check(id, args)
+    if "split" in config.datapool.args:
+        raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
+    DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
+    for registry, id, args, where in _metrics_and_rewards(config):
+        registry.check(id, args, where)
     for where, kwargs in _generation_kwargs(config):
         in_rollouts = where.startswith("alg.policy")
         settings = GenerationSettings.from_kwargs(kwargs, where, NOT_IN_ROLLOUTS if in_rollouts else None)
@@ -135,8 +138,8 @@ def check_components(config: RunConfig) -> None:
     if config.generation.backend == "vllm":
         _check_vllm(config)
     check_outputs(config.logging.outputs)
-    for component in config.callbacks:
-        check_callback(component.id, component.args)
+    for i, component in enumerate(config.callbacks):
+        check_callback(component.id, component.args, f"callbacks[{i}].args")
     if config.alg.id == "supervised":
         if n_processes() > 1:
             raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
@@ -152,9 +155,9 @@ def check_components(config: RunConfig) -> None:
         for name in args:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
-        registry.check(id, args)
+        registry.check(id, args, where)
     assert config.env is not None
-    algorithm, policy = algorithm_class(config.alg.id), policy_class(config)
+    algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)
     if n_processes() > 1 and not algorithm.data_parallel:
@@ -162,7 +165,7 @@ def check_components(config: RunConfig) -> None:
     if config.env.n_envs % n_processes():
         raise ConfigError(f"env.n_envs is {config.env.n_envs}, which {n_processes()} processes cannot share evenly")
     algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
-    policy.check_arguments({**_policy_args(config), "precision": config.precision, "lora": config.lora})
+    policy.check_arguments({**_policy_args(config), "lora": config.lora})
     if algorithm.maskable != policy.maskable:
         plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
         fitting = masked if algorithm.maskable else plain
@@ -281,12 +284,9 @@ def build_language_model(
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
 
-    is_new = False
-
-    def build(folder: Path) -> None:
-        nonlocal is_new
-        is_new = True
-        info = warm_start(
+    @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
+    def train() -> dict[str, float]:
+        return warm_start(
             model,
             tokenizer,
             data.samples("train"),
@@ -295,19 +295,22 @@ def build_language_model(
             **learned_lengths(lengths),
             seed=derive_seed(config.seed, "warm_start"),
         )
+
+    def build(folder: Path) -> None:
+        info = train()
         model.save_pretrained(folder)
         counts = {name: int(info[name]) for name in ("n_prompts_cut", "n_references_cut", "n_left_out")}
         write_json(folder / _TRUNCATION_FILE, counts)
 
-    folder = cached_folder(WARM_START, key, build)
-    counts = json.loads((folder / _TRUNCATION_FILE).read_text(encoding="utf-8"))
-    if not is_new and any(counts.values()):
+    cached = cached_folder(WARM_START, key, build)
+    counts = json.loads((cached / _TRUNCATION_FILE).read_text(encoding="utf-8"))
+    if not train.cache_info().currsize and any(counts.values()):
         say(
             f"Warm start, from the cache: {counts['n_prompts_cut']} prompts were cut, {counts['n_references_cut']} "
             f"references lost their end, {counts['n_left_out']} were left out",
             on_terminals=True,
         )
-    warmed = auto_class.from_pretrained(folder, dtype=torch.float32)
+    warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove it.", dtype=torch.float32)
     check_fits(warmed, *fit, model_name)
     return warmed  # type: ignore[no-any-return]
 
@@ -429,6 +432,7 @@ def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str
     if chosen is None:
         return None
     component = _component(chosen, f"{where}.post_processing_fn")
+    PostProcessorRegistry.check(component.id, component.args, f"{where}.post_processing_fn.args")
     return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
@@ -439,13 +443,19 @@ def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[Re
     return as_parts(reward, config.reward_fn.id)
 
 
-def check_callback(id: str, args: Mapping[str, Any], is_inner: bool = False) -> None:
-    """Check a callback of the config; ours are built for it, with nothing to work on.
+def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:
+    """Check a callback of the config, without building it.
+
+    Args:
+        id: The callback.
+        args: Its arguments.
+        where: Path of ``args`` in the config.
+        is_inner: Whether another callback calls it.
 
     Raises:
         ConfigError: If an id, an argument or a value is wrong, or it is no callback of stable-baselines3.
     """
-    CallbackRegistry.check(id, args)
+    CallbackRegistry.check(id, args, where)
     component = CallbackRegistry.resolve(id)
     if inspect.isclass(component) and not issubclass(component, BaseCallback):
         raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
@@ -454,9 +464,8 @@ def check_callback(id: str, args: Mapping[str, Any], is_inner: bool = False) -> 
     if is_inner:
         raise ConfigError(f"callback {id!r} acts by itself and not in _on_step, so another one cannot call it")
     for inner in getattr(component, "inner_callbacks", lambda _: ())(args):
-        chosen = _component(inner, f"the callback that {id!r} calls")
-        check_callback(chosen.id, chosen.args, is_inner=True)
-    CallbackRegistry.get(id, args)
+        chosen = _component(inner, f"{where}.callback")
+        check_callback(chosen.id, chosen.args, f"{where}.callback.args", is_inner=True)
 
 
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
@@ -525,7 +534,7 @@ def build_algorithm(
         reward_config.timeout_s,
     )
     kl = config.alg.kl_div
-    algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
+    algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), _policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
     try:
@@ -635,12 +644,6 @@ def _async_calls(config: RewardConfig) -> AsyncCalls:
     return AsyncCalls(**config.async_calls.model_dump())
 
 
-def algorithm_class(id: str) -> Any:
-    """The class behind an id; a plain stable-baselines3 algorithm gets rollouts of whole replies."""
-    cls = AlgorithmRegistry.resolve(id)
-    return cls if issubclass(cls, LMRolloutMixin) else type(cls.__name__, (LMRolloutMixin, cls), {})
-
-
 def _component(chosen: Any, what: str) -> ComponentConfig:
     """A component that stands somewhere inside of arguments."""
     try:
@@ -714,20 +717,22 @@ def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
 def _needs_builtin_classifier(config: RunConfig) -> bool:
     return any(
         "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
-        for registry, id, args in _metrics_and_rewards(config)
+        for registry, id, args, _ in _metrics_and_rewards(config)
     )
 
 
-def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
-    """Registry, id and arguments of every metric and reward of a run, and of those inside them."""
+def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+    """Every metric and reward of a run, and those inside them: registry, id, arguments, and the path of these."""
 
-    def with_inner(registry: Registry, id: str, args: dict[str, Any]) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
-        yield registry, id, args
+    def with_inner(
+        registry: Registry, id: str, args: dict[str, Any], where: str
+    ) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+        yield registry, id, args, where
         inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
-        for inner in inner_rewards(args) if inner_rewards is not None else ():
+        for inner in inner_rewards(args, where) if inner_rewards is not None else ():
             yield from with_inner(RewardFunctionRegistry, *inner)
 
-    for metric in config.train_evaluation.metrics:
-        yield from with_inner(MetricRegistry, metric.id, metric.args)
+    for i, metric in enumerate(config.train_evaluation.metrics):
+        yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
     if config.reward_fn is not None and (config.alg.id != "supervised" or config.train_evaluation.score_predictions):
-        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args)
+        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
@@ -85,7 +86,7 @@ def predict_memory(
     assert config.env is not None and config.alg.policy is not None
     lengths = builders.run_lengths(config, tokenizer, data)
     prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
-    algorithm, policy_class = builders.algorithm_class(config.alg.id), builders.policy_class(config)
+    algorithm, policy_class = AlgorithmRegistry.resolve(config.alg.id), builders.policy_class(config)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
     n_envs = math.ceil(config.env.n_envs / n_processes())
     n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)

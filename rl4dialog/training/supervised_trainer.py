@@ -66,8 +66,8 @@ class SupervisedTrainer:
             if evaluation.reward_error is not None:
                 raise evaluation.reward_error
         write_report_or_warn(self._tracker.run_folder.root)
-        self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         write_result(self._tracker.run_folder, 1, metrics_of(before), metrics_of(after))
+        self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         return before["test"], after["test"]
 
     def _generator(self) -> LMActorCriticPolicy:
