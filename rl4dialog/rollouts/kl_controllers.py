@@ -9,7 +9,6 @@ from typing import Any
 
 from rl4dialog.core.errors import CheckpointError, ConfigError
 
-
 _MOST = 0.2  # change of a coefficient in one iteration
 
 
