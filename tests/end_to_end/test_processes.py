@@ -47,9 +47,35 @@ def launch(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
 
 
+MINE = '''
+import os
+import torch
+from rl4dialog import PolicyRegistry, RewardFunctionRegistry
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+
+
+@RewardFunctionRegistry.register("letters")
+def letters(prompt_text, gen_text, ref_texts, meta_info):
+    """Different for nearly all replies, and of no meaning."""
+    return sum(map(ord, prompt_text + gen_text)) % 11 / 10
+
+
+@PolicyRegistry.register("rounded_by_process")
+class RoundedByProcess(CausalLMActorCriticPolicy):
+    """Each number of processes rounds in a way of its own, as if on another CPU."""
+
+    def reference_log_probs(self, batch):
+        random = torch.Generator().manual_seed(int(os.environ.get("WORLD_SIZE", 1)))
+        noise = 2e-7 * torch.randn(batch.response_mask.shape, generator=random)
+        return super().reference_log_probs(batch) + noise * batch.response_mask
+'''
+
+
 def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
     model = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}[kind]
-    config = make_config(tmp_path, **SAME, alg__id=algorithm)
+    (tmp_path / "mine.py").write_text(MINE)
+    config = make_config(tmp_path, **SAME, alg__id=algorithm, imports=[str(tmp_path / "mine.py")])
+    config["reward_fn"] = {"id": "letters"}
     config["alg"]["policy"]["args"]["model_name"] = config["tokenizer"]["model_name"] = model
     mask = "maskable_" if algorithm == "nlpo" else ""
     config["alg"]["policy"]["id"] = f"{mask}{kind}_lm_actor_critic_policy"
@@ -73,7 +99,25 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
 def test_two_processes_give_the_weights_of_one(
     tmp_path: Path, algorithm: str, kind: str, variables: dict[str, str]
 ) -> None:
-    config = plain_config(tmp_path, algorithm, kind)
+    rollout, _ = assert_same_by_one_and_two(tmp_path, plain_config(tmp_path, algorithm, kind), variables)
+    assert rollout["rollout/task_reward_std"] > 0.1
+
+
+def test_two_processes_make_no_step_on_rounding(tmp_path: Path) -> None:
+    """All rewards are 0, and what is left is a KL of rounding, which is another with two processes."""
+    config = plain_config(tmp_path, "ppo", "causal")
+    config["reward_fn"] = {"id": "regex", "args": {"pattern": "no such word"}}
+    config["alg"]["policy"]["id"] = "rounded_by_process"
+    rollout, trained = assert_same_by_one_and_two(tmp_path, config, {})
+    assert rollout["rollout/kl"] != 0 and rollout["rollout/kl_is_rounding"] == rollout["rollout/constant_rewards"] == 1
+    assert trained["train/constant_advantages"] == 1
+    assert trained["train/value_loss"] == trained["train/grad_norm"] == 0
+
+
+def assert_same_by_one_and_two(
+    tmp_path: Path, config: dict[str, Any], variables: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train twice, compare weights, replies and log; returns what two processes logged of rollout and training."""
     for n in (1, 2):
         process = launch(tmp_path, config, n, env={**os.environ, **(variables if n > 1 else {})})
         output, _ = process.communicate(timeout=150)
@@ -90,6 +134,7 @@ def test_two_processes_give_the_weights_of_one(
     trained = [lines(tmp_path / "p" / f"by_{n}" / "training_info.jsonl")[0] for n in (1, 2)]
     for key in ("train/loss", "train/grad_norm", "train/approx_kl"):
         assert trained[1][key] == pytest.approx(trained[0][key], rel=1e-4, abs=1e-6), key
+    return logged[1][0], trained[1]
 
 
 @pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])

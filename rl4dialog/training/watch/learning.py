@@ -12,6 +12,10 @@ from rl4dialog.training.watch.check import History, RunFacts, check, mean
 CONSTANT_ITERATIONS, CONSTANT_EPISODES = 3, 32
 CONSTANT_REWARD_STD = 1e-6
 
+# Minibatches, or groups of replies to one prompt, whose replies all have the same advantage: of rewards that are mostly
+# 0 there are many, and with so many hardly anything is learned.
+CONSTANT_ADVANTAGES = 0.9
+
 # Parts of a reward: the first and the last iterations that are compared, and by how many standard errors their means
 # must differ to do so clearly (by chance in one of 250 pairs, and two parts must).
 PART_ITERATIONS, PART_MIN_ITERATIONS, PART_ERRORS = 5, 15, 4.0
@@ -39,6 +43,19 @@ def reward_constant(history: History, facts: RunFacts) -> str | None:
     if not (stds <= CONSTANT_REWARD_STD * np.maximum(1, np.abs(rewards))).all():
         return None
     return f"every episode of the last {CONSTANT_ITERATIONS} iterations earned {rewards[-1]:.4g}"
+
+
+@check(
+    "Only replies that are compared with each other teach anything: take a reward with more values than a few, a higher "
+    "alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
+)
+def advantages_constant(history: History, facts: RunFacts) -> str | None:
+    share = mean(history.last("train/constant_advantages", CONSTANT_ITERATIONS))
+    if not share > CONSTANT_ADVANTAGES or reward_constant.rule(history, facts) is not None:
+        return None
+    if not history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum() >= CONSTANT_EPISODES:
+        return None
+    return f"in {share:.0%} of the comparisons of the last {CONSTANT_ITERATIONS} iterations all replies did equally well"
 
 
 @check(
@@ -115,4 +132,4 @@ def _change(history: History, key: str) -> tuple[float, float, float]:
     return float(begin.mean()), float(now.mean()), errors
 
 
-CHECKS = (reward_constant, reward_parts_opposed, gradient_not_finite, explained_variance, line_search)
+CHECKS = (reward_constant, advantages_constant, reward_parts_opposed, gradient_not_finite, explained_variance, line_search)

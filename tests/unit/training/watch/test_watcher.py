@@ -39,6 +39,7 @@ def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
         "train/loss": 0.1,
         "train/grad_norm": 1.0,
         "train/skipped_steps": 0,
+        "train/constant_advantages": 0.3,
         "train/first_approx_kl": 1e-9,
         "train/explained_variance": 0.15 * progress,
     }
@@ -66,7 +67,11 @@ SICK: dict[str, Change] = {
     "replies_vanish": from_20(reply_length=1.5),
     "repeated_replies": from_20(distinct_replies=0.05),
     "repeated_tokens": from_20(repeated_trigrams=0.6),
-    "reward_constant": from_20(task_reward_std=0.0, task_reward=0.2),
+    "reward_constant": lambda i: {
+        **from_20(task_reward_std=0.0, task_reward=0.2)(i),
+        "train/constant_advantages": float(i >= 20),
+    },
+    "advantages_constant": lambda i: {"train/constant_advantages": 0.95 if i >= 20 else 0.5},
     "reward_parts_opposed": lambda i: {"rollout/reward/both/meteor": 0.3 - 0.005 * i},
     "gradient_not_finite": lambda i: {"train/skipped_steps": 2 if i == 20 else 0},
     "explained_variance": lambda i: {"train/explained_variance": 0.0},
