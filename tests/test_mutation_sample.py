@@ -6,7 +6,9 @@ from collections import Counter
 
 from scripts.mutants import module_of, sample, status
 
-NAMES = [f"p.{module}.x_f__mutmut_{i}" for module, n in (("a", 500), ("b", 300), ("c", 197), ("d", 3)) for i in range(n)]
+NAMES = [
+    f"p.{module}.x_f__mutmut_{i}" for module, n in (("a", 500), ("b", 300), ("c", 197), ("d", 3)) for i in range(n)
+]
 
 
 def test_every_module_has_its_share() -> None:
