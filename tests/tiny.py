@@ -155,6 +155,20 @@ def make_samples(n: int = 6) -> list[Sample]:
     return [Sample(i, " ".join(WORDS[: 1 + i % 5]), [WORDS[i % 5]], {"n": i}) for i in range(n)]
 
 
+def make_env_kwargs(**overrides: Any) -> dict[str, Any]:
+    """Arguments of the environments of ``make_vec_env``."""
+    tokenizer = make_tokenizer()
+    return {
+        "end_of_turn": EndOfTurn(tokenizer, [0]),
+        "samples": make_samples(),
+        "reward_parts": [],
+        "max_prompt_length": 6,
+        "max_episode_length": 5,
+        "vocab_size": len(tokenizer),
+        **overrides,
+    }
+
+
 def make_env(tokenizer: Any, n_samples: int = 6, **overrides: Any) -> TextGenEnv:
     arguments: dict[str, Any] = {
         "end_of_turn": EndOfTurn(tokenizer, [0]),

@@ -13,13 +13,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from tiny import make_samples, make_tokenizer
+from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.own_copies import OwnCopy
 from rl4dialog.envs.vectorize import make_vec_env
-from rl4dialog.text.end_of_turn import EndOfTurn
 
 # As a file of a user's: workers would import torch with this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -51,7 +50,7 @@ def test_reward_that_holds_what_belongs_to_one_process_is_told_by_name(tmp_path:
         with pytest.raises(
             EnvWorkerError, match=r"reward 'mine' cannot be given to worker processes.*first use, in the worker.*dummy"
         ):
-            make_vec_env(kwargs_with(Holds(held)), 1, "blocks")
+            make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Holds(held))]), 1, "blocks")
     finally:
         if kind != "lock":
             held.close()
@@ -81,7 +80,7 @@ class Reads(Holds):
 def test_file_that_a_reward_opens_belongs_to_one_process(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "numbers"
     path.write_text("".join(f"{n:05}\n" for n in range(1, 10_000)))
-    env = make_vec_env(kwargs_with(Reads(str(path))), 2, kind, 2)
+    env = make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Reads(str(path)))]), 2, kind, 2)
     try:
         env.seed(0)
         env.reset()
@@ -100,15 +99,3 @@ def test_object_is_the_processes_own_and_shares_what_is_shared() -> None:
     assert arrived.get() is arrived.get()
     assert arrived.get()["tokenizer"] is arrived_shared
     assert arrived.get() == {"tokenizer": shared, "own": [1]}
-
-
-def kwargs_with(function: Any) -> dict[str, Any]:
-    tokenizer = make_tokenizer()
-    return {
-        "end_of_turn": EndOfTurn(tokenizer, [0]),
-        "samples": make_samples(),
-        "reward_parts": [RewardPart("mine", 1.0, function)],
-        "max_prompt_length": 6,
-        "max_episode_length": 5,
-        "vocab_size": len(tokenizer),
-    }

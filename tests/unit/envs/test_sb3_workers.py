@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-from test_vectorize import make_kwargs
+from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.types import RewardPart
@@ -20,7 +20,6 @@ from rl4dialog.envs.sb3_workers import close, deaths_told
 from rl4dialog.envs.vectorize import make_utterance_env, make_vec_env
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(sys.modules["test_vectorize"])
 
 
 def deadly(previous: Any, action: int, current: Any, done: bool, meta: dict[str, Any]) -> float:
@@ -33,7 +32,7 @@ def deadly(previous: Any, action: int, current: Any, done: bool, meta: dict[str,
 
 @pytest.fixture
 def env() -> Iterator[SubprocVecEnv]:
-    built = make_vec_env(make_kwargs(reward_parts=[RewardPart("deadly", 1.0, deadly)]), 2, "subproc", timeout_s=0.3)
+    built = make_vec_env(make_env_kwargs(reward_parts=[RewardPart("deadly", 1.0, deadly)]), 2, "subproc", timeout_s=0.3)
     assert type(built) is SubprocVecEnv
     built.seed(0)
     built.reset()
@@ -53,11 +52,11 @@ def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_co
 
 
 def test_other_errors_are_left_as_they_are(env: SubprocVecEnv) -> None:
-    with pytest.raises(FileNotFoundError), deaths_told(DummyVecEnv([lambda: make_utterance_env(make_kwargs())])):
+    with pytest.raises(FileNotFoundError), deaths_told(DummyVecEnv([lambda: make_utterance_env(make_env_kwargs())])):
         open("/nowhere/at/all")  # noqa: SIM115 (does not open)
     env.step_async(np.array([[6, 0, -1, -1, -1]] * 2))  # and is closed in the middle of a step
 
 
 def test_environment_that_cannot_be_built_is_told() -> None:
     with pytest.raises(EnvWorkerError, match="died while its environment was built"):
-        make_vec_env(make_kwargs(max_turns=2), 1, "subproc")
+        make_vec_env(make_env_kwargs(max_turns=2), 1, "subproc")

@@ -7,28 +7,14 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from tiny import make_env, make_samples, make_tokenizer
+from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.vectorize import make_vec_env
-from rl4dialog.text.end_of_turn import EndOfTurn
 
 # As a file of a user's: workers would import torch with this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-def make_kwargs(**overrides: Any) -> dict[str, Any]:
-    tokenizer = make_tokenizer()
-    return {
-        "end_of_turn": EndOfTurn(tokenizer, [0]),
-        "samples": make_samples(),
-        "reward_parts": [],
-        "max_prompt_length": 6,
-        "max_episode_length": 5,
-        "vocab_size": len(tokenizer),
-        **overrides,
-    }
 
 
 WEIGHTED = {"samples": [(sample, 1.0 + i) for i, sample in enumerate(make_samples())], "priority_scale": 2.0}
@@ -37,7 +23,7 @@ WEIGHTED = {"samples": [(sample, 1.0 + i) for i, sample in enumerate(make_sample
 @pytest.mark.parametrize("overrides", [{}, WEIGHTED], ids=["alike", "weighted"])
 @pytest.mark.parametrize("kind", ["dummy", "blocks"])
 def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: str, overrides: dict[str, Any]) -> None:
-    vec_env = make_vec_env(make_kwargs(**overrides), 3, kind)
+    vec_env = make_vec_env(make_env_kwargs(**overrides), 3, kind)
     alone = [make_env(make_tokenizer(), **overrides) for _ in range(3)]
     try:
         vec_env.seed(5)
@@ -65,7 +51,7 @@ class Remembers:
 
 @pytest.mark.parametrize(("kind", "n_workers"), [("dummy", None), ("blocks", 1), ("blocks", 3)])
 def test_reward_that_remembers_is_each_environments_own(kind: str, n_workers: int | None) -> None:
-    env = make_vec_env(make_kwargs(reward_parts=[RewardPart("mine", 1.0, Remembers())]), 3, kind, n_workers)
+    env = make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Remembers())]), 3, kind, n_workers)
     try:
         env.seed(0)
         env.reset()
@@ -88,8 +74,8 @@ def test_reward_that_cannot_be_copied_says_how_to_share_it() -> None:
             return self
 
     with pytest.raises(RewardError, match=r"'mine' cannot be copied.*__deepcopy__"):
-        make_vec_env(make_kwargs(reward_parts=[RewardPart("mine", 1.0, Locked())]), 2, "dummy")
-    make_vec_env(make_kwargs(reward_parts=[RewardPart("mine", 1.0, Shared())]), 2, "dummy").close()
+        make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Locked())]), 2, "dummy")
+    make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Shared())]), 2, "dummy").close()
 
 
 @pytest.mark.parametrize("kind", ["dummy", "blocks"])
@@ -99,7 +85,7 @@ def test_tokenizer_and_samples_are_shared_by_the_environments_of_a_process(kind:
             super().__init__()
             self.tokenizer = tokenizer
 
-    kwargs = make_kwargs()
+    kwargs = make_env_kwargs()
     kwargs["reward_parts"] = [RewardPart("mine", 1.0, Holder(kwargs["end_of_turn"].tokenizer))]
     env = make_vec_env(kwargs, 3, kind, 1)
     try:

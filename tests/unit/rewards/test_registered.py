@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from replies import state
-from tiny import make_env, make_samples, make_tokenizer
+from tiny import make_env, make_env_kwargs, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.types import RewardPart
@@ -19,7 +19,6 @@ from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics import meteor
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import score_replies
-from rl4dialog.text.end_of_turn import EndOfTurn
 
 # As a file of a user's: workers would import torch with this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -219,22 +218,9 @@ def test_forked_workers_score_as_one_process_does(args: Any) -> None:
     names = [part.name for part in of_texts]
     assert len(names) > 12 and "meteor/meteor" in names
     shares = [english_texts(N_REPLIES)[i::N_WORKERS] for i in range(N_WORKERS)]
-    tokenizer, replies = make_tokenizer(), ["w1", "w2"]
-    env = make_vec_env(
-        {
-            "end_of_turn": EndOfTurn(tokenizer, [0]),
-            "samples": make_samples(),
-            "reward_parts": parts,
-            "max_prompt_length": 6,
-            "max_episode_length": 5,
-            "vocab_size": len(tokenizer),
-            "max_turns": 3,
-            "partner": ScriptedPartner(replies),
-        },
-        N_WORKERS,
-        "blocks",
-        N_WORKERS,
-    )
+    replies = ["w1", "w2"]
+    kwargs = make_env_kwargs(reward_parts=parts, max_turns=3, partner=ScriptedPartner(replies))
+    env = make_vec_env(kwargs, N_WORKERS, "blocks", N_WORKERS)
     try:
         for i in range(N_WORKERS):
             env.set_attr("share", i, i)
