@@ -119,7 +119,7 @@ def test_commands_of_get_started_work_one_after_another(
         # The doctor finds fault with a model that has hardly been trained, and says so by its exit code.
         assert cli.main([*command, *more]) == 0 or command[0] == "doctor"
     assert len(Path("replies.jsonl").read_text(encoding="utf-8").splitlines()) == 2
-    assert "rollout/reward/short_reply" in rollouts("short", "first", "runs")[0]
+    assert "rollout/reward/about_six_words" in rollouts("short", "first", "runs")[0]
     assert Path("comparison.html").is_file()
     said = capsys.readouterr().out
     assert "intent/accuracy" in said and re.search(r"^  reward -?\d", said, re.MULTILINE)

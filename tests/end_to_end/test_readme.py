@@ -68,9 +68,9 @@ def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, jud
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
-    assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/short_reply/weight"] == 0.5
+    assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
-        info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/short_reply"] + 0.1 * 8, abs=1e-5
+        info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/about_six_words"] + 0.1 * 8, abs=1e-5
     )
     assert info["rollout/masked_rewards"] == 0
 
