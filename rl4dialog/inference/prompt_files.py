@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import read_lines
 
+_logger = logging.getLogger(__name__)
 _COLUMNS = ("prompt", "messages", "history")
 
 
@@ -47,6 +49,15 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[Pro
         raise DataError(f"{path} is of no known format; prompts are lines of a .txt or a .jsonl file")
     if not found:
         raise DataError(f"{path} holds no prompt")
+    reserved = (
+        dialogue_format.reserved if dialogue_format is not None and dialogue_format.name == "chat_template" else ()
+    )
+    if reserved and not any(token in line.prompt for line in found for token in reserved):
+        _logger.warning(
+            "%s: its prompts stand as they are, without the chat template that the run was trained with; history: "
+            "[TEXT] in place of prompt has it written",
+            path,
+        )
     return found
 
 

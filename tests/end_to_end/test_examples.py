@@ -91,6 +91,28 @@ def test_adapters_are_trained_on_a_chat_model(at_root: Path) -> None:
     assert "<|im_start|>assistant" in predictions
 
 
+def test_reward_that_is_hacked_and_what_helps(at_root: Path) -> None:
+    commands = [shlex.split(line)[1:] for line in commands_of("docs/reward_hacking.md")]
+    names = [command[command.index("--experiment_name") + 1] for command in commands]
+    for command in commands:
+        assert cli.main([*command, *smaller("small_talk")]) == 0
+    parts = [{key for key in rollouts(name, "hacking", "runs")[0] if key.startswith("rollout/reward/")} for name in names]
+    assert parts[0] == {"rollout/reward/short_reply"}
+    assert {"rollout/reward/short_reply", "rollout/reward/known_words"} in parts
+
+
+def test_short_cut_pays_and_known_words_do_not_pay_it(at_root: Path) -> None:
+    module = runpy.run_path(str(EXAMPLES / "hacked_reward.py"))
+    known = module["KnownWords"]()
+    for hacked in ("", "nos.", "sure, weers."):
+        assert module["short_reply"]("", hacked, [], {}) == 1.0 and known.score("", hacked, [], {}) == 0.0
+    assert known.score("", "do you like jazz?", [], {}) == 1.0
+    assert known.score("", "sure, i will weers.", [], {}) == 0.75
+    gentle = runpy.run_path(str(EXAMPLES / "my_reward.py"))["about_six_words"]
+    scores = [gentle("", "w " * n, [], {}) for n in (0, 3, 6, 9, 20)]
+    assert scores == [0.0, 0.5, 1.0, 0.5, 0.0]
+
+
 def test_choices_and_corrections_become_preference_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "feedback.jsonl", tmp_path / "pairs.jsonl"
     one, other = JudgedReply("a", "yes"), JudgedReply("b", "no")
@@ -119,7 +141,7 @@ def test_commands_of_get_started_work_one_after_another(
         # The doctor finds fault with a model that has hardly been trained, and says so by its exit code.
         assert cli.main([*command, *more]) == 0 or command[0] == "doctor"
     assert len(Path("replies.jsonl").read_text(encoding="utf-8").splitlines()) == 2
-    assert "rollout/reward/short_reply" in rollouts("short", "first", "runs")[0]
+    assert "rollout/reward/about_six_words" in rollouts("short", "first", "runs")[0]
     assert Path("comparison.html").is_file()
     said = capsys.readouterr().out
     assert "intent/accuracy" in said and re.search(r"^  reward -?\d", said, re.MULTILINE)

@@ -13,12 +13,13 @@ from typing import Any
 
 import fake_vllm
 import pytest
-from pages import EXAMPLES, PAGES, ROOT, commands_of, text_of, yaml_of
+from pages import EXAMPLES, PAGES, ROOT, blocks, commands_of, text_of, yaml_of
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import GenerationConfig, parse_config
+from rl4dialog.core.yaml_loader import parse_yaml
 from rl4dialog.data.tables import Columns
 from rl4dialog.training.builders import check_components
 
@@ -28,10 +29,17 @@ def test_config_by_example_is_valid(page: str) -> None:
     check_components(parse_config(yaml_of(page, "seed:"), page))
 
 
-def test_datapool_by_example_is_valid() -> None:
-    datapool = yaml_of("docs/datapools.md")["datapool"]
-    DataPoolRegistry.check(datapool["id"], datapool["args"])
-    Columns.parse(datapool["args"]["columns"])
+def test_datapools_by_example_are_valid(tmp_path: Path) -> None:
+    table, talks = (parse_yaml(block, "datapools.md")["datapool"] for block in blocks("docs/datapools.md", "yaml"))
+    DataPoolRegistry.check(table["id"], table["args"])
+    Columns.parse(table["args"]["columns"])
+    page = text_of("docs/datapools.md").splitlines()
+    (row,) = [json.loads(line.partition("# ")[2]) for line in page if '"talk"' in line]
+    (tmp_path / "talks.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    path = {"train": str(tmp_path / "talks.jsonl")}
+    args = {**talks["args"], "split": "train", "path": path, "held_out_share": None}
+    pool = DataPoolRegistry.get(talks["id"], args)
+    assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [("Hi! <EOU>", ["Hello."])]
 
 
 class Judge(BaseHTTPRequestHandler):
@@ -68,9 +76,9 @@ def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, jud
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
-    assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/short_reply/weight"] == 0.5
+    assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
-        info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/short_reply"] + 0.1 * 8, abs=1e-5
+        info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/about_six_words"] + 0.1 * 8, abs=1e-5
     )
     assert info["rollout/masked_rewards"] == 0
 

@@ -44,6 +44,18 @@ def test_turns_are_written_in_the_dialogue_format(tmp_path: Path) -> None:
     assert prompts(tmp_path, text.splitlines()[2], form=CHAT)[0].prompt == "system:S|assistant:A|user:U"
 
 
+def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def render(messages: list[dict[str, str]]) -> str:
+        return f"<user>{messages[-1]['content']}"
+
+    render.control_tokens = ("<user>",)  # type: ignore[attr-defined]
+    chat = DialogueFormat("chat_template", None, render)
+    for prompt in ("<user>hi", ""):
+        assert prompts(tmp_path, json.dumps({"prompt": prompt}), form=chat)[0].prompt == prompt
+        assert ("without the chat template that the run was trained with" in caplog.text) == (not prompt)
+    assert prompts(tmp_path, '{"history": ["hi"]}', form=chat)[0].prompt == "<user>hi"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
