@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long benchmark check image docs clean
+.PHONY: help install demo test test-long mutants benchmark check image docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -30,6 +30,10 @@ test: $(STAMP) ## Run the test-suite, without what takes long
 
 test-long: $(STAMP) ## Run what takes long: learning, whole lists of models and configs
 	$(BIN)/python -m pytest --numprocesses auto -m long
+
+mutants: $(STAMP) ## Test the tests: change the code in 300 small ways, and list what no test notices (an hour or more)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut
+	$(BIN)/python scripts/mutants.py
 
 benchmark: $(STAMP) ## Time an iteration beside the plain loop, stable-baselines3 token by token and TRL
 	$(BIN)/python scripts/benchmark.py --token_by_token

@@ -52,7 +52,7 @@ class Echo:
         if not self.reward_fails:
             return ReplyScores([len(reply) / 2], parts)
         if on_error == "raise":
-            raise RewardError("it needs a reference")
+            raise RewardError(f"it needs a reference for {reply!r}")
         return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:

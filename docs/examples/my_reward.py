@@ -3,10 +3,10 @@
 from rl4dialog import RewardFunction, RewardFunctionRegistry, SentenceRewardFunction
 
 
-@RewardFunctionRegistry.register("short_reply")
-def short_reply(prompt_text, gen_text, ref_texts, meta_info):
-    """One for a reply of at most five words."""
-    return float(len(gen_text.split()) <= 5)
+@RewardFunctionRegistry.register("about_six_words")
+def about_six_words(prompt_text, gen_text, ref_texts, meta_info):
+    """One for a reply of six words, and a sixth less for each word more or less."""
+    return max(0.0, 1 - abs(len(gen_text.split()) - 6) / 6)
 
 
 @RewardFunctionRegistry.register("starts_with")

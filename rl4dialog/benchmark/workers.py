@@ -41,7 +41,7 @@ def compare_workers(n_envs: int = 64, n_workers: int = 8, n_samples: int = 1000,
     console = Console()
     imported = statistics.median(_seconds_of_import("stable_baselines3") for _ in range(3))
     started = time.perf_counter()
-    workers = make_vec_env(env_kwargs, n_envs, "subproc", n_workers)
+    workers = make_vec_env(env_kwargs, n_envs, "blocks", n_workers)
     up = time.perf_counter() - started
     assert isinstance(workers, BlockVecEnv)
     console.print(f"start of {n_workers} workers: {up:.2f} s; one import of stable-baselines3: {imported:.2f} s")

@@ -46,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="run once with each seed, one after another, and tell means and standard errors",
     )
-    parser.add_argument("--dry_run", action="store_true", help="check everything, print the plan, and stop")
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="check the config, build tokenizer, data, rewards and metrics, print the plan, and stop",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,6 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare_checkpoint", default=None, help="of the second run: an iteration, last or best")
     add_talk_arguments(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at; by default only this machine's")
+    parser.add_argument(
+        "--allow_host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name under which the page may be opened, such as a proxy's; may be given several times",
+    )
     parser.add_argument("--port", type=int, default=7860, help="the port; by default 7860")
 
 
@@ -24,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
     from rl4dialog.serving.page import ChatPage, load_gradio
     from rl4dialog.serving.page_chat import PageChat
+    from rl4dialog.serving.page_guard import PageHosts
     from rl4dialog.serving.page_server import check_address, serve
 
     if args.compare is None and args.compare_checkpoint is not None:
@@ -31,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     # Before models are loaded, which takes long.
     load_gradio()
     check_address(args.host, args.port)
+    PageHosts(args.host, args.port, args.allow_host)
 
     from rl4dialog.inference.chat_agent import ChatAgent
 
@@ -44,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="", flush=True)
 
     page = ChatPage(PageChat(models, feedback_file(args), args.seed, args.show_reward))
-    serve(page, args.host, args.port, write)
+    serve(page, args.host, args.port, write, allow_hosts=args.allow_host)
     return 0

@@ -71,6 +71,10 @@ class RewardConfig(ComponentConfig):
     """Subtract the mean and divide by the deviation: of all episodes so far, or of each iteration."""
     clip: Any = None
     """Limit what is left of the reward: a number for both signs, or ``[lowest, highest]``."""
+    timeout_s: float | None = Field(default=600.0, gt=0, le=1e8)
+    """How long, in seconds, the rewards of a reply may take in the environments, and a reward of a batch of replies in
+    the main process; one that takes longer has failed. null is no limit.
+    """
     async_calls: AsyncCallsConfig = Field(default_factory=AsyncCallsConfig)
     """How rewards that are coroutines are awaited."""
 
@@ -106,12 +110,14 @@ class EnvArgs(_Block):
 class EnvConfig(_Block):
     n_envs: int = Field(default=1, ge=1)
     """Environments, each with one conversation at a time."""
-    vec_env: Literal["subproc", "dummy"] = "subproc"
-    """Whether they live in worker processes, or in the run's own."""
+    vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
+    """Where they live: blocks of them in worker processes; each in a process with its own copy of the samples
+    (stable-baselines3's ``SubprocVecEnv``); or all in the run's own process. The rollouts are the same.
+    """
     n_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; by default one per core."""
+    """Of ``blocks``: worker processes; by default one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
-    """Whether a worker that dies ends the run, or is replaced."""
+    """Of ``blocks``: whether a worker that dies ends the run, or is replaced."""
     max_restarts: int = Field(default=10, ge=1)
     """Replacements until the run ends after all."""
     args: EnvArgs
@@ -132,7 +138,8 @@ class KLConfig(_Block):
     type: Literal["fixed", "adaptive", "ziegler"] | None = None
     """How the coefficient changes; by default ``adaptive`` with a target and ``fixed`` without."""
     horizon: int = Field(default=10_000, ge=1)
-    """Of ``ziegler``: agent tokens over which the coefficient may change by up to 20 %."""
+    """Of ``ziegler``: agent tokens over which the coefficient may change by up to 20 %; one iteration changes it by no
+    more than that, however many tokens it has."""
     norm_reward: bool = False
     """Whiten the rewards of an iteration, the KL penalty included."""
 

@@ -18,6 +18,15 @@ _WITHOUT_EFFECT = {
     "alg.policy.args.apply_model_parallel": "models are placed by the device that is used",
     "alg.policy.args.prompt_truncation_side": "env.args.prompt_truncation_side decides",
 }
+_WITHOUT_BLOCKS = {
+    "dummy": "with env.vec_env: dummy there are no workers",
+    "subproc": "with env.vec_env: subproc each environment has a worker, and one that dies ends the run",
+}
+SUBPROC = (
+    "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: a process with its own copy of the samples for each "
+    "environment, and one that dies ends the run. blocks, the default and what subproc was before, is faster and gives "
+    "the same rollouts"
+)
 _SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
 _OF_BEAMS = ("length_penalty", "early_stopping")
 
@@ -40,10 +49,10 @@ def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
         if encoder_decoder
         else "a decoder-only model goes on from its prompt"
     )
-    if config.env is not None and config.env.vec_env == "dummy":
+    if config.env is not None and config.env.vec_env != "blocks":
         for key in ("n_workers", "on_worker_death"):
             if getattr(config.env, key) != type(config.env).model_fields[key].default:  # which a resolved one names too
-                without_effect[f"env.{key}"] = "with env.vec_env: dummy there are no workers"
+                without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[config.env.vec_env]
     if config.env is not None:
         without_effect["tokenizer.max_length"] = "env.args.max_prompt_length and max_episode_length decide"
         side = config.env.args.prompt_truncation_side
@@ -60,6 +69,8 @@ def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
     for path, reason in without_effect.items():
         if _at(given, path) is not None:
             yield f"{path} has no effect: {reason}"
+    if config.env is not None and config.env.vec_env == "subproc":
+        yield SUBPROC
 
 
 def _decoding(config: RunConfig) -> Iterator[str]:

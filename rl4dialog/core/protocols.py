@@ -26,7 +26,8 @@ class RewardFunction(ABC):
     """Reward per token, called in the env workers after every token.
 
     Each environment has its own copy of the object, so that it may remember what it saw. What is large and never
-    changes can be shared by a method ``__deepcopy__`` that returns ``self``.
+    changes can be shared by the environments of a process, by a method ``__deepcopy__`` that returns ``self``. Open
+    files, sockets, databases and threads at first use: each worker process unpickles the object for itself.
     """
 
     @abstractmethod

@@ -1,17 +1,20 @@
 """Chat and preference data with the columns that TRL names: ``messages``, ``prompt``, ``completion``, ``chosen``.
 
-Conversations are lists of messages with ``role`` and ``content``; everything may also be plain text, which is then
-used as it stands. See "Dataset formats and types" in the documentation of TRL.
+Conversations are lists of messages with ``role`` and ``content``. Everything may also be plain text: a plain prompt
+stands as it is, and is the user's one message in the format ``chat_template``. See "Dataset formats and types" in the
+documentation of TRL.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
+from rl4dialog.data.messages import INSTRUCTIONS, Message, read_messages, render_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, SplitPath, file_readers, read_split
@@ -19,11 +22,7 @@ from rl4dialog.data.tables import DRAW_HINT, dataset_split
 
 TURNS = ("last", "all")
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-# Messages of these roles are said before the conversation and not in it.
-_INSTRUCTIONS = ("system", "developer")
-
-Message = dict[str, str]
+_logger = logging.getLogger(__name__)
 
 
 class Conversational(TextGenPool):
@@ -64,7 +63,8 @@ class Conversational(TextGenPool):
             revision: Branch, tag or commit on the hub.
             splits: The hub dataset's own split for each of ours; see `HFDataset.prepare`.
             turns: ``last`` or ``all`` replies of the assistant in ``messages``.
-            format: How messages are written: ``eou`` or ``chat_template``.
+            format: How messages are written: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is one
+                message of the user's; with ``eou`` it stands as it is.
             context_size: Messages in a prompt at most, beside the system's; ``None`` for all.
             meta_data_columns: Further columns that rewards and metrics get under the same names.
             held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that is missing.
@@ -105,6 +105,13 @@ class Conversational(TextGenPool):
         kinds = {"history" in (sample.meta_data or {}) for sample in samples}
         if len(kinds) > 1:
             raise DataError(f"{path or dataset_id} has both plain prompts and conversations; a pool must have one kind")
+        if kinds == {False} and split == "train":
+            _logger.warning(
+                "the prompts of %s are plain text and stand as they are; format: chat_template makes each the user's "
+                "message, and format: %s is for messages only",
+                path or dataset_id,
+                format,
+            )
         if kinds == {True}:
             pool.end_of_turn = dialogue_format.end_of_turn
             pool.between_turns = dialogue_format.between_turns
@@ -114,13 +121,18 @@ class Conversational(TextGenPool):
 def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFormat) -> Iterator[Sample]:
     if "chosen" in row:
         prompt, chosen, rejected = _preference(row)
+        if isinstance(prompt, str) and "prompt" not in row and dialogue_format.name == "chat_template":
+            raise row.error(
+                "plain chosen and rejected have no prompt of their own that could be the user's message, as format: "
+                "chat_template wants; give a column prompt, or leave out format"
+            )
         yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
     elif "messages" in row:
         messages = read_messages(row, "messages")
         replies = [
             number
             for number, message in enumerate(messages)
-            if message["role"] == "assistant" and any(m["role"] not in _INSTRUCTIONS for m in messages[:number])
+            if message["role"] == "assistant" and any(m["role"] not in INSTRUCTIONS for m in messages[:number])
         ]
         if not replies:
             raise row.error("messages has no reply of the assistant to somebody")
@@ -144,25 +156,11 @@ def _sample(
     meta_data: dict[str, Any],
 ) -> Sample:
     if isinstance(prompt, str):
-        return Sample(id, prompt, [reply], meta_data)
+        if dialogue_format.name != "chat_template":
+            return Sample(id, prompt, [reply], meta_data)
+        prompt = [{"role": "user", "content": prompt}]
     text, history = render_messages(prompt, row, dialogue_format)
     return Sample(id, text, [reply], {**meta_data, "history": history})
-
-
-def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[str, list[str]]:
-    """The prompt that asks for a reply to messages, and the utterances that it shows.
-
-    Raises:
-        DataError: If nothing was said but instructions.
-    """
-    instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
-    said = dialogue_format.context([message for message in messages if message["role"] not in _INSTRUCTIONS])
-    if not said:
-        raise row.error("the conversation is empty before the reply")
-    history = [message["content"] for message in said]
-    if dialogue_format.render_chat is not None and dialogue_format.name == "chat_template":
-        return dialogue_format.render_chat([*instructions, *said]), history
-    return dialogue_format.prompt(history, " ".join(message["content"] for message in instructions)), history
 
 
 def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
@@ -209,35 +207,3 @@ def _reply(row: Row, column: str, reply: str | list[Message]) -> str:
 
 def _plain_or_messages(row: Row, column: str) -> str | list[Message]:
     return row.text(column) if isinstance(row[column], str) else read_messages(row, column)
-
-
-def read_messages(row: Row, column: str) -> list[Message]:
-    """A column of messages with role and content.
-
-    Raises:
-        DataError: If it holds anything else.
-    """
-    value = row[column]
-    if not isinstance(value, list) or not value:
-        raise row.error(f"{column} must be a list of messages with role and content, not {value!r}")
-    messages = []
-    for number, message in enumerate(value):
-        if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
-            raise row.error(f"message {number} of {column} must have role and content, not {message!r}")
-        if message["role"] not in _ROLES:
-            hint = nearest_hint(str(message["role"]), _ROLES)
-            raise row.error(
-                f"message {number} of {column} has the unknown role {message['role']!r}{hint} "
-                f"(roles: {', '.join(_ROLES)})"
-            )
-        messages.append({"role": message["role"], "content": _content(message["content"], row, column, number)})
-    return messages
-
-
-def _content(content: Any, row: Row, column: str, number: int) -> str:
-    """Text of a message, which may come in parts of type ``text``."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
-        return "".join(part["text"] for part in content)
-    raise row.error(f"content of message {number} of {column} must be text, not {content!r}")

@@ -59,6 +59,24 @@ class DialogueFormat:
         """Text marker that ends a reply in this format."""
         return EOU_TOKEN if self.name == "eou" else None
 
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Texts that nobody may say, because the format itself writes them around what is said."""
+        if self.name == "eou":
+            return (EOU_TOKEN,)
+        return tuple(getattr(self.render_chat, "control_tokens", ()))
+
+    def check_said(self, text: str) -> None:
+        """Check that a text can stand in a conversation.
+
+        Raises:
+            DataError: If it contains what the format itself writes.
+        """
+        for reserved in self.reserved:
+            if reserved in text:
+                why = "which ends a turn" if self.name == "eou" else "which the chat template itself writes"
+                raise DataError(f"a text cannot contain {reserved}, {why}")
+
     def context(self, history: Sequence[T]) -> list[T]:
         """The last ``context_size`` utterances."""
         return list(history if self.context_size is None else history[-self.context_size :])

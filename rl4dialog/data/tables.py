@@ -1,15 +1,27 @@
-"""Any dataset with prompts and references in columns: from the hub, JSON lines or CSV, with column names in YAML."""
+"""Any dataset with prompts and references in columns: from the hub, JSON lines or CSV, with column names in YAML.
+
+A prompt is a text, or a dialogue that a `DialogueFormat` writes; a column may also hold whole dialogues.
+"""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
 from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, load_saved_dataset
+from rl4dialog.data.messages import (
+    DialogueKeys,
+    Message,
+    dialogue_replies,
+    prompt_messages,
+    read_dialogue,
+    render_messages,
+)
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, SplitPath, file_readers, read_split
@@ -24,11 +36,19 @@ class Columns:
     """Which columns hold what. Dots lead into nested columns (``answers.text``).
 
     Attributes:
-        prompt: What the model reads.
+        prompt: What the model reads: a text, or what was said so far as a list of utterances. Utterances are texts, of
+            two who take turns, or objects with speaker and text.
         references: Text, or list of texts, to compare a reply with. ``None`` for data without: one empty reference.
         id: Unique within its split; by default the number of the row.
         weight: How often a sample is drawn in training, relative to others; by default all equally often.
         meta_data: What rewards and metrics get under the same names.
+        dialogue: In place of prompt and references, whole dialogues of such utterances: each one that replies to
+            somebody else's is a sample. In CSV files they are written as JSON.
+        speaker: Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or
+            ``name``.
+        text: Key of its text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
+        agent: The speaker whom the model plays; by default ``assistant``, ``agent``, ``bot``, ``gpt`` or ``model``, or
+            else whoever replies.
     """
 
     prompt: str = "prompt"
@@ -36,13 +56,17 @@ class Columns:
     id: str | None = None
     weight: str | None = None
     meta_data: tuple[str, ...] = ()
+    dialogue: str | None = None
+    speaker: str | None = None
+    text: str | None = None
+    agent: str | None = None
 
     @classmethod
     def parse(cls, columns: Mapping[str, Any] | None) -> Columns:
         """Make it from the mapping in a config.
 
         Raises:
-            DataError: If a key is unknown, or a value is no column name.
+            DataError: If a key is unknown or does not go with another, or a value is no column name.
         """
         names = [field.name for field in fields(cls)]
         if not isinstance(columns, Mapping | None):
@@ -58,7 +82,14 @@ class Columns:
             if not is_valid:
                 wanted = "a list of names of columns" if key == "meta_data" else "the name of a column"
                 raise DataError(f"columns.{key} must be {wanted}, not {value!r}")
+        if values.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in values]):
+            raise DataError(f"columns.dialogue holds prompts and replies already; remove columns.{both[0]}")
         return cls(**{**values, "meta_data": tuple(values.get("meta_data", ()))})
+
+    @property
+    def keys(self) -> DialogueKeys:
+        """How utterances are named."""
+        return DialogueKeys(self.speaker, self.text, self.agent)
 
 
 class HFDataset(TextGenPool):
@@ -78,6 +109,9 @@ class HFDataset(TextGenPool):
         held_out_share: float | None = None,
         split_seed: int = 0,
         max_size: int | None = None,
+        format: str | None = None,
+        context_size: int | None = None,
+        render_chat: RenderChat | None = None,
     ) -> HFDataset:
         """Load one split.
 
@@ -95,6 +129,10 @@ class HFDataset(TextGenPool):
             held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that the dataset lacks.
             split_seed: Decides that draw.
             max_size: Keep only the first samples.
+            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
+                message. Without it, prompts are texts that stand as they are.
+            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
+            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
 
         Returns:
             The samples.
@@ -102,8 +140,11 @@ class HFDataset(TextGenPool):
         Raises:
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
+        dialogue_format = _format(format, context_size, render_chat)
         rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
-        return _pool(cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size)
+        return _pool(
+            cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size, dialogue_format
+        )
 
 
 class Jsonl(TextGenPool):
@@ -119,6 +160,9 @@ class Jsonl(TextGenPool):
         held_out_share: float | None = None,
         split_seed: int = 0,
         max_size: int | None = None,
+        format: str | None = None,
+        context_size: int | None = None,
+        render_chat: RenderChat | None = None,
     ) -> Jsonl:
         """Load one split.
 
@@ -132,6 +176,10 @@ class Jsonl(TextGenPool):
             held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
             split_seed: Decides that draw.
             max_size: Keep only the first samples.
+            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
+                message. Without it, prompts are texts that stand as they are.
+            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
+            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
 
         Returns:
             The samples.
@@ -139,9 +187,10 @@ class Jsonl(TextGenPool):
         Raises:
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
+        dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
-        return _pool(cls, rows, "jsonl", split, str(path), columns, prompt_template, max_size)
+        return _pool(cls, rows, "jsonl", split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
 class Csv(TextGenPool):
@@ -158,6 +207,9 @@ class Csv(TextGenPool):
         held_out_share: float | None = None,
         split_seed: int = 0,
         max_size: int | None = None,
+        format: str | None = None,
+        context_size: int | None = None,
+        render_chat: RenderChat | None = None,
     ) -> Csv:
         """Load one split.
 
@@ -172,6 +224,10 @@ class Csv(TextGenPool):
             held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
             split_seed: Decides that draw.
             max_size: Keep only the first samples.
+            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
+                message. Without it, prompts are texts that stand as they are.
+            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
+            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
 
         Returns:
             The samples.
@@ -179,9 +235,10 @@ class Csv(TextGenPool):
         Raises:
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
+        dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), delimiter)
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
-        return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size)
+        return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
 def dataset_split(
@@ -221,6 +278,14 @@ def dataset_split(
     return read_split(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)
 
 
+def _format(name: str | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:
+    if name is None:
+        if context_size is not None:
+            raise DataError("context_size counts utterances; without format: eou or chat_template there are none")
+        return None
+    return DialogueFormat(name, context_size, render_chat)
+
+
 def _pool(
     cls: type[Any],
     rows: Iterable[Row],
@@ -230,21 +295,64 @@ def _pool(
     columns: Mapping[str, Any] | None,
     prompt_template: str | None,
     max_size: int | None,
+    dialogue_format: DialogueFormat | None,
 ) -> Any:
     chosen = Columns.parse(columns)
     template = _Template(prompt_template) if prompt_template is not None else None
+    if chosen.dialogue is not None and template is not None:
+        raise DataError("columns.dialogue holds whole prompts; remove prompt_template")
     weights: list[float] = []
 
     def samples() -> Iterable[Sample]:
         for index, row in enumerate(rows):
-            prompt = row.text(chosen.prompt) if template is None else template.fill(row)
-            references = [""] if chosen.references is None else row.texts(chosen.references)
             sample_id = index if chosen.id is None else row[chosen.id]
-            weights.append(1.0 if chosen.weight is None else _weight(row, chosen.weight))
-            yield Sample(sample_id, prompt, references, {name: row[name] for name in chosen.meta_data})
+            weight = 1.0 if chosen.weight is None else _weight(row, chosen.weight)
+            for sample in _samples(sample_id, row, chosen, template, dialogue_format):
+                weights.append(weight)
+                yield sample
 
     kept = limit_samples(samples(), max_size, id, split, source)
-    return cls(kept, weights[: len(kept)])
+    pool = cls(kept, weights[: len(kept)])
+    if dialogue_format is not None:
+        pool.end_of_turn, pool.between_turns = dialogue_format.end_of_turn, dialogue_format.between_turns
+    return pool
+
+
+def _samples(
+    id: Any, row: Row, columns: Columns, template: _Template | None, dialogue_format: DialogueFormat | None
+) -> Iterator[Sample]:
+    meta_data = {name: row[name] for name in columns.meta_data}
+    if columns.dialogue is not None:
+        chosen_format = _needed(dialogue_format, row, columns.dialogue)
+        said = read_dialogue(row, columns.dialogue, columns.keys)
+        for number, messages in dialogue_replies(row, columns.dialogue, said, columns.agent):
+            prompt, history = render_messages(messages, row, chosen_format)
+            yield Sample(f"{id}_{number}", prompt, [said[number].text], {**meta_data, "history": history})
+        return
+    said_so_far: list[Message] = []
+    text = ""
+    if template is None and isinstance(row[columns.prompt], list):
+        dialogue_format = _needed(dialogue_format, row, columns.prompt)
+        said = read_dialogue(row, columns.prompt, columns.keys)
+        said_so_far = prompt_messages(row, columns.prompt, said, columns.agent)
+    else:
+        text = row.text(columns.prompt) if template is None else template.fill(row)
+        if given := [name for name in ("speaker", "text", "agent") if getattr(columns, name) is not None]:
+            raise row.error(f"the prompt is a text and no dialogue; remove columns.{given[0]}")
+    references = [""] if columns.references is None else row.texts(columns.references)
+    if dialogue_format is not None:
+        text, history = render_messages(said_so_far or [{"role": "user", "content": text}], row, dialogue_format)
+        meta_data["history"] = history
+    yield Sample(id, text, references, meta_data)
+
+
+def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:
+    if dialogue_format is None:
+        raise row.error(
+            f"column {column!r} holds a dialogue; set datapool.args.format to eou or chat_template, which say how it "
+            "is written"
+        )
+    return dialogue_format
 
 
 def _weight(row: Row, column: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,9 @@ from rl4dialog.envs import block_worker
 from rl4dialog.envs.block_worker import EnvFn, Reply
 from rl4dialog.envs.fork_server import ForkServer
 from rl4dialog.envs.restarting_workers import RestartingWorkers
+
+# What a step may take beside its rewards, on a machine that is busy.
+_GRACE_S = 30.0
 
 
 def worker_count(n_envs: int, n_workers: int | None = None) -> int:
@@ -42,13 +46,22 @@ class BlockVecEnv(VecEnv):
             that differ by one at most.
         max_restarts: Deaths of workers that are made good: a new one is built and does what was done, from the last
             :meth:`snapshot` on. Environments that were seeded then give the same as if nothing had happened.
+        timeout_s: How long each environment may take for a step; by default without end.
 
     Raises:
-        EnvWorkerError: If a worker dies too often, or an environment raises; here and in all other methods.
+        EnvWorkerError: If a worker dies too often or does not answer in time, or an environment raises; here and in all
+            other methods.
     """
 
-    def __init__(self, env_fns: Sequence[EnvFn], n_workers: int | None = None, max_restarts: int = 0) -> None:
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        n_workers: int | None = None,
+        max_restarts: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
         n_workers = worker_count(len(env_fns), n_workers)
+        self._timeout_s, self._step_began = timeout_s, 0.0
         self.waiting = self.closed = False
         self.max_restarts = max_restarts
         self._n_requests = 0
@@ -95,13 +108,16 @@ class BlockVecEnv(VecEnv):
         if len(actions) != self.num_envs:
             raise ValueError(f"{len(actions)} actions for {self.num_envs} environments")
         self._send("step", {w: (actions[b.start : b.stop],) for w, b in enumerate(self._blocks)})
-        self.waiting = True
+        self.waiting, self._step_began = True, time.monotonic()
 
     def step_wait(self) -> VecEnvStepReturn:
         if not self.waiting:
             raise RuntimeError("step_wait() has no step_async() to wait for")
         self.waiting = False
-        results = [result for block in self._receive(range(len(self._blocks))) for result in block]
+        workers = range(len(self._blocks))
+        for worker in workers:
+            self._wait_for(worker)
+        results = [result for block in self._receive(workers) for result in block]
         observations, rewards, dones, infos, reset_infos = zip(*results, strict=True)
         self.reset_infos = list(reset_infos)
         return self._stack(observations), np.stack(rewards), np.stack(dones), list(infos)
@@ -201,6 +217,18 @@ class BlockVecEnv(VecEnv):
             )
         return [reply.result for reply in replies.values()]
 
+    def _wait_for(self, worker: int) -> None:
+        """Check that a worker answers a step in the time that its environments have."""
+        if self._timeout_s is None:
+            return
+        limit = self._timeout_s * len(self._blocks[worker]) + _GRACE_S
+        if not self._workers.poll(worker, self._step_began + limit - time.monotonic()):
+            raise EnvWorkerError(
+                f"{self._name_of(worker)} with {self._envs_of(worker)} has not answered for {limit:g} s: a reward or "
+                f"the partner computes or waits in a library that nothing interrupts; reward_fn.timeout_s is the limit "
+                f"for each environment, and null is none"
+            )
+
     def _reply_of(self, worker: int) -> Reply:
         """The reply to the last request; those to earlier ones, whose wait was interrupted, are dropped."""
         while True:
@@ -212,17 +240,20 @@ class BlockVecEnv(VecEnv):
                 return reply
 
     def _death_of(self, worker: int) -> EnvWorkerError:
-        code, block = self._workers.exit_code(worker), self._blocks[worker]
-        envs = f"environment {block[0]}" if len(block) == 1 else f"environments {block[0]} to {block[-1]}"
+        code = self._workers.exit_code(worker)
         remedy = "env.on_worker_death: restart replaces the worker"
         if self.n_restarts:
             remedy = f"{self.n_restarts} were replaced before it (at most env.max_restarts, and 3 at the same step)"
         return EnvWorkerError(
-            f"an environment worker died: {self._name_of(worker)} with {envs}, exit code "
+            f"an environment worker died: {self._name_of(worker)} with {self._envs_of(worker)}, exit code "
             f"{'unknown' if code is None else code}. Its own error, if it had one, stands above; exit code -9 means "
             f"that it was killed, often for lack of memory. env.vec_env: dummy runs the environments in this process; "
             f"{remedy}."
         )
+
+    def _envs_of(self, worker: int) -> str:
+        block = self._blocks[worker]
+        return f"environment {block[0]}" if len(block) == 1 else f"environments {block[0]} to {block[-1]}"
 
     def _name_of(self, worker: int) -> str:
         return f"worker {worker} (process {self._workers.pids[worker]})"

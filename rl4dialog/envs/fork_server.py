@@ -1,8 +1,9 @@
 """A process that loads once what many workers need, and forks them.
 
-It does what multiprocessing's forkserver does, with three differences. What it is given is unpickled before it forks,
-so that the workers share modules, tokenizer and samples. It never runs the user's script again, which often imports
-torch. And it is a server of our own: multiprocessing has one for the whole program, which belongs to the user.
+It does what multiprocessing's forkserver does, with four differences. What it is given is unpickled before it forks,
+so that the workers share modules, tokenizer and samples. It refuses to fork with files open or threads running that
+this has brought. It never runs the user's script again, which often imports torch. And it is a server of our own:
+multiprocessing has one for the whole program, which belongs to the user.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import cloudpickle
 import numpy as np
 
 from rl4dialog.core.errors import EnvWorkerError
+from rl4dialog.envs.fork_safety import ADVICE, Holdings, check_can_fork
 
 Work = Callable[[int, Connection], None]
 
@@ -36,8 +38,12 @@ _PROGRAM = (
     "import signal, sys; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]; "
     "sys.path[:] = {path!r}; from rl4dialog.envs.fork_server import serve; serve({handles!r})"
 )
-# There are as many workers as cores; and threads that a library started do not survive a fork.
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Whatever the main process is to do: there are as many workers as cores, and threads that a library started do not
+# survive a fork.
+_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "TOKENIZERS_PARALLELISM": "false",
+}
 _GRACE_S = 5.0
 
 
@@ -80,7 +86,8 @@ class ForkServer:
         pids: Of each worker.
 
     Raises:
-        EnvWorkerError: If ``work`` cannot be pickled, or cannot be unpickled in the server.
+        EnvWorkerError: If ``work`` cannot be pickled, cannot be unpickled in the server, or leaves files open there or
+            threads running.
     """
 
     def __init__(self, work: Work, n_workers: int) -> None:
@@ -88,7 +95,7 @@ class ForkServer:
             pickled = cloudpickle.dumps(work)
         except Exception as error:
             raise EnvWorkerError(
-                f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}"
+                f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}. {ADVICE}."
             ) from error
         pairs = [Pipe() for _ in range(n_workers + 1)]
         self._control, *self._connections = (ours for ours, _ in pairs)
@@ -98,7 +105,7 @@ class ForkServer:
             [sys.executable, "-c", program],
             stdin=subprocess.DEVNULL,
             pass_fds=handles,
-            env={**_ENVIRONMENT, **os.environ},
+            env={**os.environ, **_ENVIRONMENT},
         )
         for _, theirs in pairs:
             theirs.close()
@@ -116,11 +123,15 @@ class ForkServer:
             raise
         if isinstance(answer, Failure):
             self.close()
-            raise answer.as_error(f"the environments cannot be unpickled in a worker process: {answer.message}")
+            raise answer.as_error(answer.message)
 
     def send(self, worker: int, request: bytes) -> None:
         """Give a worker something to do; raises ``OSError`` if it has died."""
         self._connections[worker].send_bytes(request)
+
+    def poll(self, worker: int, timeout_s: float) -> bool:
+        """Whether within so many seconds a worker has something to say, or has died."""
+        return self._connections[worker].poll(max(0.0, timeout_s))
 
     def receive(self, worker: int) -> bytes:
         """Wait for what a worker has to say; raises ``EOFError`` or ``OSError`` if it has died."""
@@ -190,13 +201,18 @@ class ForkServer:
 def serve(handles: list[int]) -> None:
     """Unpickle the work, fork a worker for each handle but the first, and serve the main process until it is over."""
     control, *connections = [Connection(handle) for handle in handles]
+    before = Holdings.now()
     try:
         work: Work = pickle.loads(control.recv_bytes())
+        check_can_fork(before)
     except BaseException as error:
+        failure = Failure.of(error)
+        is_ours = isinstance(error, EnvWorkerError)
+        message = f"the environments cannot be unpickled in a worker process: {failure.message}"
+        failure = Failure(str(error) if is_ours else message, failure.traceback)
         with contextlib.suppress(OSError):
-            control.send(Failure.of(error))
-        return
-    gc.collect()
+            control.send(failure)
+        os._exit(1)  # whatever thread is running
     # Else the first collection in a worker would write to, and so copy, every page that holds an object.
     gc.freeze()
     server = _Server(work, control)

@@ -54,6 +54,10 @@ class RestartingWorkers:
         except OSError as error:
             self._replace(worker, error)
 
+    def poll(self, worker: int, timeout_s: float) -> bool:
+        """Whether within so many seconds a worker has something to say, or has died."""
+        return self._server.poll(worker, timeout_s)
+
     def receive(self, worker: int) -> bytes:
         """The next reply of a worker."""
         while True:

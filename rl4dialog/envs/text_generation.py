@@ -44,10 +44,16 @@ class TextGenEnv(gym.Env):
         partner: Answers between agent utterances; required for more than one turn.
         between_turns: Makes the text between two agent utterances from the partner's reply; by default the reply
             between the format's markers, or on a line of its own.
+
+    Attributes:
+        state: Of the utterance in progress.
+        sample: Of the conversation.
+        at_work: Which reward was called last, or the partner; for an error.
     """
 
     state: Observation
     sample: Sample
+    at_work = "the environment"
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
     def __init__(
@@ -177,6 +183,7 @@ class TextGenEnv(gym.Env):
             self._turn += 1
             self._texts.append(current.context_text)
             if self._turn < self.max_turns and self._partner is not None:
+                self.at_work = "the partner"
                 partner_reply = self._partner.reply(self._texts)
         partner_left = utterance_over and self._turn < self.max_turns and partner_reply is None
         over = utterance_over and partner_reply is None
@@ -272,6 +279,7 @@ class TextGenEnv(gym.Env):
     ) -> tuple[float, dict[str, float]]:
         total, parts = 0.0, {}
         for part in self.reward_parts:
+            self.at_work = f"reward {part.name!r}"
             try:
                 value = part.function(previous, action, current, done, self._meta_info)
                 number = float(value)

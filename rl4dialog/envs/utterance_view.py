@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
@@ -25,18 +26,20 @@ class UtteranceView(gym.Env):
     An action of padding alone says "wait": nothing happens, and the observation is the present one. The info of a
     step holds ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts that
     batched rewards need, what else the environment says of the last token, and ``error`` with a message if a reward
-    function failed: the episode ends there, and it is for the main process to raise (an exception here would only kill
-    the worker).
+    function failed or took too long: the episode ends there, and it is for the main process to raise (an exception here
+    would only kill the worker).
 
     Args:
         env: The token-level environment.
+        timeout_s: How long a step may take, which is to say its rewards and the partner; by default without end.
+        ends_process: Whether this process ends where nothing can interrupt them.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
-    def __init__(self, env: TextGenEnv) -> None:
+    def __init__(self, env: TextGenEnv, timeout_s: float | None = None, ends_process: bool = False) -> None:
         super().__init__()
-        self.env = env
+        self.env, self._timeout_s, self._ends_process = env, timeout_s, ends_process
         self.observation_space = env.observation_space
         vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
         self.action_space = spaces.Box(PADDING_ACTION, vocab_size - 1, (env.max_episode_length,), np.int64)
@@ -58,13 +61,23 @@ class UtteranceView(gym.Env):
         tokens = _tokens(action)
         if not tokens:
             return self._observation, 0.0, False, False, {"token_rewards": np.zeros(0, dtype=np.float32)}
+        try:
+            with time_limit(self._timeout_s, self._ends_process):
+                return self._say(tokens)
+        except RewardError as error:
+            message = str(error)
+        except TimeIsUp:
+            message = (
+                f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
+                f"reward_fn.timeout_s is the limit, and null is none"
+            )
+        return self._observation, 0.0, True, False, {"error": message, "sample_id": self.env.sample.id}
+
+    def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         token_rewards: list[float] = []
         parts: dict[str, list[float]] = {part.name: [] for part in self.env.reward_parts}
         for i, token in enumerate(tokens):
-            try:
-                reward, terminated, truncated, step_info = self.env.advance(token)
-            except RewardError as error:
-                return self._observation, 0.0, True, False, {"error": str(error), "sample_id": self.env.sample.id}
+            reward, terminated, truncated, step_info = self.env.advance(token)
             token_rewards.append(reward)
             for name, value in step_info["reward_parts"].items():
                 parts[name].append(value)

@@ -7,14 +7,16 @@ import dataclasses
 import functools
 import logging
 import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import EnvWorkerError, RewardError
 from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.own_copies import OwnCopy
 from rl4dialog.envs.shared_samples import SharedSamples
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -25,22 +27,52 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def make_utterance_env(env_kwargs: dict[str, Any]) -> UtteranceView:
-    """One environment, built where it will run.
+def make_utterance_env(
+    env_kwargs: dict[str, Any], timeout_s: float | None = None, ends_process: bool = False
+) -> UtteranceView:
+    """One environment, built where it will run; arguments are those of the two classes.
 
     What may remember something between two calls, rewards and the partner, is copied, so that an environment does the
     same wherever and beside whichever others it runs; tokenizer and samples are shared with them.
     """
-    end_of_turn = env_kwargs["end_of_turn"]
-    shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
+    shared = {id(value): value for value in _shared(env_kwargs)}
     parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
-    return UtteranceView(TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner}))
+    partner = copy.deepcopy(_built_here(env_kwargs.get("partner")), shared)
+    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
+    return UtteranceView(env, timeout_s, ends_process)
+
+
+def _make_in_own_process(env_kwargs: dict[str, Any], timeout_s: float | None) -> UtteranceView:
+    """The only environment of a process, which the main process ends, and no signal to all processes of a run."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return make_utterance_env(env_kwargs, timeout_s, ends_process=True)
+
+
+def _for_workers(env_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments, of which each worker process builds rewards and partner for itself."""
+    shared, partner = _shared(env_kwargs), env_kwargs.get("partner")
+    parts = [
+        dataclasses.replace(part, function=OwnCopy(part.function, shared, f"reward {part.name!r}"))
+        for part in env_kwargs.get("reward_parts", ())
+    ]
+    own_partner = None if partner is None else OwnCopy(partner, shared, "the partner")
+    return {**env_kwargs, "reward_parts": parts, "partner": own_partner}
+
+
+def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
+    """What all environments may refer to, as it does not change."""
+    end_of_turn = env_kwargs["end_of_turn"]
+    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
+
+
+def _built_here(value: Any) -> Any:
+    return value.get() if isinstance(value, OwnCopy) else value
 
 
 def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
     try:
-        return copy.deepcopy(part.function, shared)
+        return copy.deepcopy(_built_here(part.function), shared)
     except Exception as error:
         raise RewardError(
             f"reward {part.name!r} cannot be copied, and each environment has its own: {type(error).__name__}: "
@@ -51,42 +83,60 @@ def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
 def make_vec_env(
     env_kwargs: dict[str, Any],
     n_envs: int,
-    vec_env: str = "subproc",
+    vec_env: str = "blocks",
     n_workers: int | None = None,
     max_restarts: int = 0,
+    timeout_s: float | None = None,
 ) -> VecEnv:
     """Vectorize :class:`UtteranceView`.
 
     Args:
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
-        vec_env: ``subproc`` for blocks of them in worker processes, ``dummy`` for all in this process.
-        n_workers: Number of workers; by default one per core.
-        max_restarts: How many workers that died are replaced.
+        vec_env: ``blocks`` of them in worker processes, ``subproc`` for stable-baselines3's ``SubprocVecEnv``: for each
+            a process with its own copy of the samples; ``dummy`` for all in this process.
+        n_workers: Number of workers of ``blocks``; by default one per core.
+        max_restarts: How many workers of ``blocks`` that died are replaced.
+        timeout_s: How long the rewards of a reply may take.
 
     Raises:
-        EnvWorkerError: If a worker process dies while it starts, or an environment cannot be built in it.
+        EnvWorkerError: If a worker process dies while it starts, an environment cannot be built in it, a reward cannot
+            be given to it, or what is given to it leaves a file open or a thread running that others would share.
         RewardError: If a reward cannot be copied.
     """
-    from stable_baselines3.common.vec_env import DummyVecEnv
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    env_fns: list[Callable[[], gym.Env]] = [functools.partial(make_utterance_env, env_kwargs)] * n_envs
-    if vec_env == "subproc" and not hasattr(os, "fork"):
-        _logger.warning("env.vec_env: subproc needs a system that can fork; the environments run in this process")
+    if vec_env == "blocks" and not hasattr(os, "fork"):
+        _logger.warning("env.vec_env: blocks needs a system that can fork; the environments run in this process")
         vec_env = "dummy"
+    build: Callable[[], gym.Env]
     if vec_env == "dummy":
-        return DummyVecEnv(env_fns)
+        build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
+        return DummyVecEnv([build] * n_envs)
+    env_kwargs = _for_workers(env_kwargs)
+    if vec_env == "subproc":
+        build = functools.partial(_make_in_own_process, env_kwargs, timeout_s)
+        try:
+            return SubprocVecEnv([build] * n_envs)
+        except (EOFError, OSError) as error:
+            raise EnvWorkerError(
+                "an environment worker died while its environment was built; its own error stands above"
+            ) from error
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-    return BlockVecEnv(env_fns, n_workers, max_restarts)
+    build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
+    return BlockVecEnv([build] * n_envs, n_workers, max_restarts, timeout_s)
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
     """The state of each environment; see :meth:`TextGenEnv.state_dict`."""
-    return vec_env.env_method("state_dict")
+    from rl4dialog.envs.sb3_workers import deaths_told
+
+    with deaths_told(vec_env):
+        return vec_env.env_method("state_dict")
 
 
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -95,7 +145,10 @@ def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[s
     Returns:
         Where the environments stand then, as ``reset()`` gives it.
     """
-    observations = [
-        vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
-    ]
+    from rl4dialog.envs.sb3_workers import deaths_told
+
+    with deaths_told(vec_env):
+        observations = [
+            vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
+        ]
     return {name: np.stack([observation[name] for observation in observations]) for name in observations[0]}

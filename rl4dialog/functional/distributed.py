@@ -67,6 +67,19 @@ def largest(value: int) -> int:
     return int(found)
 
 
+def largest_numbers(*values: float) -> list[float]:
+    """The largest of each number over the processes; NaN where one has NaN."""
+    numbers = torch.tensor(values, dtype=torch.float64, device=_device())
+    if _is_parallel():
+        # What a reduction makes of NaN depends on the backend.
+        lost = total(numbers.isnan().double()) > 0
+        with _talking():
+            dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        numbers[lost] = torch.nan
+    found: list[float] = numbers.tolist()
+    return found
+
+
 def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[float, float]:
     """Mean and standard deviation of the numbers of all processes together. Shape (N,), N of any size in each."""
     numbers = torch.as_tensor(values, dtype=torch.float64).flatten()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl4dialog.functional.distributed import mean_and_std, n_processes
+from rl4dialog.functional.resolution import is_constant
 
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:
@@ -36,13 +37,17 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
         eps: Added to the standard deviation.
 
     Returns:
-        The whitened values; unchanged when N < 2, where a deviation is not defined. Shape (N,).
+        The whitened values; 0 where they are constant but for rounding; unchanged when N < 2, where a deviation is not
+        defined. Shape (N,).
     """
-    if n_processes() > 1:
+    parallel = n_processes() > 1
+    if values.numel() < 2 and not parallel:
+        return values
+    if is_constant(values, of_all_processes=parallel):
+        return torch.zeros_like(values)
+    if parallel:
         mean, std = mean_and_std(values, unbiased=True)
         return (values - mean) / (std + eps)
-    if values.numel() < 2:
-        return values
     return (values - values.mean()) / (values.std() + eps)
 
 

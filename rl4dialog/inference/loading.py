@@ -33,6 +33,7 @@ from rl4dialog.rewards.scoring import ReplyScores, score_replies
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
 from rl4dialog.training import builders
 from rl4dialog.training.evaluation import generate_texts
@@ -120,7 +121,7 @@ class LoadedPolicy:
         args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
         if "format" not in args:
             return None
-        return DialogueFormat(args["format"], args.get("context_size"), builders.chat_renderer(self.tokenizer))
+        return DialogueFormat(args["format"], args.get("context_size"), ChatTemplate(self.tokenizer))
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, RunFolderError
-from rl4dialog.data.conversational import read_messages, render_messages
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import read_lines
 

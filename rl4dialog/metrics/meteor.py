@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ class MeteorMetric(SentenceMetric):
     """Best METEOR over the references.
 
     nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
+    RL4LMs compares with ``str(list)`` of the references instead.
 
     Args:
         synonyms: Also match synonyms of WordNet, as METEOR is defined. Without it only words and stems are matched,
@@ -38,7 +40,7 @@ class MeteorMetric(SentenceMetric):
             _load_wordnet(wordnet_path)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read WordNet at once, so that workers that are forked afterwards share it."""
+        """Read WordNet's index at once, so that workers that are forked afterwards share it."""
         self.__dict__.update(state)
         if self._synonyms:
             _load_wordnet(self._wordnet_path)
@@ -74,26 +76,30 @@ class _NoSynonyms:
 
 @lru_cache(maxsize=4)
 def _load_wordnet(path: str | None) -> Any:
-    from nltk.corpus import wordnet
-
-    if path is None:
-        try:
-            wordnet.ensure_loaded()
-            return wordnet
-        except LookupError:
-            path = str(_DEBIAN_WORDNET)
     try:
-        return _read_database(path)
+        return _read_database(_nltks_wordnet() or _DEBIAN_WORDNET if path is None else Path(path))
     except (OSError, LookupError) as error:
         raise ModelError(
-            f"METEOR needs WordNet, and there is none in nltk's data or in {path}. Run `apt-get install "
-            f"wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or give wordnet_path; with "
+            f"METEOR needs WordNet, and there is none in {path or f'nltk data or in {_DEBIAN_WORDNET}'}. Run `apt-get "
+            f"install wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or give wordnet_path; with "
             f"`synonyms: false` only words and stems are matched, and no WordNet is needed."
         ) from error
 
 
-def _read_database(path: str) -> Any:
-    """Read WordNet's own database files.
+def _nltks_wordnet() -> Any:
+    """Where nltk's data have a WordNet, in a folder or an archive, if they do."""
+    import nltk
+
+    for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
+        try:
+            return nltk.data.find(place)
+        except LookupError:
+            continue
+    return None
+
+
+def _read_database(folder: Any) -> Any:
+    """Read the index of WordNet's own database files, given where they are or nltk's pointer to it.
 
     Raises:
         OSError: If a file is missing.
@@ -102,21 +108,39 @@ def _read_database(path: str) -> Any:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     class Reader(WordNetCorpusReader):  # type: ignore[misc]
-        """Reads folders without ``lexnames`` too, which Debian leaves out; METEOR never asks for those names."""
+        """Reads folders without ``lexnames`` too, which Debian leaves out; METEOR never asks for those names.
+
+        nltk keeps files open, in which processes that are forked would move one position: here each opens its own.
+        """
+
+        _process: int | None = None
 
         def open(self, file: str) -> Any:
-            if file == "lexnames" and not (Path(path) / file).exists():
+            if file == "lexnames" and isinstance(folder, Path) and not (folder / file).exists():
                 return io.StringIO("".join(f"{i} file{i} 0\n" for i in range(_N_LEXNAMES)))
             return super().open(file)
 
         def map_wn(self, version: str = "wordnet") -> None:
             """Make no mapping to nltk's own WordNet, which only other languages need."""
 
-    if not (Path(path) / "index.noun").is_file():
-        raise FileNotFoundError(f"no index.noun in {path}")
-    # nltk opens files only below the folders that it was told of.
-    if path not in nltk.data.path:
-        nltk.data.path.append(path)
+        def _data_file(self, pos: str) -> Any:
+            if self._process != os.getpid():
+                self._process = os.getpid()
+                self._data_file_map: dict[str, Any] = {}
+            return super()._data_file(pos)
+
+        def close_files(self) -> None:
+            while self._data_file_map:
+                self._data_file_map.popitem()[1].close()
+
+    if isinstance(folder, Path):
+        if not (folder / "index.noun").is_file():
+            raise FileNotFoundError(f"no index.noun in {folder}")
+        # nltk opens files only below the folders that it was told of.
+        if str(folder) not in nltk.data.path:
+            nltk.data.path.append(str(folder))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The multilingual functions")
-        return Reader(path, omw_reader=None)
+        reader = Reader(str(folder) if isinstance(folder, Path) else folder, omw_reader=None)
+    reader.close_files()  # those that reading the index has left open
+    return reader

@@ -1,4 +1,4 @@
-"""ROUGE (Lin 2004), computed by Google's rouge-score with stemming."""
+"""ROUGE (Lin 2004), computed by Google's rouge-score."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class RougeMetric(SentenceMetric):
 
     Args:
         use_single_ref: Compare with the first reference only, as RL4LMs; else the best of all counts.
+        use_stemmer: Compare stems (Porter), as RL4LMs. Many published numbers are without, such as T5's.
     """
 
-    def __init__(self, use_single_ref: bool = True) -> None:
-        self._use_single_ref = use_single_ref
+    def __init__(self, use_single_ref: bool = True, use_stemmer: bool = True) -> None:
+        self._use_single_ref, self._use_stemmer = use_single_ref, use_stemmer
 
     def sentence_scores(
         self,
@@ -31,7 +32,7 @@ class RougeMetric(SentenceMetric):
     ) -> dict[str, list[float]]:
         from rouge_score.rouge_scorer import RougeScorer
 
-        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self._use_stemmer)
         scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
         for text, references in zip(generated_texts, reference_texts, strict=True):
             best = scorer.score_multi(references[:1] if self._use_single_ref else references, text)

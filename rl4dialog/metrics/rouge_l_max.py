@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import is_number
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 _LIMIT_TYPES = ("words", "bytes")
@@ -14,8 +15,7 @@ _LIMIT_TYPES = ("words", "bytes")
 class RougeLMaxMetric(SentenceMetric):
     """Best ROUGE-L over the references; lines count as sentences (the union of their common subsequences).
 
-    Arguments are those of RL4LMs' library (py-rouge), which differs in two ways: it looks up the stems of irregular
-    words, and takes precision and recall to the power ``1 / weight_factor``, which belongs to ROUGE-W alone.
+    Arguments are those of RL4LMs' library (py-rouge), which looks up the stems of irregular words, too.
 
     Args:
         stemming: Compare stems (Porter).
@@ -23,10 +23,12 @@ class RougeLMaxMetric(SentenceMetric):
         limit_length: Whether texts and references are cut.
         length_limit: Where they are cut.
         length_limit_type: Unit of that: ``words``, or ``bytes``, which are characters here and in py-rouge.
-        max_n: No effect, like all that follow: they are py-rouge's for other scores.
+        max_n: No effect, like all that follow but one: they are py-rouge's for other scores.
+        weight_factor: Precision and recall are taken to the power ``1 / weight_factor``, as in py-rouge and so in
+            RL4LMs, whose configs have 1.2. That belongs to ROUGE-W; ROUGE-L as it is defined has 1.
 
     Raises:
-        ConfigError: If a limit or its type is unknown, or alpha is not between 0 and 1.
+        ConfigError: If a limit or its type is unknown, alpha is not between 0 and 1, or weight_factor not above 0.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class RougeLMaxMetric(SentenceMetric):
         max_n: Any = None,
         apply_avg: Any = None,
         apply_best: Any = None,
-        weight_factor: Any = None,
+        weight_factor: float = 1.0,
         ensure_compatibility: Any = None,
     ) -> None:
         from rouge_score.rouge_scorer import RougeScorer
@@ -53,6 +55,9 @@ class RougeLMaxMetric(SentenceMetric):
             raise ConfigError(f"metric 'rouge_l_max': length_limit must be a whole number, not {length_limit!r}")
         if not 0 <= alpha <= 1:
             raise ConfigError(f"metric 'rouge_l_max': alpha must be between 0 and 1, not {alpha!r}")
+        if not is_number(weight_factor) or weight_factor <= 0:
+            raise ConfigError(f"metric 'rouge_l_max': weight_factor must be above 0, not {weight_factor!r}")
+        self._power = 1 / weight_factor
         self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
         self._alpha = alpha
         # As in py-rouge, a limit of 0 is none.
@@ -73,8 +78,8 @@ class RougeLMaxMetric(SentenceMetric):
         score = self._scorer.score(self._cut(reference), self._cut(text))["rougeLsum"]
         if not score.precision or not score.recall:
             return 0.0
-        weighted = (1 - self._alpha) * score.precision + self._alpha * score.recall
-        return float(score.precision * score.recall / weighted)
+        precision, recall = score.precision**self._power, score.recall**self._power
+        return float(precision * recall / ((1 - self._alpha) * precision + self._alpha * recall))
 
     def _cut(self, text: str) -> str:
         if not self._limit:

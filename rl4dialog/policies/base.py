@@ -39,7 +39,7 @@ from rl4dialog.policies.generation import (
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import GradientSteps
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -222,7 +222,7 @@ class LMActorCriticPolicy(BasePolicy):
             self._critic_trunk.requires_grad_(True)
         self._value_head = None
         if self.critic_kind != "none":
-            self._value_head = nn.Linear(model.config.get_text_config().hidden_size, 1)
+            self._value_head = nn.Linear(hidden_size(model), 1)
             # Values start at 0, so the first advantages are plain returns and not the noise of an untrained head.
             nn.init.zeros_(self._value_head.weight)
             nn.init.zeros_(self._value_head.bias)
@@ -406,8 +406,9 @@ class LMActorCriticPolicy(BasePolicy):
     def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
         mask = batch.response_mask
-        logits, values = self._outputs(self._hidden_of_replies(batch))
-        log_probs = token_log_probs(logits, batch.response_ids[mask])
+        ids = batch.response_ids[mask]
+        logits, values = self._outputs(self._hidden_of_replies(batch), ids)
+        log_probs = token_log_probs(logits, ids)
         return _scatter(log_probs, mask), _scatter(values, mask), _scatter(token_entropy(logits), mask)
 
     def predict_sequence_values(self, batch: SequenceBatch) -> Tensor:
@@ -419,9 +420,9 @@ class LMActorCriticPolicy(BasePolicy):
     @torch.no_grad()
     def sequence_log_probs(self, batch: SequenceBatch) -> Tensor:
         """Log-probabilities of the response tokens, as training computes them, 0 where masked. Shape (B, T)."""
-        hidden_of = self._hidden_of_replies(batch)
-        logits = self._logits(self._policy_hidden(hidden_of), hidden_of)
-        return _scatter(token_log_probs(logits, batch.response_ids[batch.response_mask]), batch.response_mask)
+        hidden_of, ids = self._hidden_of_replies(batch), batch.response_ids[batch.response_mask]
+        logits = self._logits(self._policy_hidden(hidden_of), hidden_of, ids)
+        return _scatter(token_log_probs(logits, ids), batch.response_mask)
 
     @torch.no_grad()
     def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
@@ -442,14 +443,15 @@ class LMActorCriticPolicy(BasePolicy):
         """Hidden states of the trained model. Shape (N, H)."""
         return hidden_of(self._trunk(self._policy_model))
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf) -> Tensor:
+    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
         """Logits of the policy's distribution of N tokens. Shape (N, V).
 
         Args:
             policy_hidden: What predicts them in the trained model. Shape (N, H).
             hidden_of: Gives the same of another model's trunk.
+            ids: The tokens that were chosen there, if they were: whatever masks, it lets them through. Shape (N,).
         """
-        del hidden_of
+        del hidden_of, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
 
     def _values(self, hidden_of: HiddenOf, policy_hidden: Tensor | None = None) -> Tensor:
@@ -467,10 +469,10 @@ class LMActorCriticPolicy(BasePolicy):
             return torch.zeros(len(hidden), device=hidden.device)
         return self._value_head(hidden.float()).squeeze(-1)
 
-    def _outputs(self, hidden_of: HiddenOf) -> tuple[Tensor, Tensor]:
+    def _outputs(self, hidden_of: HiddenOf, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits of the policy's distribution of N tokens (N, V), and values of the states before them (N,)."""
         hidden = self._policy_hidden(hidden_of)
-        return self._logits(hidden, hidden_of), self._values(hidden_of, hidden)
+        return self._logits(hidden, hidden_of, ids), self._values(hidden_of, hidden)
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
@@ -484,9 +486,9 @@ class LMActorCriticPolicy(BasePolicy):
         """What gives a trunk's hidden states before the tokens of whole replies."""
         return self._in_precision(partial(self._response_hidden, batch=batch))
 
-    def _logits_and_values(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _logits_and_values(self, obs: dict[str, Tensor], ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and values (N,) of observations' tokens."""
-        return self._outputs(self._hidden_of(obs))
+        return self._outputs(self._hidden_of(obs), ids)
 
     def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
@@ -505,7 +507,7 @@ class LMActorCriticPolicy(BasePolicy):
         Returns:
             Values, log-probabilities and entropies, each (N,).
         """
-        logits, values = self._logits_and_values(obs)
+        logits, values = self._logits_and_values(obs, actions.long())
         return values, token_log_probs(logits, actions.long()), token_entropy(logits)
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
-from rl4dialog.policies.decoding import CausalDecoder
+from rl4dialog.policies.decoding import CausalDecoder, Decoder, UncachedCausalDecoder, cache_holds, keeps_states
 
 
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):
@@ -25,11 +25,14 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
         return model.base_model
 
-    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> CausalDecoder:
-        return CausalDecoder(model, obs["prompt_ids"], obs["prompt_mask"])
+    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
+        prompts = obs["prompt_ids"], obs["prompt_mask"]
+        if self._cache_holds:
+            return CausalDecoder(model, *prompts)
+        return UncachedCausalDecoder(model, *prompts, self._head_is_plain)
 
     def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
-        if self.share_prompts:
+        if self.share_prompts and self._cache_can_be_shared:
             first, repeats = distinct_rows(batch.prompt_ids, batch.prompt_mask)
             if 2 * len(first) <= len(repeats):
                 return self._hidden_after_shared_prompts(trunk, batch, first, repeats)
@@ -82,6 +85,14 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         ids, _ = left_aligned(ids, mask)
         hidden: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return hidden
+
+    @cached_property
+    def _cache_holds(self) -> bool:
+        return cache_holds(self._policy_model)
+
+    @cached_property
+    def _cache_can_be_shared(self) -> bool:
+        return self._cache_holds and not keeps_states(self._policy_model)
 
     @cached_property
     def _takes_positions(self) -> bool:

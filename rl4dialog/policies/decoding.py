@@ -7,14 +7,23 @@ the next token, then which rows go on.
 from __future__ import annotations
 
 import inspect
+import logging
+import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
+from rl4dialog.policies.architectures import CACHED, UNCACHED
+from rl4dialog.policies.lm_head import TrunkOutput, head_is_plain, lm_logits
+
+_logger = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
+"""Largest difference, in nats, that kernels may make to a log-probability."""
 
 
 class Decoder(ABC):
@@ -49,14 +58,17 @@ class CausalDecoder(Decoder):
         self._model = model
         self.context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         self._positions = position_ids_from_mask(self._mask)
-        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in parameters
+        # Mamba's, which holds a state in place of keys and values.
+        self._is_state = "cache_params" in parameters
         self._cache = DynamicCache(config=model.config)
 
     def next_logits(self, last_ids: Tensor | None) -> Tensor:
         if last_ids is None:
             first, repeats = distinct_rows(self.context, self._mask)
             logits = self._step(self.context[first], self._mask[first], self._positions[first])
-            self._cache.batch_select_indices(repeats)
+            self._cache.reorder_cache(repeats)  # type: ignore[arg-type]
             return logits[repeats]
         step_ids = last_ids.unsqueeze(1)
         self.context = torch.cat([self.context, step_ids], dim=1)
@@ -67,18 +79,39 @@ class CausalDecoder(Decoder):
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         output = self._model(
             input_ids=ids,
-            attention_mask=mask.long(),
-            past_key_values=self._cache,
+            # A state has left the padding behind.
+            attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
             logits_to_keep=1,
+            **{"cache_params" if self._is_state else "past_key_values": self._cache},
             **({"position_ids": positions} if self._takes_positions else {}),
         )
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.context, self._mask, self._positions = self.context[rows], self._mask[rows], self._positions[rows]
+
+
+class UncachedCausalDecoder(Decoder):
+    """A decoder-only model without a cache that can be used: it reads all again for every token."""
+
+    def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, head_is_plain: bool) -> None:
+        self._model, self._head_is_plain = model, head_is_plain
+        self.context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+
+    def next_logits(self, last_ids: Tensor | None) -> Tensor:
+        if last_ids is not None:
+            self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
+            self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=True)
+        ids, mask = left_aligned(self.context, self._mask)
+        hidden = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        last = hidden[torch.arange(len(ids), device=ids.device), mask.sum(dim=1) - 1]
+        return lm_logits(self._model, last, self._head_is_plain).float()
+
+    def keep(self, rows: Tensor) -> None:
+        self.context, self._mask = self.context[rows], self._mask[rows]
 
 
 class Seq2SeqDecoder(Decoder):
@@ -98,7 +131,7 @@ class Seq2SeqDecoder(Decoder):
         if last_ids is not None:
             self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
         output = self._model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self._encoded),
+            encoder_outputs=TrunkOutput(last_hidden_state=self._encoded),  # type: ignore[arg-type]
             attention_mask=self._prompt_mask.long(),
             decoder_input_ids=self.context[:, -1:],
             past_key_values=self._cache,
@@ -108,9 +141,44 @@ class Seq2SeqDecoder(Decoder):
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.context, self._encoded, self._prompt_mask = (
             self.context[rows],
             self._encoded[rows],
             self._prompt_mask[rows],
         )
+
+
+@torch.no_grad()
+def cache_holds(model: PreTrainedModel) -> bool:
+    """Whether a decoder-only model writes with a cache what it would write without one, padded prompts included.
+
+    What the tests know is not tried out again.
+    """
+    if model.config.model_type in CACHED | UNCACHED:
+        return model.config.model_type in CACHED
+    ids = torch.arange(2, 10, device=model.device).view(2, 4)
+    mask = torch.tensor([[True] * 4, [False, False, True, True]], device=model.device)
+    expected = decoded_log_probs(UncachedCausalDecoder(model, ids, mask, head_is_plain(model)), ids)
+    try:
+        difference = float((decoded_log_probs(CausalDecoder(model, ids, mask), ids) - expected).abs().max())
+    except Exception:  # whatever a model's code raises that knows no such cache
+        difference = math.inf
+    if difference <= TOLERANCE[model.dtype]:
+        return True
+    _logger.warning(
+        "%s: its cache cannot be used, so it reads prompt and reply again for every token that it writes",
+        type(model).__name__,
+    )
+    return False
+
+
+def keeps_states(model: PreTrainedModel) -> bool:
+    """Whether a decoder-only model's cache holds states that every step overwrites, which gradients do not survive."""
+    return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in DynamicCache(config=model.config).layers)
+
+
+def decoded_log_probs(decoder: Decoder, replies: Tensor) -> Tensor:
+    """Log-probabilities of all tokens at each step, while given replies are written. Shape (B, T) -> (B, T, V)."""
+    steps = [decoder.next_logits(None), *(decoder.next_logits(ids) for ids in replies[:, :-1].T)]
+    return torch.stack(steps, dim=1).log_softmax(dim=-1)

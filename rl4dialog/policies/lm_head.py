@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+from rl4dialog.policies.architectures import refusal
 
 
 def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
@@ -26,37 +28,89 @@ def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
 
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
-    """Whether logits are just the output embedding of the last hidden state (tried out, not guessed by name)."""
-    hidden = torch.randn((2, model.config.get_text_config().hidden_size), generator=torch.Generator().manual_seed(0))
-    hidden = hidden.to(model.device, model.dtype)
-    logits = _logits_through_model(model, hidden)
-    return torch.allclose(logits, model.get_output_embeddings()(hidden), rtol=1e-3, atol=1e-4)
+    """Whether logits are just the output embedding of the last hidden state (tried out, not guessed by name).
+
+    Raises:
+        ModelError: If the model's logits cannot be had from hidden states alone.
+    """
+    was_training = model.training
+    model.eval()
+    hidden, logits = _forward(model, torch.arange(2, 5, device=model.device).unsqueeze(0))
+    if not _same(_logits_through_model(model, hidden), logits):
+        raise refusal(model.config, type(model).__name__, "its logits are no function of the last hidden state")
+    # A bias shows where logits are small, and soft-capping where they are large.
+    large = 30 * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden)
+    head = model.get_output_embeddings()
+    is_plain = all(
+        torch.allclose(head(given), _logits_through_model(model, given), rtol=1e-4, atol=1e-5)
+        for given in (hidden, large)
+    )
+    model.train(was_training)
+    return is_plain
+
+
+def hidden_size(model: PreTrainedModel) -> int:
+    """Width of the last hidden states, which may not be that of the layers."""
+    weight = model.get_output_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight.shape[1]
+
+
+def _forward(model: PreTrainedModel, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Last hidden states of the trunk, and logits of the whole model. Shape (1, N) -> (N, H), (N, V)."""
+    if model.config.is_encoder_decoder:
+        encoded = model.get_encoder()(input_ids=ids).last_hidden_state
+        trunk = model.get_decoder()(input_ids=ids, encoder_hidden_states=encoded, use_cache=False)
+        whole = model(input_ids=ids, decoder_input_ids=ids, use_cache=False)
+    else:
+        trunk = model.base_model(input_ids=ids, use_cache=False)
+        whole = model(input_ids=ids, use_cache=False)
+    return trunk.last_hidden_state[0], whole.logits[0]
+
+
+def _same(logits: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(logits, expected, rtol=1e-3, atol=1e-4)
+
+
+class TrunkOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """Hidden states as a trunk returns them; what else a model looks for in there (router logits, ...) is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 class _GivenHidden(nn.Module):
     """Stands in for a part of a model, and returns hidden states that were computed before."""
 
-    def __init__(self, hidden: Tensor) -> None:
+    def __init__(self, hidden: Tensor, replaced: nn.Module) -> None:
         super().__init__()
         self.hidden = hidden
+        self._replaced = (replaced,)  # in a tuple, so that it is no part of this module
 
-    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPastAndCrossAttentions:
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.hidden)  # type: ignore[arg-type]
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._replaced[0], name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> TrunkOutput:
+        return TrunkOutput(last_hidden_state=self.hidden)  # type: ignore[arg-type]
 
 
 def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """The model's own way from hidden states to logits (soft-capping, scaling, ...). Shape (N, H) -> (N, V)."""
     ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
     if model.config.is_encoder_decoder:
-        last = model.get_decoder()
-        encoded = BaseModelOutput(last_hidden_state=hidden[None, :1])  # type: ignore[arg-type]
+        encoded = TrunkOutput(last_hidden_state=hidden[None, :1])  # type: ignore[arg-type]
         inputs: dict[str, Any] = {"encoder_outputs": encoded, "decoder_input_ids": ids}
     else:
-        last, inputs = model.base_model, {"input_ids": ids}
+        inputs = {"input_ids": ids}
+    last = model.get_decoder()
     path = next(name for name, module in model.named_modules() if module is last)
     parent_path, _, name = path.rpartition(".")
     parent = model.get_submodule(parent_path)
-    setattr(parent, name, _GivenHidden(hidden.unsqueeze(0)))
+    setattr(parent, name, _GivenHidden(hidden.unsqueeze(0), last))
     try:
         logits: Tensor = model(**inputs, use_cache=False).logits[0]
     finally:

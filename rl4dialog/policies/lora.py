@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -50,6 +50,10 @@ class LoRA:
 
     def merged(self) -> PreTrainedModel:
         """A copy of the model with the adapters added to its weights, which needs no peft."""
+        for module in self._peft_model.modules():
+            # RecurrentGemma's layers hold the last batch's state, which as part of a graph cannot be copied.
+            if isinstance(getattr(module, "recurrent_states", None), Tensor):
+                module.recurrent_states = None
         merged = copy.deepcopy(self._peft_model).merge_and_unload()
         for module in merged.modules():
             module.__dict__.pop("forward", None)  # of a layer that is computed again: it would call the original's

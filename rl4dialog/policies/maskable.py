@@ -1,7 +1,9 @@
 """Policies that may only say what a mask policy finds likely (NLPO; Ramamurthy et al. 2022, arXiv 2210.01241).
 
 The mask policy is a copy of the trained one that lags behind it. The mask is part of the policy's distribution: in
-sampling, in log-probabilities and in entropies. It is computed anew in every forward pass, and never stored.
+sampling, in log-probabilities and in entropies. It is computed anew in every forward pass, and never stored. Passes
+round differently, above all in bf16, so a token at the mask's edge may be let in by one and not by the next: what was
+sampled counts as let in whenever it is scored.
 """
 
 from __future__ import annotations
@@ -122,9 +124,11 @@ class MaskableMixin(LMActorCriticPolicy):
         allowed[..., self._always_allowed] = True
         return allowed
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf) -> Tensor:
+    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
         with torch.no_grad(), self.mask_model() as model:
             allowed = self.allowed_tokens(self._head(model, hidden_of(self._trunk(model))))
+        if ids is not None:
+            allowed.scatter_(-1, ids.unsqueeze(-1), True)
         return mask_logits(super()._logits(policy_hidden, hidden_of), allowed)
 
     def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:

@@ -20,6 +20,7 @@ from transformers import (
 
 from rl4dialog.core.errors import ModelError, nearest_hint
 from rl4dialog.core.hub import load_pretrained
+from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
@@ -62,15 +63,17 @@ def load_language_model(
         seed: Of a built-in model's initial weights.
 
     Raises:
-        ModelError: If the model cannot be loaded, is of the other kind, has too few positions, or too small a
-            vocabulary.
+        ModelError: If the model cannot be loaded, is of the other kind or of an architecture that cannot be trained,
+            has too few positions, or too small a vocabulary.
     """
     if model_name.startswith("builtin/"):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
         _check_kind(model.config, model_name, auto_class)
         return model
     hint = _where_models_are()
-    _check_kind(load_pretrained(AutoConfig, model_name, "language model", hint), model_name, auto_class)
+    config = load_pretrained(AutoConfig, model_name, "language model", hint)
+    _check_kind(config, model_name, auto_class)
+    check_architecture(config, model_name, reply_length)
     model = load_pretrained(auto_class, model_name, "language model", hint, dtype=torch.float32)
     check_fits(model, tokenizer, prompt_length, reply_length, model_name)
     return model  # type: ignore[no-any-return]
@@ -82,12 +85,13 @@ def language_model_without_weights(
     """The architecture that :func:`load_language_model` would load; call it where tensors are fake or on ``meta``.
 
     Raises:
-        ModelError: If there is no such model, or it is of the other kind.
+        ModelError: If there is no such model, or it is of the other kind or an architecture that cannot be trained.
     """
     if model_name.startswith("builtin/"):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
     config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
+    check_architecture(config, model_name, reply_length)
     return auto_class.from_config(config)  # type: ignore[no-any-return]
 
 

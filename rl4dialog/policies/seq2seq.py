@@ -28,6 +28,8 @@ class EncoderDecoder(nn.Module):
         self.share_prompts = share_prompts
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
         self.start_id = decoder_start_id(model)
+        # T5Gemma takes every pad token that comes without a mask for padding.
+        self._wants_mask = model.config.model_type == "t5gemma"
 
     def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor) -> Tensor:
         """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
@@ -39,8 +41,10 @@ class EncoderDecoder(nn.Module):
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
+        ids = torch.cat([start, ids], dim=1)
         output = self.decoder(
-            input_ids=torch.cat([start, ids], dim=1),
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids) if self._wants_mask else None,
             encoder_hidden_states=self._encode(prompt_ids, prompt_mask),
             encoder_attention_mask=prompt_mask.long(),
             use_cache=False,

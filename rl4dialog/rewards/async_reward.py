@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Call = Callable[[], Awaitable[Any]]
+# What tasks may need beside the time that they wait.
+_GRACE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class AsyncCalls:
             nothing.set_result([])
             return nothing
         return asyncio.run_coroutine_threadsafe(self._await_all(calls, keep_going), _event_loop(os.getpid()))
+
+    def longest_s(self, n_calls: int) -> float:
+        """Seconds after which so many calls have all returned or failed, unless one of them blocks the event loop."""
+        waits = sum(self.retry_wait_s * 2**attempt for attempt in range(self.retries))
+        rounds = math.ceil(n_calls / self.concurrency)
+        return _GRACE_S + rounds * ((self.retries + 1) * self.timeout_s + waits)
 
     async def _await_all(self, calls: Sequence[Call], keep_going: bool) -> list[Any]:
         slots = asyncio.Semaphore(self.concurrency)

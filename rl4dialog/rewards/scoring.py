@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import RewardPart
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.parts import is_batched
@@ -47,6 +49,7 @@ def score_replies(
     on_error: str = "raise",
     iteration: int = 1,
     async_calls: AsyncCalls | None = None,
+    timeout_s: float | None = None,
 ) -> ReplyScores:
     """Score whole replies.
 
@@ -61,21 +64,28 @@ def score_replies(
         on_error: ``raise``, or ``mask`` for NaN in place of an error.
         iteration: For weights that change, counted from 1.
         async_calls: How coroutines are awaited. All are under way together, while the other rewards are computed.
+        timeout_s: How long each other reward may take for the batch, or for each reply if it is called for one.
 
     Raises:
-        RewardError: If a reward raises, or does not return one finite number per reply.
+        RewardError: If a reward raises or takes too long, or does not return one finite number per reply.
     """
     dones = dones if dones is not None else [True] * len(gen_texts)
     batch = (prompt_texts, gen_texts, ref_texts, dones, meta_infos)
     coroutines = {part.name: part.function for part in parts if isinstance(part.function, AsyncReward)}
     calls = [call for reward in coroutines.values() for call in reward.calls(*batch)]
-    pending = (async_calls or AsyncCalls()).start(calls, keep_going=on_error == "mask")
+    awaits = async_calls or AsyncCalls()
+    pending = awaits.start(calls, keep_going=on_error == "mask")
     values: dict[str, list[float]] = {}
     try:
         for part in parts:
             if part.name not in coroutines:
-                values.update(_computed(part, *batch, sample_ids, on_error))
-        outcomes = pending.result()
+                values.update(_computed(part, *batch, sample_ids, on_error, timeout_s))
+        outcomes = pending.result(awaits.longest_s(len(calls)))
+    except FutureTimeout as error:
+        raise RewardError(
+            f"the coroutines of {', '.join(map(repr, coroutines))} neither returned nor let their time-out end them "
+            f"(reward_fn.async_calls): one of them blocks; in a coroutine, await what waits"
+        ) from error
     finally:
         pending.cancel()
     values.update(_awaited(coroutines, outcomes, sample_ids, dones, on_error))
@@ -90,12 +100,18 @@ class BatchScorer:
         parts: All rewards of a run.
         on_error: ``raise`` or ``mask``.
         async_calls: How coroutines are awaited.
+        timeout_s: How long a reward may take in the main process.
     """
 
     def __init__(
-        self, parts: Sequence[RewardPart], on_error: str = "raise", async_calls: AsyncCalls | None = None
+        self,
+        parts: Sequence[RewardPart],
+        on_error: str = "raise",
+        async_calls: AsyncCalls | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         self._parts, self._on_error, self._async_calls = list(parts), on_error, async_calls
+        self._timeout_s = timeout_s
         self._in_main = [part for part in parts if is_batched(part.function)]
         self._in_workers = [part for part in parts if not is_batched(part.function)]
 
@@ -135,6 +151,7 @@ class BatchScorer:
                 self._on_error,
                 iteration,
                 self._async_calls,
+                self._timeout_s,
             )
             for total, score in zip(rewards, scores.total, strict=True):
                 total[-1] += score
@@ -193,18 +210,19 @@ def _computed(
     meta_infos: list[dict[str, Any]],
     sample_ids: Sequence[Any],
     on_error: str,
+    timeout_s: float | None,
 ) -> dict[str, list[float]]:
     """The values of a part that is no coroutine, and of the terms that it has itself."""
     if is_batched(part.function):
         call = functools.partial(part.function, prompt_texts, gen_texts, ref_texts, dones, meta_infos)
-        values = {part.name: _guarded(call, len(gen_texts), part.name, sample_ids, on_error)}
+        values = {part.name: _guarded(call, len(gen_texts), part.name, sample_ids, on_error, timeout_s)}
         own_terms = getattr(part.function, "last_parts", {})
         return {**values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
     scores = []
     for row, sample_id in enumerate(sample_ids):
         reply = _FinishedReply(prompt_texts[row], gen_texts[row], ref_texts[row], meta_infos[row])
         call = functools.partial(_score_one, part.function, reply, dones[row])
-        scores += _guarded(call, 1, part.name, [sample_id], on_error)
+        scores += _guarded(call, 1, part.name, [sample_id], on_error, timeout_s)
     return {part.name: scores}
 
 
@@ -246,10 +264,15 @@ def _awaited(
     return answers
 
 
-def _guarded(call: Callable[[], Any], n: int, name: str, sample_ids: Sequence[Any], on_error: str) -> list[float]:
+def _guarded(
+    call: Callable[[], Any], n: int, name: str, sample_ids: Sequence[Any], on_error: str, timeout_s: float | None
+) -> list[float]:
     try:
-        values = call()
-    except Exception as error:
+        with time_limit(timeout_s):
+            values = call()
+    except (Exception, TimeIsUp) as error:
+        if isinstance(error, TimeIsUp):
+            error = TimeoutError(f"not returned after {timeout_s:g} s (reward_fn.timeout_s; null is no limit)")
         if on_error == "mask":
             return [math.nan] * n
         raise _failure(name, sample_ids, error) from error

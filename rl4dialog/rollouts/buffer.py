@@ -16,6 +16,7 @@ from rl4dialog.functional.advantages import generalized_advantages
 from rl4dialog.functional.batching import length_groups
 from rl4dialog.functional.distributed import mean_and_std, smallest, total_of_numbers
 from rl4dialog.functional.kl import kl_penalized_rewards
+from rl4dialog.functional.resolution import is_constant, log_probs_agree
 
 
 @dataclass
@@ -33,6 +34,9 @@ class StoredUtterance:
         episode: Utterances of one conversation share this number and stand in order.
         group: Conversations about the same prompt share this number.
         last_value: Value after the last token; 0 unless a truncated episode bootstraps.
+        reward_scales: Sum of the absolute values of what each reward was added up from, which decides how exactly it
+            is known; ``None`` for rewards that were not added up.
+        advantage_scales: The same of the advantages.
     """
 
     prompt_ids: np.ndarray
@@ -48,6 +52,13 @@ class StoredUtterance:
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     advantages: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     returns: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    reward_scales: np.ndarray | None = None
+    advantage_scales: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+
+    @property
+    def scales(self) -> np.ndarray:
+        """``reward_scales``; by default the rewards' own absolute values. Shape (n,)."""
+        return np.abs(self.rewards) if self.reward_scales is None else self.reward_scales
 
 
 class SequenceSamples(NamedTuple):
@@ -59,7 +70,7 @@ class SequenceSamples(NamedTuple):
         actions: The agent tokens, row by row without padding. Shape (N,), like all that follow.
         old_values: At rollout time.
         old_log_prob: Log-probabilities at rollout time.
-        advantages: Not whitened.
+        advantages: Not whitened; 0 if the algorithm will whiten them and they are constant but for rounding.
         returns: Targets of the value.
         ref_log_prob: Log-probabilities under the reference.
     """
@@ -119,7 +130,17 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     Args:
         normalize_rewards: Whiten the rewards (KL penalty included) over the buffer, as RL4LMs' ``norm_reward``.
+
+    Attributes:
+        whitened: Whether the algorithm whitens the advantages of each minibatch.
+        kl_is_rounding: Whether policy and reference agreed on every token of the iteration, but for rounding; the KL
+            penalty is then 0.
+        constant_rewards: Whether rewards that are to be whitened were constant but for rounding; they are then 0.
+        found_constant: For each set of advantages that was compared within itself, whether it was constant but for
+            rounding, and nothing is learned from it.
     """
+
+    whitened = False
 
     def __init__(
         self,
@@ -141,6 +162,8 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self.utterances = []
         self.values = np.zeros(0, dtype=np.float32)
         self.returns = np.zeros(0, dtype=np.float32)
+        self.kl_is_rounding = self.constant_rewards = False
+        self.found_constant: list[bool] = []
         self.full = False
 
     def add(self, utterance: StoredUtterance) -> None:  # type: ignore[override]
@@ -152,16 +175,37 @@ class SequenceRolloutBuffer(RolloutBuffer):
         """Agent tokens in the buffer."""
         return sum(len(utterance.response_ids) for utterance in self.utterances)
 
-    def compute_rewards(self, kl_coef: float) -> None:
-        """Charge the KL penalty on every token."""
-        for utterance in self.utterances:
-            utterance.rewards = kl_penalized_rewards(
-                utterance.task_rewards, utterance.unmasked_log_probs, utterance.ref_log_probs, kl_coef
-            )
+    def compute_rewards(self, kl_coef: float, precision: str = "fp32") -> None:
+        """Charge the KL penalty on every token.
+
+        Args:
+            kl_coef: Penalty per nat.
+            precision: Of the passes that computed the log-probabilities, ``fp32`` or ``bf16``.
+        """
+        log_probs, ref_log_probs = (
+            np.concatenate([getattr(u, name) for u in self.utterances] or [np.zeros(0)])
+            for name in ("unmasked_log_probs", "ref_log_probs")
+        )
+        self.kl_is_rounding = log_probs_agree(log_probs, ref_log_probs, precision)
+        if self.kl_is_rounding:
+            kl_coef = 0.0
+        for u in self.utterances:
+            u.rewards = kl_penalized_rewards(u.task_rewards, u.unmasked_log_probs, u.ref_log_probs, kl_coef)
+            u.reward_scales = np.abs(u.task_rewards) + np.abs(u.rewards - u.task_rewards)
         if self.normalize_rewards and self.utterances:
-            mean, std = mean_and_std(np.concatenate([utterance.rewards for utterance in self.utterances]))
-            for utterance in self.utterances:
-                utterance.rewards = ((utterance.rewards - mean) / (std + 1e-8)).astype(np.float32)
+            self._normalize()
+
+    def _normalize(self) -> None:
+        rewards = np.concatenate([u.rewards for u in self.utterances])
+        scales = np.concatenate([u.scales for u in self.utterances])
+        mean, std = mean_and_std(rewards)
+        self.constant_rewards = is_constant(rewards, scales, of_all_processes=True)
+        for u in self.utterances:
+            if self.constant_rewards:
+                u.rewards, u.reward_scales = np.zeros((2, len(u.rewards)), dtype=np.float32)
+            else:
+                u.rewards = ((u.rewards - mean) / (std + 1e-8)).astype(np.float32)
+                u.reward_scales = (u.scales + abs(mean)) / (std + 1e-8)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
         """GAE over the agent tokens of each episode, in order, whatever the partner said in between."""
@@ -169,18 +213,24 @@ class SequenceRolloutBuffer(RolloutBuffer):
         episodes = self.episodes()
         if episodes:
             lengths = [sum(len(u.response_ids) for u in episode) for episode in episodes]
-            rewards, values = np.zeros((2, len(episodes), max(lengths)), dtype=np.float32)
+            rewards, values, scales = np.zeros((3, len(episodes), max(lengths)), dtype=np.float32)
             for row, episode in enumerate(episodes):
                 rewards[row, : lengths[row]] = np.concatenate([u.rewards for u in episode])
                 values[row, : lengths[row]] = np.concatenate([u.values for u in episode])
+                scales[row, : lengths[row]] = np.concatenate([u.scales for u in episode])
             mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
             last = np.array([episode[-1].last_value for episode in episodes])
             advantages, returns = generalized_advantages(rewards, values, mask, last, self.gamma, self.gae_lambda)
+            scales += 2 * np.abs(values)  # each is added before its token and subtracted after it
+            added_up, _ = generalized_advantages(
+                scales, np.zeros_like(values), mask, np.abs(last), self.gamma, self.gae_lambda
+            )
             for row, episode in enumerate(episodes):
                 ends = np.cumsum([len(u.response_ids) for u in episode])
                 for utterance, end in zip(episode, ends, strict=True):
                     tokens = slice(end - len(utterance.response_ids), end)
                     utterance.advantages, utterance.returns = advantages[row, tokens], returns[row, tokens]
+                    utterance.advantage_scales = added_up[row, tokens]
             self.values = np.concatenate([u.values for u in self.utterances])
             self.returns = np.concatenate([u.returns for u in self.utterances])
         self.full = True
@@ -205,7 +255,19 @@ class SequenceRolloutBuffer(RolloutBuffer):
         if len(np.unique(batch_of)) < n_batches:  # one unit is longer than a minibatch
             batch_of = np.arange(len(units)) * n_batches // len(units)
         for batch in range(n_batches):
-            yield self.collate([self.utterances[i] for unit in order[batch_of == batch] for i in units[unit]])
+            yield self._minibatch([self.utterances[i] for unit in order[batch_of == batch] for i in units[unit]])
+
+    def _minibatch(self, utterances: list[StoredUtterance]) -> SequenceSamples:
+        """Utterances whose advantages are fit to be whitened."""
+        samples = self.collate(utterances)
+        if not self.whitened:
+            return samples
+        advantages = np.concatenate([u.advantages for u in utterances])
+        scales = np.concatenate([u.advantage_scales for u in utterances])
+        self.found_constant.append(is_constant(advantages, scales, of_all_processes=True))
+        if self.found_constant[-1]:
+            samples = samples._replace(advantages=torch.zeros_like(samples.advantages))
+        return samples
 
     def _units(self) -> list[list[int]]:
         """Utterances, by their place in the buffer, that stay together in a minibatch: here each is on its own."""

@@ -91,7 +91,7 @@ class RolloutCollector:
         buffer: SequenceRolloutBuffer,
         observations: dict[str, np.ndarray],
         n_tokens: int,
-        on_step: Callable[[dict[str, Any]], bool],
+        on_step: Callable[[dict[str, Any], int, bool], bool],
         group_size: int = 1,
         iteration: int = 1,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
@@ -104,7 +104,9 @@ class RolloutCollector:
             observations: Where the environments stand: ``prompt_ids`` (n_envs, P) and so on.
             n_tokens: Agent tokens to collect at least.
             on_step: Called after every step of the environments with what stable-baselines3 has as local variables
-                then: ``actions``, ``rewards`` (of each utterance), ``dones``, ``infos``, ``new_obs``; False stops.
+                then: ``actions``, ``rewards`` (of each utterance), ``dones``, ``infos``, ``new_obs``; with the number
+                of agent tokens so far, those of conversations under way included; and with whether this was the last
+                step. False stops.
             group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
                 episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
             iteration: Counted from 1, for weights of rewards that change with it; in the first, the infos are checked.
@@ -121,7 +123,7 @@ class RolloutCollector:
         series: dict[str, list[float]] = defaultdict(list)
         active = np.ones(env.num_envs, dtype=bool)
         running: list[list[StoredUtterance]] = [[] for _ in range(env.num_envs)]
-        n_episodes = 0
+        n_episodes = n_spoken = 0
         n_done = np.zeros(env.num_envs, dtype=int)
         n_wanted: np.ndarray | None = None  # known once there are tokens enough
         while largest(int(active.any())) if policy.lockstep else active.any():
@@ -177,14 +179,15 @@ class RolloutCollector:
             step_rewards = np.zeros(env.num_envs)
             step_rewards[rows] = [u.task_rewards.sum() for u in stored]
             step = {"actions": actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
-            if not on_step({**step, "new_obs": observations}):
-                return None, observations
             stats.n_tokens = buffer.n_tokens
             if n_wanted is None and stats.n_tokens >= n_tokens:
                 n_begun = n_done + np.array([len(utterances_so_far) > 0 for utterances_so_far in running])
                 n_wanted = n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
             if n_wanted is not None:
                 active = n_done < n_wanted
+            n_spoken += sum(len(u.response_ids) for u in stored)
+            if not on_step({**step, "new_obs": observations}, n_spoken, not active.any()):
+                return None, observations
             _check_progress(stats, n_episodes)
 
         _summarize(stats, buffer, series)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rl4dialog.functional.resolution import is_constant
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 
 
@@ -24,18 +25,27 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         super().__init__(*args, **kwargs)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compare each episode with the others of its group; an episode without others has advantage 0."""
+        """Compare each episode with the others of its group.
+
+        Advantages are 0 in a group whose rewards are constant but for rounding, or that has one episode only.
+        """
         del last_values, dones
         episodes = self.episodes()
         groups: dict[int, list[int]] = {}
         for i, episode in enumerate(episodes):
             groups.setdefault(episode[0].group, []).append(i)
         totals = np.array([sum(float(u.rewards.sum()) for u in episode) for episode in episodes])
+        scales = np.array([sum(float(u.scales.sum()) for u in episode) for episode in episodes])
         for members in groups.values():
-            for i, advantage in zip(members, self._advantages_of(totals[members]), strict=True):
+            constant = is_constant(totals[members], scales[members])
+            self.found_constant.append(constant)
+            advantages = np.zeros(len(members)) if constant else self._advantages_of(totals[members])
+            for i, advantage in zip(members, advantages, strict=True):
                 for utterance in episodes[i]:
-                    utterance.advantages = np.full(len(utterance.response_ids), advantage, dtype=np.float32)
-                    utterance.returns = np.full(len(utterance.response_ids), totals[i], dtype=np.float32)
+                    n = len(utterance.response_ids)
+                    utterance.advantages = np.full(n, advantage, dtype=np.float32)
+                    utterance.advantage_scales = np.abs(utterance.advantages)
+                    utterance.returns = np.full(n, totals[i], dtype=np.float32)
         self.full = True
 
     def _units(self) -> list[list[int]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import CheckpointError, ConfigError
+
+_MOST = 0.2  # change of a coefficient in one iteration
 
 
 class KLController(ABC):
@@ -32,8 +36,24 @@ class KLController(ABC):
         return {"coeff": self.coeff}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
-        self.coeff = float(state["coeff"])
+        """Continue from a saved state.
+
+        Raises:
+            CheckpointError: If its coefficient is negative or not finite, and would reward divergence.
+        """
+        coeff = float(state["coeff"])
+        if not 0 <= coeff < math.inf:
+            raise CheckpointError(
+                f"the checkpoint has a KL coefficient of {coeff:g}, where it must be finite and not negative: an "
+                f"earlier version let the ziegler controller leave that range; continue from an earlier checkpoint, "
+                f"or begin the run anew"
+            )
+        self.coeff = coeff
+
+    def _change_by(self, share: float) -> None:
+        """Let the coefficient grow by a share of itself, at most 20 % up or down; it stays finite and not negative."""
+        if math.isfinite(share):
+            self.coeff = min(self.coeff * (1 + _within(share, _MOST)), sys.float_info.max)
 
 
 class FixedKLController(KLController):
@@ -57,18 +77,20 @@ class AdaptiveKLController(KLController):
 
     def step(self, kl: float, n_tokens: int) -> None:
         del n_tokens
-        self.coeff *= 1 + self.gain * _clipped_error(kl, self.target_kl, self.max_error)
+        self._change_by(self.gain * _within((kl - self.target_kl) / self.target_kl, self.max_error))
 
 
 class ZieglerKLController(KLController):
     """Proportional control with a horizon (Ziegler et al. 2019, arXiv 1909.08593, section 2.2).
 
-    coeff <- coeff * (1 + clip((kl - target) / target, -0.2, 0.2) * n_tokens / horizon).
+    coeff <- coeff * (1 + clip(clip((kl - target) / target, -0.2, 0.2) * n_tokens / horizon, -0.2, 0.2)). The outer clip
+    is ours: without it an iteration of more than five horizons could turn the coefficient negative.
 
     Args:
         coeff: Initial penalty per nat.
         target_kl: Wanted mean KL per token, in nats.
-        horizon: Agent tokens over which the coefficient may change by up to 20 %.
+        horizon: Agent tokens over which the coefficient may change by up to 20 %; an iteration of more tokens changes
+            it by no more than that either.
     """
 
     max_error = 0.2
@@ -78,7 +100,8 @@ class ZieglerKLController(KLController):
         self.target_kl, self.horizon = float(target_kl), int(horizon)
 
     def step(self, kl: float, n_tokens: int) -> None:
-        self.coeff *= 1 + _clipped_error(kl, self.target_kl, self.max_error) * n_tokens / self.horizon
+        error = _within((kl - self.target_kl) / self.target_kl, self.max_error)
+        self._change_by(error * n_tokens / self.horizon)
 
 
 def build_kl_controller(
@@ -105,5 +128,6 @@ def build_kl_controller(
     raise ConfigError(f"kl_div.type must be fixed, adaptive or ziegler, not {kind!r}")
 
 
-def _clipped_error(kl: float, target: float, limit: float) -> float:
-    return max(-limit, min(limit, (kl - target) / target))
+def _within(value: float, limit: float) -> float:
+    """NaN stays NaN."""
+    return value if math.isnan(value) else max(-limit, min(limit, value))

@@ -2,8 +2,8 @@
 
 An episode's score is the sum of its task rewards. It becomes (score - mean) / deviation, and is clipped then. Every
 token's reward is divided by the deviation; what shift and clip change besides is paid on the episode's last token. So
-the rewards of an episode still add up to its score, and tokens keep their share of it. Scores that are all alike are
-only shifted, to 0.
+the rewards of an episode still add up to its score, and tokens keep their share of it. Scores that are all alike, but
+for rounding, become 0.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.distributed import gather
+from rl4dialog.functional.resolution import bounds
 from rl4dialog.rollouts.buffer import StoredUtterance
 
 MODES = ("none", "running", "batch")
-_SMALLEST_DEVIATION = 1e-6  # below that the scores differ by rounding
 
 
 class RewardNormalizer:
@@ -39,6 +39,7 @@ class RewardNormalizer:
             raise ConfigError(f"reward_fn.normalize must be one of {', '.join(MODES)}, not {mode!r}")
         self.mode, self.clip = mode, clip
         self._n, self._mean, self._sum_of_squares = 0, 0.0, 0.0
+        self._bounds = bounds(np.zeros(0))
 
     def normalize(self, episodes: Sequence[Sequence[StoredUtterance]]) -> None:
         """Change the task rewards of an iteration in place, by the statistics of all processes.
@@ -49,8 +50,9 @@ class RewardNormalizer:
         if not episodes:
             return
         scores = np.array([sum(float(u.task_rewards.sum(dtype=np.float64)) for u in episode) for episode in episodes])
-        mean, deviation = self._statistics(np.concatenate(gather(scores)))
-        targets = (scores - mean) / deviation
+        scales = np.array([sum(float(np.abs(u.task_rewards).sum(dtype=np.float64)) for u in e) for e in episodes])
+        mean, deviation, constant = self._statistics(*np.concatenate(gather(np.stack([scores, scales])), axis=1))
+        targets = np.zeros_like(scores) if constant else (scores - mean) / deviation
         if self.clip is not None:
             targets = targets.clip(*self.clip)
         for episode, target in zip(episodes, targets, strict=True):
@@ -61,27 +63,36 @@ class RewardNormalizer:
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs."""
-        return {"n": self._n, "mean": self._mean, "sum_of_squares": self._sum_of_squares}
+        state: dict[str, Any] = {"n": self._n, "mean": self._mean, "sum_of_squares": self._sum_of_squares}
+        if self._n:
+            state["bounds"] = list(self._bounds)
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self._n, self._mean = int(state["n"]), float(state["mean"])
         self._sum_of_squares = float(state["sum_of_squares"])
+        deviation = math.sqrt(self._sum_of_squares / self._n) if self._n else -math.inf
+        # A state of an earlier version has no bounds: its scores differed if they had a deviation.
+        low, high = state.get("bounds", (self._mean + deviation, self._mean - deviation))
+        self._bounds = float(low), float(high)
 
-    def _statistics(self, scores: np.ndarray) -> tuple[float, float]:
-        """Mean and deviation that the mode asks for."""
+    def _statistics(self, scores: np.ndarray, scales: np.ndarray) -> tuple[float, float, bool]:
+        """Mean and deviation that the mode asks for, and whether that deviation is rounding (it is 1 then)."""
         if self.mode == "none":
-            return 0.0, 1.0
+            return 0.0, 1.0, False
+        low, high = bounds(scores, scales)
         if self.mode == "batch":
-            return float(scores.mean()), _usable(float(scores.std()))
-        # Two samples of different sizes put together (Chan, Golub and LeVeque 1983).
-        n, difference = self._n + len(scores), float(scores.mean()) - self._mean
-        self._sum_of_squares += float(((scores - scores.mean()) ** 2).sum())
-        self._sum_of_squares += difference**2 * self._n * len(scores) / n
-        self._mean += difference * len(scores) / n
-        self._n = n
-        return self._mean, _usable(math.sqrt(self._sum_of_squares / n))
-
-
-def _usable(deviation: float) -> float:
-    return deviation if deviation > _SMALLEST_DEVIATION else 1.0
+            mean, deviation = float(scores.mean()), float(scores.std())
+        else:
+            # Two samples of different sizes put together (Chan, Golub and LeVeque 1983).
+            n, difference = self._n + len(scores), float(scores.mean()) - self._mean
+            self._sum_of_squares += float(((scores - scores.mean()) ** 2).sum())
+            self._sum_of_squares += difference**2 * self._n * len(scores) / n
+            self._mean += difference * len(scores) / n
+            self._n = n
+            low, high = max(low, self._bounds[0]), min(high, self._bounds[1])
+            self._bounds = low, high
+            mean, deviation = self._mean, math.sqrt(self._sum_of_squares / n)
+        constant = low <= high
+        return mean, 1.0 if constant else deviation, constant

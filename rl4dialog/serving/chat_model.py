@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from rl4dialog.core.errors import RewardError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -55,23 +55,48 @@ class ChatModel(Protocol):
         """What policy, critic and reference say about the tokens of a reply."""
 
 
-def reward_in_words(model: ChatModel, prompt: str, reply: str, meta_info: dict[str, Any]) -> tuple[str, str]:
+class RewardInWords(NamedTuple):
+    """The reward of a reply, for people.
+
+    Attributes:
+        text: The reward and its parts, as far as there are any.
+        missing: What could not be computed; empty if all could.
+        why: Why not; empty where that has been told before.
+    """
+
+    text: str = ""
+    missing: str = ""
+    why: str = ""
+
+
+def reward_in_words(
+    model: ChatModel, prompt: str, reply: str, meta_info: dict[str, Any], told: Collection[str] = ()
+) -> RewardInWords:
     """The reward of one reply and its parts, as far as there are any.
 
-    Returns:
-        Reward and parts, and why there is no more; each may be empty.
+    Args:
+        model: Has the reward.
+        prompt: What the model read.
+        reply: What it said.
+        meta_info: What rewards may read of the conversation.
+        told: What is known to be missing, and why.
     """
-    why_not = ""
     try:
-        scores = model.score(prompt, reply, meta_info)
-    except RewardError as error:
-        # One part may want a gold reply to compare with, and the others do without.
-        why_not = f"no reward: {error}"
+        # One part may want a reference to compare with, and the others do without.
         scores = model.score(prompt, reply, meta_info, on_error="mask")
     except RL4DialogError as error:
-        return "", f"no reward: {error}"
+        missing = "all of it"
+        return RewardInWords(missing=missing, why="" if missing in told else f"no reward: {error}")
     known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
     parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
-    if not why_not:
-        return f"reward {scores.total[0]:.3f} ({parts})", ""
-    return f"of the reward: {parts}" if parts else "", why_not
+    missing = ", ".join(name for name in scores.parts if name not in known)
+    if not missing:
+        return RewardInWords(f"reward {scores.total[0]:.3f} ({parts})")
+    why = ""
+    if missing not in told:
+        why = f"no reward from {missing} in this chat, which has no references to compare with"
+        try:
+            model.score(prompt, reply, meta_info)
+        except RewardError as error:
+            why += f": {error}"
+    return RewardInWords(f"of the reward: {parts}" if parts else "", missing, why)

@@ -17,7 +17,7 @@ class Reply:
         text: What it said so far.
         token_ids: The tokens of it.
         finished: Whether there is no more to come.
-        reward: The reward in words, or why there is none; ``None`` if nobody asked for it.
+        reward: The reward in words, or why there is none; empty if nobody asked for it, or knows why already.
         details: Numbers of the tokens.
         no_details: Why there are none, if it was tried.
         rating: 1 for up, -1 for down, ``None`` if it was not rated.
@@ -29,7 +29,7 @@ class Reply:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     finished: bool = False
-    reward: str | None = None
+    reward: str = ""
     details: TokenDetails | None = None
     no_details: str | None = None
     rating: int | None = None
@@ -44,13 +44,36 @@ class Exchange:
         text: The user's.
         persona: Who the model was to be.
         replies: One per model.
-        said: With what the conversation goes on; ``None`` until one of two replies is chosen.
+        chosen: Index of the reply with which the conversation goes on, or whose correction it goes on with; ``None``
+            until one of two replies is chosen.
     """
 
     text: str
     persona: str | None
     replies: tuple[Reply, ...]
-    said: str | None = None
+    chosen: int | None = None
+
+    @property
+    def said(self) -> str | None:
+        """With what the conversation goes on; ``None`` until one of two replies is chosen."""
+        if self.chosen is None:
+            return None
+        reply = self.replies[self.chosen]
+        return reply.text if reply.correction is None else reply.correction
+
+    def shows(self, index: int) -> bool:
+        """Whether a model's own column shows what this model has said, or what somebody made of it."""
+        return self.chosen in (None, index)
+
+    def origin(self, index: int) -> str:
+        """Where the text in a model's column is from, if it is not this model's own reply; empty if it is."""
+        if self.chosen is None:
+            return ""
+        reply = self.replies[self.chosen]
+        whose = "" if len(self.replies) == 1 else f" of {self.chosen + 1}: {reply.model}"
+        if reply.correction is not None:
+            return f"your correction of the reply{whose}"
+        return "" if self.chosen == index else f"the reply{whose}"
 
     def with_reply(self, index: int, reply: Reply) -> Exchange:
         """The same with another reply of one model."""
@@ -66,6 +89,7 @@ class ChatState:
         persona: Who the model is to be.
         temperature: Of the sampling; ``None`` for each model's own.
         exchanges: The oldest first.
+        told: Which parts of the reward cannot be computed, as the user knows by now: index of the model, and parts.
         n_asked: How often a model was asked, also for what was taken back.
         note: What the last click has done, for the user.
         revision: How many states came before this one.
@@ -74,6 +98,7 @@ class ChatState:
     persona: str | None = None
     temperature: float | None = None
     exchanges: tuple[Exchange, ...] = ()
+    told: frozenset[tuple[int, str]] = frozenset()
     n_asked: int = 0
     note: str = ""
     revision: int = 0
@@ -106,9 +131,10 @@ class ChatState:
         return replace(self, exchanges=self.exchanges[:-1])
 
     def messages(self, index: int) -> list[dict[str, str]]:
-        """The chat as one of the models has it, as messages with role and content."""
+        """The chat as a model's column shows it: messages with role, content, and origin if another one said it."""
         found = []
         for exchange in self.exchanges:
             said = exchange.replies[index].text if exchange.said is None else exchange.said
-            found += [{"role": "user", "content": exchange.text}, {"role": "assistant", "content": said}]
+            found.append({"role": "user", "content": exchange.text, "origin": ""})
+            found.append({"role": "assistant", "content": said, "origin": exchange.origin(index)})
         return found

@@ -25,10 +25,10 @@ class Conversation:
         """What the model reads when the user says ``text`` next.
 
         Raises:
-            DataError: If there is nothing to say, or something that would be read as the end of a turn.
+            DataError: If there is nothing to say, or something that only the dialogue format writes.
         """
         for said in (text, self.persona or ""):
-            check_turn(said, dialogue_format)
+            dialogue_format.check_said(said)
         if not text.strip():
             raise DataError("a text to reply to cannot be empty")
         return dialogue_format.prompt(dialogue_format.context([*self.turns, text]), self.persona)
@@ -59,14 +59,3 @@ class Conversation:
         first = [{"role": "system", "content": self.persona}] if self.persona else []
         roles = ("user", "assistant")
         return first + [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]
-
-
-def check_turn(text: str, dialogue_format: DialogueFormat) -> None:
-    """Check that a text can stand in a conversation.
-
-    Raises:
-        DataError: If something in it would be read as the end of a turn.
-    """
-    marker = dialogue_format.end_of_turn
-    if marker and marker in text:
-        raise DataError(f"a text cannot contain {marker}, which ends a turn")

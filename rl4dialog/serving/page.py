@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.serving.chat_state import ChatState
+from rl4dialog.serving.chat_state import ChatState, Reply
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_html import conversation_html, escaped, status_html
 from rl4dialog.serving.sessions import Sessions
@@ -223,9 +223,8 @@ class ChatPage:
             **self._tokens(state, colour, is_busy),
         }
         for i, column in enumerate(self._columns):
-            rating = state.last.replies[i].rating if state.last else None
-            correction = state.last.replies[i].correction if state.last else None
-            updates |= column.judged(is_judged, rating, correction)
+            is_shown = is_judged and state.last is not None and state.last.shows(i)
+            updates |= column.judged(state.last.replies[i] if is_shown and state.last else None)
         return updates
 
     def _conversations(self, state: ChatState, is_busy: bool = False) -> _Updates:
@@ -235,18 +234,27 @@ class ChatPage:
         }
 
     def _tokens(self, state: ChatState, colour: str, is_busy: bool = False) -> _Updates:
-        replies = state.last.replies if state.last and not is_busy else ()
-        quantity = QUANTITIES[colour]
-        scale = common_scale(quantity, [reply.details for reply in replies])
         updates: _Updates = {column.tokens: "" for column in self._columns}
-        for column, reply in zip(self._columns, replies, strict=False):
+        if state.last is None or is_busy:
+            return updates
+        quantity = QUANTITIES[colour]
+        origins = [state.last.origin(i) for i in range(len(self._columns))]
+        own = [reply for reply, origin in zip(state.last.replies, origins, strict=True) if not origin]
+        scale = common_scale(quantity, [reply.details for reply in own])
+        for column, reply, origin in zip(self._columns, state.last.replies, origins, strict=True):
+            if origin:
+                updates[column.tokens] = _missing(f"No tokens: what is shown is {origin}")
+                continue
             if reply.details is not None:
                 found = tokens_html(reply.details, quantity, scale)
             else:
-                found = f'<p class="missing">No tokens: {escaped(reply.no_details or "the reply was stopped")}</p>'
-            reward = "" if reply.reward is None else f'<p class="reward">{escaped(reply.reward)}</p>'
-            updates[column.tokens] = found + reward
+                found = _missing(f"No tokens: {reply.no_details or 'the reply was stopped'}")
+            updates[column.tokens] = found + (f'<p class="reward">{escaped(reply.reward)}</p>' if reply.reward else "")
         return updates
+
+
+def _missing(why: str) -> str:
+    return f'<p class="missing">{escaped(why)}</p>'
 
 
 class _ModelColumn:
@@ -272,14 +280,18 @@ class _ModelColumn:
                 )
         self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
 
-    def judged(self, is_possible: bool, rating: int | None, correction: str | None) -> _Updates:
-        """How the buttons are that judge the last reply."""
+    def judged(self, reply: Reply | None) -> _Updates:
+        """How the buttons are that judge the last reply; ``None`` if there is none that this column shows."""
         update = self._gradio.update
+        is_possible, correction = reply is not None, reply.correction if reply else None
+        is_rateable, rating = is_possible and correction is None, reply.rating if reply else None
         # What somebody is writing stays while they rate; the next reply takes it away.
-        written = {} if is_possible and correction is None else {"value": correction or ""}
+        written = {} if is_rateable else {"value": correction or ""}
         return {
-            self.up: update(interactive=is_possible, variant="primary" if rating == 1 else "secondary"),
-            self.down: update(interactive=is_possible, variant="primary" if rating == -1 else "secondary"),
+            self.up: update(interactive=is_rateable, variant="primary" if is_rateable and rating == 1 else "secondary"),
+            self.down: update(
+                interactive=is_rateable, variant="primary" if is_rateable and rating == -1 else "secondary"
+            ),
             self.correction: update(interactive=is_possible, **written),
             self.correct: update(interactive=is_possible),
         }

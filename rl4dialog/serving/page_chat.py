@@ -16,7 +16,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.chat_state import ChatState, Exchange, Reply
-from rl4dialog.serving.conversation import Conversation, check_turn
+from rl4dialog.serving.conversation import Conversation
 from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 
 _RATINGS = {1: "up", -1: "down"}
@@ -69,7 +69,7 @@ class PageChat:
         text, state = text.strip(), self._changed(state, persona, temperature)
         talk = Conversation(state.persona, state.turns)
         replies = tuple(Reply(model.name, talk.prompt(text, model.dialogue_format)) for model in self.models)
-        exchange = Exchange(text, state.persona, replies)
+        exchange = Exchange(text, state.persona, replies, chosen=0 if len(self.models) == 1 else None)
         state = replace(state, exchanges=(*state.exchanges, exchange), n_asked=state.n_asked + 1)
         yield state
         for said in self._replies(exchange, state.n_asked, state.temperature):
@@ -77,7 +77,7 @@ class PageChat:
             yield state
             if is_stopped():
                 break
-        yield state.with_last(self._examined(exchange, talk)).settled()
+        yield self._examined(state, exchange, talk).settled()
 
     def choose(self, state: ChatState, index: int | None) -> ChatState:
         """Go on with one of two replies, which is the better one.
@@ -91,19 +91,22 @@ class PageChat:
         """
         if state.last is None or not state.awaits_choice:
             raise ConfigError("there is nothing to choose: the conversation goes on with a reply already")
-        said = state.last.replies[index or 0]
-        note = f"Nothing is recorded; the conversation goes on with the reply of {said.model}."
+        chosen = replace(state.last, chosen=index or 0)
+        note = f"Nothing is recorded; the conversation goes on with the reply of {chosen.replies[0].model}."
         if index is not None:
             note = self._record(state, "preference", state.last.replies, chosen=index)
-        return state.with_last(replace(state.last, said=said.text), note)
+        return state.with_last(chosen, note)
 
     def rate(self, state: ChatState, index: int, rating: int) -> ChatState:
         """Rate a last reply: 1 for up, -1 for down.
 
         Raises:
-            RL4DialogError: If there is none, it is rated like that already, or the rating cannot be recorded.
+            RL4DialogError: If there is none, it is not the one that is shown, it is rated like that already, or the
+                rating cannot be recorded.
         """
         exchange, reply = _judged(state, index)
+        if reply.correction is not None:
+            raise ConfigError("this reply is corrected: what is shown is your text, and the rating would be of another")
         if reply.rating == rating:
             raise ConfigError(f"this reply is rated {_RATINGS[rating]} already")
         note = self._record(state, "rating", [reply], rating=rating)
@@ -113,20 +116,20 @@ class PageChat:
         """Say what a last reply should have been, and go on with that.
 
         Raises:
-            RL4DialogError: If there is no reply, the text is none that can be said or nothing new, or it cannot be
-                recorded.
+            RL4DialogError: If there is no reply, it is not the one that is shown, the text is none that can be said or
+                nothing new, or it cannot be recorded.
         """
         exchange, reply = _judged(state, index)
         correction = correction.strip()
         if not correction:
             raise ConfigError("a correction cannot be empty")
         for model in self.models:
-            check_turn(correction, model.dialogue_format)
+            model.dialogue_format.check_said(correction)
         if correction in (reply.text, reply.correction):
             raise ConfigError("a correction must be another text than the one that is there")
         note = self._record(state, "correction", [reply], correction=correction)
         exchange = exchange.with_reply(index, replace(reply, correction=correction))
-        return state.with_last(replace(exchange, said=correction), note)
+        return state.with_last(replace(exchange, chosen=index), note)
 
     def undo(self, state: ChatState) -> ChatState:
         """Take the last exchange back; what was recorded about it stays recorded."""
@@ -165,8 +168,6 @@ class PageChat:
                 reply = exchange.replies[index]
                 reply = replace(reply, text=part.text, token_ids=tuple(part.token_ids), finished=part.finished)
                 exchange = exchange.with_reply(index, reply)
-                if len(self.models) == 1:
-                    exchange = replace(exchange, said=part.text)
                 yield exchange
 
     def _seed_of(self, n_asked: int, index: int) -> int | None:
@@ -175,19 +176,22 @@ class PageChat:
         # Two of the same model do not say the same.
         return derive_seed(self._seed, "chat", n_asked, *([index] if index else []))
 
-    def _examined(self, exchange: Exchange, talk: Conversation) -> Exchange:
-        """The exchange with rewards and details of its replies."""
+    def _examined(self, state: ChatState, exchange: Exchange, talk: Conversation) -> ChatState:
+        """The state with rewards and details of the last replies."""
+        told = set(state.told)
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
             if self._show_reward:
                 meta_info = talk.meta_info(exchange.text, model.dialogue_format)
-                found = reward_in_words(model, reply.prompt, reply.text, meta_info)
-                reply = replace(reply, reward="; ".join(filter(None, found)))
+                known = [missing for i, missing in told if i == index]
+                found = reward_in_words(model, reply.prompt, reply.text, meta_info, known)
+                reply = replace(reply, reward="; ".join(filter(None, (found.text, found.why))))
+                told |= {(index, found.missing)} if found.missing else set()
             try:
                 reply = replace(reply, details=model.token_details(reply.prompt, reply.token_ids))
             except RL4DialogError as error:
                 reply = replace(reply, no_details=str(error))
             exchange = exchange.with_reply(index, reply)
-        return exchange
+        return replace(state.with_last(exchange), told=frozenset(told))
 
     # -- feedback -----------------------------------------------------------------------------------------------------
 
@@ -210,4 +214,6 @@ def _judged(state: ChatState, index: int) -> tuple[Exchange, Reply]:
     """The last exchange, and its reply that is judged."""
     if state.last is None:
         raise ConfigError("there is no reply to judge yet")
+    if not state.last.shows(index):
+        raise ConfigError(f"what is shown is {state.last.origin(index)}, which is judged there")
     return state.last, state.last.replies[index]

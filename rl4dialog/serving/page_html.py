@@ -21,7 +21,7 @@ def conversation_html(name: str, messages: Sequence[Mapping[str, str]], is_busy:
 
     Args:
         name: Of the model.
-        messages: With role and content, the oldest first.
+        messages: With role, content and, if the model itself did not say it, origin; the oldest first.
         is_busy: Whether the last one is still to be written.
     """
     turns = []
@@ -30,6 +30,8 @@ def conversation_html(name: str, messages: Sequence[Mapping[str, str]], is_busy:
         if not text:
             text = "…" if is_busy and i == len(messages) - 1 else "<i>(an empty reply)</i>"
         turns.append(f'<div class="turn {message["role"]}">{text}</div>')
+        if origin := message.get("origin"):
+            turns.append(f'<p class="origin">{escaped(origin)}</p>')
     content = "".join(turns) or '<p class="hint">Say something below.</p>'
     # The outer box holds on to its lower end while the inner one grows.
     box = f'<div class="conversation" role="log" tabindex="0" aria-label="{escaped(name)}"><div>{content}</div></div>'

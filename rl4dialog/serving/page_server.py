@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.page import ChatPage, load_gradio
+from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
-# Gradio's own scripts make functions from templates. Nothing may be asked of another host, whatever a package does.
-_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'self'; form-action 'self'"
-)
-
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-
-
-class OwnHostOnly:
-    """Has browsers refuse whatever the page might ask of another host.
-
-    Args:
-        app: Answers requests, as ASGI has it.
-    """
-
-    def __init__(self, app: Callable[[_Message, _Receive, _Send], Awaitable[None]]) -> None:
-        self._app = app
-
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        async def send_with_policy(message: _Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"content-security-policy", _POLICY.encode())]
-            await send(message)
-
-        await self._app(scope, receive, send_with_policy)
 
 
 def check_address(host: str, port: int) -> None:
@@ -65,7 +36,14 @@ def check_address(host: str, port: int) -> None:
         ) from error
 
 
-def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], block: bool = True) -> None:
+def serve(
+    page: ChatPage,
+    host: str,
+    port: int,
+    write: Callable[[str], None],
+    block: bool = True,
+    allow_hosts: Sequence[str] = (),
+) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
@@ -74,13 +52,13 @@ def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], bl
         port: The port.
         write: Prints a text as it stands.
         block: Whether to wait; otherwise the server goes on in a thread until ``page.blocks.close()``.
+        allow_hosts: Further names under which the page may be asked for; see `PageHosts`.
 
     Raises:
-        ConfigError: If nothing can be served there.
+        ConfigError: If nothing can be served there, or a name is none.
     """
     check_address(host, port)
-    gradio = load_gradio()
-    middleware = importlib.import_module("starlette.middleware").Middleware
+    hosts, gradio = PageHosts(host, port, allow_hosts), load_gradio()
     fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:
         page.blocks.queue(default_concurrency_limit=1).launch(
@@ -96,14 +74,16 @@ def serve(page: ChatPage, host: str, port: int, write: Callable[[str], None], bl
             show_error=True,
             theme=gradio.themes.Default(primary_hue="blue", **fonts),
             css_paths=STYLE,
-            app_kwargs={"middleware": [middleware(OwnHostOnly)]},
         )
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: nothing can be served there ({error})") from error
+    # Before all that Gradio itself has there, which would answer some requests first.
+    app = page.blocks.app
+    app.middleware_stack = PageGuard(app.middleware_stack or app.build_middleware_stack(), hosts)
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        write(f"The page is at http://{host}:{port}; Ctrl-C ends it.\n")
+        write(f"The page is at http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C ends it.\n")
         threading.Event().wait()
     # Not Gradio's own way to wait: it leaves the connections of open tabs, and then waits for them.
     page.blocks.close(verbose=False)

@@ -51,7 +51,7 @@ class TerminalChat:
         self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
         self._temperature: float | None = None
         self._n_asked = 0
-        self._why_no_reward = ""
+        self._told: set[str] = set()
         self._commands = {
             "help": self._help,
             "reset": self._reset,
@@ -139,11 +139,10 @@ class TerminalChat:
         return shown, True
 
     def _print_reward(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> None:
-        reward, why_not = reward_in_words(self._model, prompt, reply, meta_info)
-        if why_not != self._why_no_reward:
-            self._why_no_reward = why_not
-            self._write(f"  {why_not}\n" if why_not else "")
-        self._write(f"  {reward}\n" if reward else "")
+        reward = reward_in_words(self._model, prompt, reply, meta_info, self._told)
+        self._told.add(reward.missing)
+        for text in filter(None, (reward.why, reward.text)):
+            self._write(f"  {text}\n")
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import json
 import logging
@@ -38,12 +37,14 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RewardPart, Sample, clip_bounds
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import EVALUATION_ONLY, NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import check_settings
@@ -58,10 +59,11 @@ from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.run_logger import check_outputs
+from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.intent_classifier import builtin_intent_classifier
+from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
 from rl4dialog.training.supervised import warm_start
@@ -73,6 +75,7 @@ WARM_START = "warm_start"  # its kind in the cache
 DEFAULT_REPLY_LENGTH = 32  # tokens that a supervised run's evaluations generate where nothing says how many
 _NO_LIMIT = 2**20  # tokens
 _TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
+MISSING_CLASSIFIER = object()
 
 
 @dataclass
@@ -185,7 +188,7 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.
     """
-    render_chat = chat_renderer(tokenizer) if tokenizer is not None else None
+    render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
     pools = {}
     for split in SPLITS:
         pool = DataPoolRegistry.get(
@@ -195,11 +198,6 @@ def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = No
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool
     return Data(pools, getattr(pools["train"], "end_of_turn", None))
-
-
-def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
-    """Makes the text that asks for the assistant's reply to messages, by the tokenizer's chat template."""
-    return functools.partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
 
 
 def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
@@ -289,6 +287,7 @@ def build_language_model(
     auto_class = policy_class(config).auto_class
     fit = (tokenizer, lengths.prompt, lengths.room)
     model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
+    examine(model, model_name)
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
@@ -377,15 +376,26 @@ def build_end_of_turn(
     return EndOfTurn(tokenizer, ids, data.turn_marker)
 
 
-def build_toolkit(config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> dict[str, Any]:
-    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``."""
+def build_toolkit(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
+) -> dict[str, Any]:
+    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``.
+
+    Args:
+        config: Checked.
+        tokenizer: Of the run.
+        data: Its samples.
+        trains_classifier: Whether the built-in classifier is trained where it is not cached; else it is missing then,
+            and components can be built with the toolkit but not used.
+    """
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
     if config.reward_fn is not None:
         toolkit["async_calls"] = _async_calls(config.reward_fn)
     if _needs_builtin_classifier(config):
-        folder = builtin_intent_classifier(
-            data.samples("train"), data.samples("val"), seed=derive_seed(config.seed, "classifier")
-        )
+        samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
+        if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
+            return {**toolkit, "classifier": MISSING_CLASSIFIER}
+        folder = builtin_intent_classifier(samples, data.samples("val"), seed)
         toolkit["classifier"] = IntentClassifier.from_pretrained(str(folder))
     return toolkit
 
@@ -489,7 +499,8 @@ def build_reward_columns(
         return None
     parts = parts if parts is not None else build_reward_parts(config, toolkit)
     last = max(config.train_evaluation.n_iters or 1, 1)
-    return RewardColumns(parts, config.reward_fn.on_error, _async_calls(config.reward_fn), last)
+    reward = config.reward_fn
+    return RewardColumns(parts, reward.on_error, _async_calls(reward), last, reward.timeout_s)
 
 
 def _reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
@@ -522,6 +533,7 @@ def build_algorithm(
         env_config.vec_env,
         env_config.n_workers,
         env_config.max_restarts if env_config.on_worker_death == "restart" else 0,
+        reward_config.timeout_s,
     )
     kl = config.alg.kl_div
     algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
@@ -541,7 +553,7 @@ def build_algorithm(
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                BatchScorer(reward_parts, reward_config.on_error, _async_calls(reward_config)),
+                BatchScorer(reward_parts, reward_config.on_error, _async_calls(reward_config), reward_config.timeout_s),
                 mask_failed_rewards=reward_config.on_error == "mask",
                 bootstrap_truncated=env_config.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward_config),
@@ -553,10 +565,10 @@ def build_algorithm(
         )
         built.policy.backend = _build_backend(config, built.policy, lengths)
     except (AssertionError, TypeError, ValueError) as error:
-        vec_env.close()
+        close(vec_env)
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
     except GenerationError:
-        vec_env.close()
+        close(vec_env)
         raise
     return built
 

@@ -5,6 +5,7 @@ The processes of a run share the prompts; the main one has the replies of all, a
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections import ChainMap
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
@@ -33,10 +34,17 @@ from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 
 @dataclass
 class Evaluation:
-    """Corpus scores by metric key, and one record per sample in RL4LMs' form."""
+    """Corpus scores by metric key, and one record per sample in RL4LMs' form.
+
+    Attributes:
+        metrics: The scores.
+        predictions: The records.
+        reward_error: Why there is no reward, if one failed that ends the run.
+    """
 
     metrics: dict[str, float]
     predictions: list[dict[str, Any]]
+    reward_error: RewardError | None = None
 
 
 def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
@@ -75,8 +83,13 @@ class Evaluator:
         """Those that a split is measured on."""
         return self._data.samples(split, self._settings.max_eval_samples)
 
-    def run(self, policy: LMActorCriticPolicy, split: str, epoch: int) -> Evaluation:
-        """Evaluate a policy after ``epoch`` iterations."""
+    def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
+        """Evaluate a policy after ``epoch`` iterations.
+
+        Raises:
+            RewardError: If a reward fails, and must not.
+        """
+        rewards = self._rewards
         started = time.perf_counter()
         result = evaluate(
             policy,
@@ -89,9 +102,10 @@ class Evaluator:
             self._lengths.truncation_side,
             derive_seed(self._seed, "evaluation", split),
             self._post_process,
-            None if self._rewards is None else self._rewards.score,
+            None if rewards is None else functools.partial(rewards.score, must_work=reward_must_work),
             self._lengths.turn_end,
         )
+        result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:
             self._tracker.log_metrics(epoch, split, result.metrics)
             self._tracker.log_predictions(epoch, split, result.predictions)
@@ -199,8 +213,8 @@ def evaluate(
     replies = [by_row[row] for row in range(len(samples))]
     if post_process is not None:
         replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
-    scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
     columns = {} if score is None else score(samples, replies)
+    scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
     predictions = []
     for i, sample in enumerate(samples):
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))

@@ -32,7 +32,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from rl4dialog.core.cache import cached_folder, content_hash
+from rl4dialog.core.cache import cached_folder, content_hash, is_cached
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.types import Sample
@@ -45,6 +45,7 @@ from rl4dialog.training.trainer_support import train_with_progress, unchanged
 _logger = logging.getLogger(__name__)
 
 BUILTIN_MODEL = "builtin/tiny-bert"
+_CACHED = "intent_classifier"  # its kind in the cache
 ACTS = tuple(ACT_NAMES.values())
 MAX_TOKENS = 128
 
@@ -146,23 +147,35 @@ def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[S
     Raises:
         DataError: If there are no samples, or one has no act or no reply.
     """
+
+    def build(folder: Path) -> None:
+        measured = train_intent_classifier(samples, val_samples, folder, seed=seed)
+        (folder / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+
+    folder = cached_folder(_CACHED, _key(samples, seed), build)
+    accuracy = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["accuracy"]
+    _logger.info("intent classifier (%s): accuracy %.3f on the validation split", folder, accuracy)
+    return folder
+
+
+def is_builtin_classifier_cached(samples: Sequence[Sample], seed: int) -> bool:
+    """Whether :func:`builtin_intent_classifier` has nothing to train.
+
+    Raises:
+        DataError: As there.
+    """
+    return is_cached(_CACHED, _key(samples, seed))
+
+
+def _key(samples: Sequence[Sample], seed: int) -> dict[str, Any]:
     texts, labels = _texts_and_labels(samples, "train")
-    key = {
+    return {
         "texts": content_hash(texts),
         "labels": content_hash(map(str, labels)),
         "architecture": _ARCHITECTURE,
         "settings": dataclasses.asdict(ClassifierSettings()),
         "seed": seed,
     }
-
-    def build(folder: Path) -> None:
-        measured = train_intent_classifier(samples, val_samples, folder, seed=seed)
-        (folder / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
-
-    folder = cached_folder("intent_classifier", key, build)
-    accuracy = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["accuracy"]
-    _logger.info("intent classifier (%s): accuracy %.3f on the validation split", folder, accuracy)
-    return folder
 
 
 def _texts_and_labels(samples: Sequence[Sample], split: str) -> tuple[list[str], list[int]]:

@@ -13,13 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch.overrides import TorchFunctionMode
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rl4dialog.core.config import RunConfig
+from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies.architectures import CACHED, UNCACHED
 from rl4dialog.policies.checkpointing import checkpoint_layers
+from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.training import builders
@@ -46,7 +51,8 @@ class MemoryPlan:
         gradients: As many, unless adapters alone are trained.
         optimizer: Adam's two moments.
         frozen: Reference, mask policy, and the base under adapters.
-        activations: What a micro-batch keeps for its backward pass, logits included.
+        activations: What a micro-batch keeps for its backward pass, logits included; ``None`` where a model's code
+            cannot be followed without its weights.
         rollout: Keys and values of the replies under way, and the logits of a pass without gradients.
     """
 
@@ -55,14 +61,14 @@ class MemoryPlan:
     gradients: int
     optimizer: int
     frozen: int
-    activations: int
+    activations: int | None
     rollout: int
 
     @property
     def total(self) -> int:
-        """Peak of a run; a rollout and an update do not overlap."""
+        """Peak of a run, or all of it that is known; a rollout and an update do not overlap."""
         lasting = self.program + self.weights + self.gradients + self.optimizer + self.frozen
-        return lasting + max(self.activations, self.rollout)
+        return lasting + max(self.activations or 0, self.rollout)
 
 
 def predict_memory(
@@ -104,6 +110,8 @@ def predict_memory(
     )
     with torch.device("meta"):
         model = architecture()
+        if not (model.config.is_encoder_decoder or _reads_prompts_once(model)):
+            n_prompts = n_rows
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
     weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
@@ -112,18 +120,17 @@ def predict_memory(
     n_copies = int(config.lora is None and not (on_gpu and args.get("offload_reference")))
     n_copies += str(args.get("mask_type", "")).startswith("learned")
     frozen += [*model.parameters()] * n_copies
-    # Fake tensors, unlike those on meta, go the ways of the device's own kernels.
-    with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
-        fake = architecture()
-        sizes = (n_rows, n_prompts, prompt_length, lengths.reply)
-        trunk_bytes, head_bytes = _activations(fake, *sizes)
-        # While a layer goes backwards, there are gradients of its activations, or they themselves once more.
-        layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
-        if args.get("gradient_checkpointing"):
-            checkpoint_layers(fake)
-            trunk_bytes, head_bytes = _activations(fake, *sizes)
-            layer_bytes *= 2
     n_passes = 2 if critic == "separate" else 1
+    sizes = (n_rows, n_prompts, prompt_length, lengths.reply)
+    try:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            activations = _predicted_activations(
+                architecture, sizes, bool(args.get("gradient_checkpointing")), n_passes
+            )
+    except RL4DialogError:
+        raise
+    except Exception:  # what some models' code does depends on the values of tensors, and these have none
+        activations = None
     cache = n_envs * _cache_bytes(model, int(prompt_lengths.max()), lengths.reply)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, PASS_SIZE["cuda" if on_gpu else "cpu"])
@@ -135,7 +142,7 @@ def predict_memory(
         gradients=n_trained,
         optimizer=n_trained // 2 if str(args.get("optimizer_class")).endswith("8bit") else 2 * n_trained,
         frozen=_bytes_of(frozen),
-        activations=n_passes * trunk_bytes + head_bytes + layer_bytes,
+        activations=activations,
         rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
     )
 
@@ -146,6 +153,35 @@ def _prompt_lengths(tokenizer: PreTrainedTokenizerBase, data: builders.Data, lim
     chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
     lengths = [len(tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
     return np.clip(lengths, 1, limit)
+
+
+def _predicted_activations(
+    architecture: Callable[[], PreTrainedModel],
+    sizes: tuple[int, int, int, int],
+    gradient_checkpointing: bool,
+    n_passes: int,
+) -> int:
+    """Bytes that a minibatch keeps for its backward pass, and that this pass needs itself."""
+    # Fake tensors, unlike those on meta, go the ways of the device's own kernels.
+    with FakeTensorMode(), _FakeExperts():
+        fake = architecture()
+        trunk_bytes, head_bytes = _activations(fake, *sizes)
+        # While a layer goes backwards, there are gradients of its activations, or they themselves once more.
+        layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
+        if gradient_checkpointing:
+            checkpoint_layers(fake)
+            trunk_bytes, head_bytes = _activations(fake, *sizes)
+            layer_bytes *= 2
+    return n_passes * trunk_bytes + head_bytes + layer_bytes
+
+
+class _FakeExperts(TorchFunctionMode):
+    """Multiplies with one expert in place of all: of the same sizes, and on fake tensors possible in float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._grouped_mm:
+            return args[0] @ args[1][0]
+        return func(*args, **(kwargs or {}))
 
 
 def _activations(
@@ -192,14 +228,34 @@ def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]
         yield lambda: sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
+def _reads_prompts_once(model: PreTrainedModel) -> bool:
+    """Whether replies can share the keys and values of a prompt in training."""
+    return model.config.model_type in CACHED and not keeps_states(model)
+
+
 def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) -> int:
-    """Keys and values of one reply."""
+    """Keys and values, or the state, of one reply."""
     config = model.config.get_text_config(decoder=True)
+    if config.model_type in UNCACHED:
+        return 0
+    if getattr(config, "num_attention_heads", None) is None:
+        return _state_bytes(model)
     n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
     head_size = head_size or config.hidden_size // config.num_attention_heads
     n_bytes = _FLOAT if model.dtype == torch.float32 else model.dtype.itemsize
     return int(2 * config.num_hidden_layers * (prompt_length + reply_length) * n_heads * head_size * n_bytes)
+
+
+def _state_bytes(model: PreTrainedModel) -> int:
+    """The state of one row of a recurrent model, which does not grow."""
+    cache = DynamicCache(config=model.config)
+    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        model.base_model(input_ids=ids, cache_params=cache, use_cache=True)
+    states = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+    tensors = [tensor for layer in states for tensor in (*layer.conv_states.values(), *layer.recurrent_states.values())]
+    return _bytes_of(tensor for tensor in tensors if tensor is not None)
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -10,8 +10,9 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.errors import CheckpointError, RewardError
 from rl4dialog.envs.block_vec_env import BlockVecEnv
+from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.distributed import gather, wait_for_all
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.sharding import whole_weights
@@ -70,6 +71,7 @@ class OnPolicyTrainer:
         run_folder = tracker.run_folder if tracker is not None else None
         self.evaluations: list[EvaluationResult] = []
         self._latest: dict[str, Evaluation] = {}
+        self._reward_error: str | None = None  # that of the last evaluation
         self._configured = ConfiguredCallbacks(
             builders.build_callbacks(
                 config,
@@ -119,18 +121,26 @@ class OnPolicyTrainer:
 
         Raises:
             RunInterrupted: If a signal stopped it.
+            RewardError: If a reward failed. Where that was in an evaluation between or after iterations, the model, a
+                checkpoint and the metrics are saved first.
         """
         n_iters = self._config.train_evaluation.n_iters or 0
         try:
-            before = self._before or self._evaluate(("val", "test"), 0)
+            before = self._before or self._evaluate(("val", "test"), 0, reward_must_work=True)
             # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
             if n_iters or self._checkpoint is not None:
                 self._learn(n_iters)
-            self._evaluate(self._missing_splits(), self.algorithm.iteration)
+            if self._reward_error is None:
+                self._evaluate(self._missing_splits(), self.algorithm.iteration)
             after = {**before, **self._latest}
         finally:
-            self.algorithm.env.close()
+            close(self.algorithm.env)
         self.save_model(MODEL_FOLDER)
+        if self._reward_error is not None:
+            raise RewardError(
+                f"{self._reward_error} (in the evaluation after iteration {self.algorithm.iteration}; the model as it "
+                f"was then is in {MODEL_FOLDER}/, and --resume continues the run)"
+            )
         if self._tracker is None:
             return None
         run_path = self._tracker.run_folder.root
@@ -182,8 +192,11 @@ class OnPolicyTrainer:
         )
         return WatchCallback(facts, tracker.run_folder)
 
-    def _evaluate(self, splits: Sequence[str], iteration: int) -> dict[str, Evaluation]:
-        found = {split: self.evaluator.run(self.algorithm.policy, split, iteration) for split in splits}
+    def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
+        policy = self.algorithm.policy
+        found = {split: self.evaluator.run(policy, split, iteration, reward_must_work) for split in splits}
+        errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
+        self._reward_error = next(iter(gather(errors)[0]), None)
         # The main process alone measures, and the others wait for what it has found.
         measured = gather({split: evaluation.metrics for split, evaluation in found.items()})[0]
         self._latest.update(found)
@@ -212,6 +225,7 @@ class OnPolicyTrainer:
                 checkpoints.stop_if_asked()
         if self.algorithm.iteration < n_iters:
             reason = next((reason for reason in gather(self._configured.stopped_by) if reason), "a callback")
+            reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
             say(f"stopped after iteration {self.algorithm.iteration} of {n_iters} by {reason}", on_terminals=True)
 
     def _checkpoint_callback(self) -> CheckpointCallback | None:
@@ -233,6 +247,7 @@ class OnPolicyTrainer:
 
         def evaluate(iteration: int) -> None:
             found = self._evaluate(("val",), iteration)
+            self.algorithm.stop_requested |= self._reward_error is not None
             if checkpoints is not None:
                 checkpoints.evaluated(found["val"].metrics)
 

@@ -1,24 +1,34 @@
-"""What a run would do, in numbers, without doing it (``--dry_run``)."""
+"""What a run would do, in numbers, without doing it (``--dry_run``); all that it needs but the model is built."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import RunConfig
 from rl4dialog.envs.block_vec_env import worker_count
+from rl4dialog.policies.architectures import is_listed
+from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.training import builders
 from rl4dialog.training.memory import MIB, predict_memory
 
+_MAX_EXAMINED_PARAMETERS = 200_000_000
+"""Random weights of more than that take longer to draw than a dry run should last."""
+
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Print every derived number of a run."""
+    """Build tokenizer, data, rewards and metrics of a run, and print every derived number.
+
+    Raises:
+        RL4DialogError: If one of them cannot be built.
+    """
     tokenizer, data = builders.build_run_tokenizer(config)
     lengths = builders.run_lengths(config, tokenizer, data)
     table = Table(title="Plan", show_header=False)
@@ -32,9 +42,39 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
+    _add_rewards_and_metrics(table, config, tokenizer, data)
+    table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
     if config.env is not None and config.alg.policy is not None:
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
+
+
+def _add_rewards_and_metrics(
+    table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
+) -> None:
+    toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    if config.reward_fn is not None:
+        parts = builders.build_reward_parts(config, toolkit)
+        table.add_row("rewards", ", ".join(part.name for part in parts))
+    builders.build_metrics(config, toolkit)
+    table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
+    if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
+        table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
+
+
+def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:
+    """Which architecture it is, and whether it is known to work.
+
+    Raises:
+        ModelError: If it was found not to.
+    """
+    name = model.config.model_type
+    if is_listed(model.config):
+        return f"{name}, tested"
+    if n_parameters > _MAX_EXAMINED_PARAMETERS:
+        return f"{name}, not tested; the run examines it when the weights are loaded"
+    examine(auto_class.from_config(model.config), model_name)
+    return f"{name}, examined with random weights"
 
 
 def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:
@@ -44,9 +84,12 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
     n_iters = config.train_evaluation.n_iters or 0
     table.add_row("iterations", f"{n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs}")
-    in_main = config.env.vec_env == "dummy"
-    n_workers = "none" if in_main else str(worker_count(config.env.n_envs, config.env.n_workers))
-    table.add_row("worker processes", n_workers)
+    n_workers = {
+        "blocks": str(worker_count(config.env.n_envs, config.env.n_workers)),
+        "subproc": str(config.env.n_envs),
+        "dummy": "none",
+    }
+    table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     if args.get("n_generations"):
         table.add_row("replies to each prompt", f"{args['n_generations']}")
@@ -56,8 +99,11 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
         table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
     memory = predict_memory(config, tokenizer, data, args)
     for what in ("program", "weights", "gradients", "optimizer", "frozen", "activations", "rollout"):
-        table.add_row(f"memory: {what}", f"{getattr(memory, what) / MIB:,.0f} MiB")
-    table.add_row("memory: peak of a process", f"about {memory.total / MIB:,.0f} MiB")
+        n_bytes = getattr(memory, what)
+        known = "not predicted for this architecture" if n_bytes is None else f"{n_bytes / MIB:,.0f} MiB"
+        table.add_row(f"memory: {what}", known)
+    how_well = "about" if memory.activations is not None else "more than"
+    table.add_row("memory: peak of a process", f"{how_well} {memory.total / MIB:,.0f} MiB")
     settings = GenerationSettings.from_kwargs(
         config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"
     )

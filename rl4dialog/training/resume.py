@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete
@@ -17,7 +18,7 @@ from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_
 _logger = logging.getLogger(__name__)
 # What may be another when a run goes on: it decides what is measured and kept, and not what is learned.
 _FREE = (
-    *("train_evaluation", "logging", "callbacks"),
+    *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
     *(f"env.{key}" for key in ("vec_env", "n_workers", "on_worker_death", "max_restarts")),
 )
 
@@ -101,6 +102,8 @@ def _stored_config(root: Path) -> RunConfig:
 def _check_same(root: Path, config: RunConfig) -> None:
     """Check that a config decides the same training as the one that is stored."""
     stored = _stored_config(root)
+    if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
+        _logger.warning("%s; the run in %s had it, and goes on with %s", SUBPROC, root, config.env.vec_env)
     before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"

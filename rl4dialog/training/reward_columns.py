@@ -19,15 +19,22 @@ _logger = logging.getLogger(__name__)
 class RewardColumns:
     """Scores the replies of an evaluation by the run's reward.
 
-    A reward that fails does not end the evaluation: what it was to give is NaN. Where the run masks failures it is so
-    for the reply; where they end the run, for all of the evaluation, so that no dead judge is asked a thousand times.
+    Where a reward fails, what it was to give is NaN: for the reply where the run masks failures, and for all of the
+    evaluation where they end the run, so that no dead judge is asked a thousand times. Whether that ends the run at
+    once, or after what it has computed is saved, is the caller's choice.
 
     Args:
         parts: Of the run's reward.
         on_error: ``raise`` or ``mask``, as in the run.
         async_calls: How coroutines are awaited.
         iteration: Decides weights that change: the same for all evaluations of a run, so that they can be compared.
+        timeout_s: How long a reward may take for a batch of replies, or for one if it is called for one.
+
+    Attributes:
+        error: Why the last evaluation has no rewards, where failures end the run.
     """
+
+    error: RewardError | None = None
 
     def __init__(
         self,
@@ -35,21 +42,27 @@ class RewardColumns:
         on_error: str = "raise",
         async_calls: AsyncCalls | None = None,
         iteration: int = 1,
+        timeout_s: float | None = None,
     ) -> None:
         self._parts, self._on_error, self._async_calls = parts, on_error, async_calls
-        self._iteration = iteration
+        self._iteration, self._timeout_s = iteration, timeout_s
 
-    def score(self, samples: Sequence[Sample], replies: list[str]) -> dict[str, list[float]]:
+    def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
         """Score replies; the random state is afterwards as before.
 
         Args:
             samples: What was answered.
             replies: One to each sample.
+            must_work: Whether a failure that would end the run is raised.
 
         Returns:
             ``reward``, clipped and weighted as the run does, and ``reward/<part>`` as the part gave it. NaN where a
             reward failed.
+
+        Raises:
+            RewardError: If a reward failed, and must not.
         """
+        self.error = None
         with random_states_kept():
             try:
                 scores = score_replies(
@@ -62,8 +75,12 @@ class RewardColumns:
                     on_error=self._on_error,
                     iteration=self._iteration,
                     async_calls=self._async_calls,
+                    timeout_s=self._timeout_s,
                 )
             except RewardError as error:
+                if must_work:
+                    raise
+                self.error = error
                 _logger.warning("the replies of this evaluation have no reward: %s", error)
                 nothing = [math.nan] * len(replies)
                 scores = ReplyScores(nothing, {part.name: nothing for part in self._parts})

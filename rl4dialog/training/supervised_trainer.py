@@ -40,8 +40,13 @@ class SupervisedTrainer:
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation]:
-        """Evaluate, train, evaluate, save and print a summary; returns the test split before and after."""
-        before = {split: self.evaluator.run(self._generator(), split, 0) for split in ("val", "test")}
+        """Evaluate, train, save, evaluate and print a summary; returns the test split before and after.
+
+        Raises:
+            RewardError: If the reward of evaluated replies failed; after training, when everything else is saved.
+        """
+        splits = ("val", "test")
+        before = {split: self.evaluator.run(self._generator(), split, 0, reward_must_work=True) for split in splits}
         info = train_supervised(
             self.model,
             self.tokenizer,
@@ -55,8 +60,11 @@ class SupervisedTrainer:
             eval_samples=self.evaluator.samples("val"),
         )
         self._tracker.log_training_infos(info)
-        after = {split: self.evaluator.run(self._generator(), split, 1) for split in ("val", "test")}
         self._tracker.save_auto_model(self.model, self.tokenizer, self.lora)
+        after = {split: self.evaluator.run(self._generator(), split, 1) for split in splits}
+        for evaluation in after.values():
+            if evaluation.reward_error is not None:
+                raise evaluation.reward_error
         write_report_or_warn(self._tracker.run_folder.root)
         self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         write_result(self._tracker.run_folder, 1, metrics_of(before), metrics_of(after))

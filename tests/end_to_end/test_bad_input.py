@@ -58,7 +58,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"algo": {}}, ("'algo'", "'alg'")),
     ({"train_evaluation__n_iters": "many"}, ("train_evaluation.n_iters", "'many'")),
     ({"train_evaluation__n_iters": -1}, ("train_evaluation.n_iters", "-1")),
-    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "subproc")),
+    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "blocks")),
     ({"env__n_envs": 0}, ("env.n_envs", "0")),
     ({"env__n_workers": 0}, ("env.n_workers", "0")),
     ({"reward_fn__id": "roug"}, ("'roug'", "'rouge'")),
@@ -242,18 +242,116 @@ def failing_reward(tmp_path: Path, name: str, **overrides: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("name", REWARDS)
-@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+@pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
 def test_reward_that_fails_names_itself_the_cause_and_the_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str
 ) -> None:
-    if vec_env == "subproc" and "batch" in name:
+    if vec_env == "blocks" and "batch" in name:
         pytest.skip("batched rewards are scored in the main process whatever the env workers are")
-    message = error_of(capsys, train(tmp_path, failing_reward(tmp_path, name, env__vec_env=vec_env)))
+    config = failing_reward(tmp_path, name, env__vec_env=vec_env, train_evaluation__score_predictions=False)
+    message = error_of(capsys, train(tmp_path, config))
     # Of a whole batch that is missing no sample is to blame.
     for word in ("'bad'", REWARDS[name][1], *(["sample"] if name not in ("batch none", "batch short") else [])):
         assert word in message
     # What was measured before is kept.
     assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+
+
+@pytest.mark.parametrize("name", ["raises", "none", "batch none"])
+def test_reward_that_fails_ends_the_run_at_the_first_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    message = error_of(capsys, train(tmp_path, failing_reward(tmp_path, name)))
+    assert "'bad'" in message and REWARDS[name][1] in message
+    assert not (run_folder(tmp_path) / "test_split_metrics.jsonl").exists()
+    assert not (run_folder(tmp_path) / "rollout_info.jsonl").exists()
+
+
+FAILS_LATER = """
+from pathlib import Path
+from rl4dialog import RewardFunctionRegistry
+
+N_EVALUATED, N_EVALUATIONS = 6, []
+
+@RewardFunctionRegistry.register('bad')
+def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
+    if len(gen_texts) == N_EVALUATED:
+        N_EVALUATIONS.append(1)
+        if len(N_EVALUATIONS) > {n} and not Path({mended!r}).exists():
+            raise ConnectionError('no judge')
+    return [1.0] * len(gen_texts)
+"""
+
+
+@pytest.mark.parametrize(("n", "iteration"), [(2, 1), (3, 2)], ids=["between", "last"])
+def test_reward_that_fails_in_a_later_evaluation_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n: int, iteration: int
+) -> None:
+    (tmp_path / "mine.py").write_text(FAILS_LATER.format(n=n, mended=str(tmp_path / "mended")), encoding="utf-8")
+    config = make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"})
+    message = error_of(capsys, train(tmp_path, config))
+    assert "no judge" in message and f"after iteration {iteration}" in message and "--resume" in message
+    folder = run_folder(tmp_path)
+    assert (folder / "model" / "model.safetensors").is_file()
+    measured = lines(folder / "val_split_metrics.jsonl")[-1]
+    assert measured["epoch"] == iteration and "lexical/rouge_rouge1" in measured["metrics"]
+    (tmp_path / "mended").touch()
+    assert train(tmp_path, config, "--resume") == 0
+    assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1, 2]
+
+
+HANGS = {
+    "batch": "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    time.sleep(600)\n",
+    "reply": "def bad(prompt_text, gen_text, ref_texts, meta_info):\n    time.sleep(600)\n",
+    # An answer that is never fetched: what waits inside swallows every Exception.
+    "stubborn": """
+def bad(prompt_text, gen_text, ref_texts, meta_info):
+    while True:
+        try:
+            time.sleep(600)
+        except Exception:
+            pass
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "vec_env", "in_evaluation"),
+    [
+        ("batch", "dummy", False),
+        ("batch", "dummy", True),
+        ("reply", "dummy", False),
+        ("stubborn", "dummy", True),
+        ("stubborn", "blocks", False),
+    ],
+)
+def test_reward_that_never_returns_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str, in_evaluation: bool
+) -> None:
+    code = "import time\nfrom rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n"
+    (tmp_path / "mine.py").write_text(code + HANGS[name], encoding="utf-8")
+    reward = {"id": "bad", "timeout_s": 0.5}
+    config = make_config(tmp_path, imports=["./mine.py"], reward_fn=reward, env__vec_env=vec_env)
+    config["train_evaluation"]["score_predictions"] = in_evaluation
+    message = error_of(capsys, train(tmp_path, config))
+    for word in ("reward 'bad'", "sample", "after 0.5 s", "reward_fn.timeout_s"):
+        assert word in message
+    if not in_evaluation:
+        assert any((run_folder(tmp_path) / "checkpoints").iterdir()), "what was saved is kept"
+
+
+def test_worker_of_stable_baselines3_that_dies_ends_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import os\nfrom rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n"
+    code += "def bad(prompt_text, gen_text, ref_texts, meta_info):\n    os._exit(7)\n"
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    config = make_config(
+        tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"}, env__vec_env="subproc", env__n_envs=1
+    )
+    config["train_evaluation"]["score_predictions"] = False
+    message = error_of(capsys, train(tmp_path, config))
+    for word in ("process", "environment 0", "exit code 7", "on_worker_death: restart", "--resume"):
+        assert word in message
+    assert any((run_folder(tmp_path) / "checkpoints").iterdir())
 
 
 def test_failed_rewards_can_be_left_out_and_counted(tmp_path: Path) -> None:
@@ -358,7 +456,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def long_run(tmp_path: Path) -> dict[str, Any]:
-    return make_config(tmp_path, env__vec_env="subproc", train_evaluation__n_iters=10_000)
+    return make_config(tmp_path, env__vec_env="blocks", train_evaluation__n_iters=10_000)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")

@@ -61,10 +61,10 @@ def test_any_model_is_talked_to_with_a_config(
 ) -> None:
     config = write_config(tmp_path, make_config(tmp_path))
     flags = ("--model", str(run / "model"), "--config_path", str(config), "--show_reward")
-    assert chat("hi\n", monkeypatch, *flags) == 0
+    assert chat("hi\nyes\n", monkeypatch, *flags) == 0
     printed = capsys.readouterr().out
     assert f"Chat with {run / 'model'}." in printed
-    assert "  reward " in printed or "  no reward: " in printed
+    assert printed.count("  no reward from rouge in this chat, which has no references to compare with: ") == 1
 
 
 def test_agent_chats_as_openrls_does(run: Path) -> None:

@@ -63,7 +63,7 @@ def deadly_run(tmp_path: Path, n_deaths: int) -> int:
     mine.write_text(DEADLY, encoding="utf-8")
     reward = {"id": "deadly", "args": {"armed": str(armed), "spared": os.getpid()}}
     config = make_config(tmp_path, imports=[str(mine)], reward_fn=reward, train_evaluation__n_iters=3, **SMALL)
-    config["env"] |= {"n_envs": 4, "vec_env": "subproc", "n_workers": 2, "on_worker_death": "restart"}
+    config["env"] |= {"n_envs": 4, "vec_env": "blocks", "n_workers": 2, "on_worker_death": "restart"}
     return train(tmp_path, config)
 
 

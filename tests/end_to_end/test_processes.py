@@ -150,8 +150,8 @@ class Poisoned(CausalLMActorCriticPolicy):
 
     n_passes = 0
 
-    def _outputs(self, hidden_of):
-        logits, values = super()._outputs(hidden_of)
+    def _outputs(self, hidden_of, ids=None):
+        logits, values = super()._outputs(hidden_of, ids)
         if torch.is_grad_enabled():
             self.n_passes += 1
             if self.n_passes == 2 and os.environ["RANK"] == "1":

@@ -41,7 +41,7 @@ def lines(tmp_path: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_folder(tmp_path) / name).read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+@pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
 def test_scheduled_clipped_and_awaited_parts_add_up_in_every_iteration(tmp_path: Path, vec_env: str) -> None:
     config = config_with_judge(tmp_path, "2.0 * bool(gen_text)")
     config["env"]["vec_env"] = vec_env

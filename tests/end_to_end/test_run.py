@@ -14,6 +14,8 @@ import yaml
 from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from rl4dialog.metrics import meteor
+
 
 def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_start = {"n_epochs": 1, "batch_size": 8}
@@ -62,14 +64,14 @@ def test_trained_model_is_the_model_name_of_the_next_run(tmp_path: Path) -> None
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, critic: str) -> None:
     infos = []
-    for kind in ("dummy", "subproc"):
-        config = make_config(tmp_path, env__vec_env=kind, alg__policy__args__critic=critic)
+    uses_meteor = critic == "shared" and meteor._DEBIAN_WORDNET.is_dir()
+    reward = {"id": "meteor"} if uses_meteor else {"id": "rouge", "args": {"rouge_type": "rouge1"}}
+    for kind in ("dummy", "blocks", *(["subproc"] if critic == "separate" else [])):
+        config = make_config(tmp_path, env__vec_env=kind, reward_fn=reward, alg__policy__args__critic=critic)
         assert train(tmp_path, config, "--overwrite") == 0
-        infos.append(lines(run_folder(tmp_path) / "rollout_info.jsonl"))
-    for one, other in zip(*infos, strict=True):
-        assert {k: v for k, v in one.items() if not k.startswith("time/")} == {
-            k: v for k, v in other.items() if not k.startswith("time/")
-        }
+        found = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+        infos.append([{k: v for k, v in line.items() if not k.startswith(("time/", "memory/"))} for line in found])
+    assert infos[0] and all(info == infos[0] for info in infos)
 
 
 def test_parts_of_ones_own_are_named_in_the_config(tmp_path: Path) -> None:
@@ -234,7 +236,27 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert re.search(r"agent tokens per iteration\W+at least 32\W", plan)
     assert re.search(r"optimizer steps\W+about 14\W", plan)
     assert re.search(r"environments\W+2\W", plan) and re.search(r"worker processes\W+none\W", plan)
+    assert re.search(r"rewards\W+rouge\W", plan) and re.search(r"metrics\W+rouge, length\W", plan)
     assert not (tmp_path / "runs").exists()
+
+
+def test_dry_run_builds_rewards_and_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs_files = {"id": "meteor", "args": {"wordnet_path": str(tmp_path / "none")}}
+    for key in ("reward_fn", "train_evaluation__metrics"):
+        config = make_config(tmp_path, **{key: needs_files if key == "reward_fn" else [needs_files]})
+        assert train(tmp_path, config, "--dry_run") == 2
+        assert "METEOR needs WordNet" in capsys.readouterr().err
+
+
+def test_dry_run_says_that_the_intent_classifier_is_to_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    reward = {"id": "intent_accuracy", "args": {"synonyms": False}}
+    config = make_config(tmp_path, reward_fn=reward, train_evaluation__metrics=[{"id": "intent_accuracy"}])
+    assert train(tmp_path, config, "--dry_run") == 0
+    assert re.search(r"intent classifier\W+not in the cache yet", capsys.readouterr().out)
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(("n_workers", "shown"), [(None, 2), (5, 5), (99, 20)])
@@ -242,7 +264,7 @@ def test_dry_run_tells_the_number_of_worker_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n_workers: Any, shown: int
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
-    config = make_config(tmp_path, env__vec_env="subproc", env__n_envs=20, env__n_workers=n_workers)
+    config = make_config(tmp_path, env__vec_env="blocks", env__n_envs=20, env__n_workers=n_workers)
     assert train(tmp_path, config, "--dry_run") == 0
     plan = capsys.readouterr().out
     assert re.search(r"environments\W+20\W", plan) and re.search(rf"worker processes\W+{shown}\W", plan)

@@ -190,13 +190,20 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         tab.reload(n_turns=2)
         assert tab.turns(0)[1] == right and tab.texts("#choose-2") == []
         assert tab.one("#persona input, #persona textarea").get_attribute("value") == "i like tea ."
-        tab.click("#down-0", "The rating was appended")
+        # What was not chosen has neither tokens nor buttons.
+        assert tab.texts("#tokens-0 .token") == [] and tab.texts("#tokens-1 .token")
+        assert "what is shown is the reply of 2" in tab.one("#tokens-0 .missing").text
+        assert [tab.one(f"#down-{i}").is_enabled() for i in (0, 1)] == [False, True]
+        assert [len(tab.texts(f"#chat-{i} .origin")) for i in (0, 1)] == [1, 0]
+        tab.click("#down-1", "The rating was appended")
         tab.reload(n_turns=2)
-        tab.click("#down-0", "rated down already")
+        tab.click("#down-1", "rated down already")
 
-        tab.write("#correction-0 input, #correction-0 textarea", "yes , i do .")
-        tab.click("#correct-0", "The correction was appended")
+        tab.write("#correction-1 input, #correction-1 textarea", "yes , i do .")
+        tab.click("#correct-1", "The correction was appended")
         assert tab.turns(0) == tab.turns(1) == ["do you like <b>tea</b> ?", "yes , i do ."]
+        assert tab.texts(".token") == [] and not tab.one("#down-1").is_enabled() and tab.one("#correct-1").is_enabled()
+        assert all("your correction of the reply of 2" in text for text in tab.texts(".conversation .origin"))
         tab.send("tell me more .", 1)
         tab.reload(n_turns=4)
 
@@ -214,7 +221,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
 
     preference, rating, correction = read_feedback(feedback)
     assert (preference.kind, preference.chosen, preference.persona) == ("preference", 1, "i like tea .")
-    shown = [left, right, left, left]
+    shown = [left, right, right, right]
     judged = [reply for one in (preference, rating, correction) for reply in one.replies]
     assert [visible(reply.text).split() for reply in judged] == [text.split() for text in shown]
     assert [reply.model for reply in preference.replies] == [str(run), str(run / "model")]

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
+from tiny import (
+    make_env,
+    make_gpt2,
+    make_policy,
+    make_t5,
+    make_tokenizer,
+    maskable_class_of,
+    next_token,
+    policy_class_of,
+)
 
 from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
@@ -18,6 +27,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 TOP_P = {"top_mask": 0.6, "mask_type": "learned_top_p"}
@@ -151,6 +161,31 @@ def test_reference_mask_never_changes_and_costs_no_copy() -> None:
         assert torch.equal(weight, before[name])
 
 
+def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it() -> None:
+    algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **TOP_K)
+    algorithm.kl_controller = FixedKLController(0.5)
+    policy = algorithm.policy
+    with torch.no_grad():  # away from the reference
+        for parameter in policy.actor_parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    _, callback = algorithm._setup_learn(10**6)
+    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    kls, gains = [], []
+    policy.requires_grad_(False)
+    for u in algorithm.rollout_buffer.utterances:
+        prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
+        for t, token in enumerate(reply):
+            unmasked, reference = (
+                float(next_token(model, prompt, reply[:t])[0].log_softmax(-1)[token])
+                for model in (policy.language_model, policy._reference_model)
+            )
+            assert u.task_rewards[t] - u.rewards[t] == pytest.approx(0.5 * (unmasked - reference), abs=1e-4)
+            kls.append(unmasked - reference)
+            gains.append(u.log_probs[t] - unmasked)
+    assert algorithm.logger.name_to_value["rollout/kl"] == pytest.approx(np.mean(kls), abs=1e-4)
+    assert min(gains) > -1e-4 and max(gains) > 0.1, "a mask makes what it leaves more probable"
+
+
 def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit() -> None:
     model = make_gpt2(make_tokenizer())
     ppo = make_algorithm(PPO, policy_class_of(model)).learn(256)
@@ -210,3 +245,68 @@ def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str
     policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
     with pytest.raises(ConfigError, match=words):
         policy_class.check_arguments(arguments)
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+def test_what_was_sampled_stays_in_its_mask(
+    make_model: Any, tokenizer: Any, precision: str, mask: dict[str, Any]
+) -> None:
+    """Though the pass that trains finds another mask than the sampler, as rounding makes it do, or here new weights."""
+    policy = masked_policy(make_model(tokenizer), tokenizer, precision=precision, **mask)
+    obs = {name: array.repeat_interleave(8, dim=0) for name, array in observations(policy, 15).items()}
+    utterances = policy.generate(obs)
+    with torch.no_grad(), policy.mask_model() as mask_model:
+        for parameter in mask_model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
+    real = batch.response_mask
+    log_probs, _, entropy = policy.evaluate_sequences(batch)
+    assert (log_probs - utterances.log_probs).abs().max() < 5
+    # In bf16, passes with and without gradients round differently.
+    close = {"rtol": 0.0, "atol": {"fp32": 1e-4, "bf16": 0.5}[precision]}
+    torch.testing.assert_close(policy.sequence_log_probs(batch), log_probs, **close)
+    as_sb3 = policy.evaluate_actions(
+        {**obs, "response_ids": utterances.ids, "response_mask": real}, utterances.ids[real]
+    )
+    torch.testing.assert_close(as_sb3[1], log_probs[real], **close)
+    # The entropy is that of the distribution which the log-probability is of.
+    assert torch.isfinite(entropy).all() and (entropy >= 0).all()
+    surely = log_probs[real] > -1e-6
+    assert (entropy[real][surely] < 1e-3).all()
+    policy_probs = policy.get_distribution({**obs, "response_ids": utterances.ids, "response_mask": real})
+    outside = policy_probs.log_prob(utterances.ids[real]) < -50
+    assert outside.any(), "the masks differ"
+    assert (entropy[real][outside] > 0).all(), "with the token that was sampled there are two at least"
+
+
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+def test_nlpo_in_bf16_stops_for_no_mask(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rounding of one pass differs from that of another, by 2 % here, so that it does so in every run."""
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer)
+    env = make_env(tokenizer, n_samples=20, max_episode_length=8)
+    algorithm = NLPO(
+        maskable_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(env)] * 8),
+        n_steps=32,
+        batch_size=256,
+        n_epochs=2,
+        learning_rate=1e-6,
+        target_kl=0.02,
+        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn, "precision": "bf16", **TOP_P},
+        seed=0,
+        device="cpu",
+    )
+    random, allowed_tokens = torch.Generator().manual_seed(3), algorithm.policy.allowed_tokens
+
+    def rounded_otherwise(logits: torch.Tensor) -> torch.Tensor:
+        return allowed_tokens(logits + 0.02 * torch.randn(logits.shape, generator=random))
+
+    monkeypatch.setattr(algorithm.policy, "allowed_tokens", rounded_otherwise)
+    algorithm.learn(1)
+    logged = algorithm.logger.name_to_value
+    assert 0 <= logged["train/first_approx_kl"] < 5e-3
+    assert 0 <= logged["train/approx_kl"] < 5e-3
+    assert abs(logged["rollout/kl"]) < 0.01

@@ -128,7 +128,7 @@ def arguments(folder: Path, config: dict[str, Any]) -> list[str]:
 
 
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    config = config_of(tmp_path, train_evaluation__save_every=1, train_evaluation__n_iters=8, env__vec_env="subproc")
+    config = config_of(tmp_path, train_evaluation__save_every=1, train_evaluation__n_iters=8, env__vec_env="blocks")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()

@@ -93,7 +93,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             values = torch.stack(values_of_batches)
             # Of minibatches that were left out, only their number is told.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
-        self._record_skipped_steps()
+        self._record_idle_steps()
         if self.needs_critic:
             self.logger.record(
                 "train/explained_variance",

@@ -10,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.sb3_workers import deaths_told
 from rl4dialog.functional.distributed import copy_from_main_process, gather, largest, n_processes, process_index
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
@@ -28,7 +29,9 @@ class LMRolloutMixin:
 
     An iteration collects at least ``n_steps * n_envs`` agent tokens in whole episodes, and counts as exactly that many
     timesteps, so ``learn(n_iters * n_steps * n_envs)`` runs ``n_iters`` iterations; ``rollout/tokens`` logs the true
-    number.
+    number. ``num_timesteps`` grows with the tokens while they are collected, as callbacks expect: in multiples of
+    ``n_envs``, and up to the full number at the last step of the environments and not before. A rollout that a callback
+    ends half way is dropped, and its timesteps with it.
 
     Attributes:
         buffer_class: A subclass's own kind of rollout buffer.
@@ -70,6 +73,7 @@ class LMRolloutMixin:
     group_size = 1
     data_parallel = False
     stop_requested = False
+    _rollout_began_at: int | None = None
 
     def __init__(
         self,
@@ -104,9 +108,10 @@ class LMRolloutMixin:
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been collected."""
+        """How many iterations have been collected; not counting one under way."""
         algorithm: Any = self
-        return int(algorithm.num_timesteps // (algorithm.n_steps * algorithm.n_envs))
+        n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
+        return int(n_timesteps // (algorithm.n_steps * algorithm.n_envs))
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Further arguments of the rollout buffer."""
@@ -131,6 +136,11 @@ class LMRolloutMixin:
         # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        """Begin the first episodes."""
+        with deaths_told(self.env):  # type: ignore[attr-defined]
+            return super()._setup_learn(*args, **kwargs)  # type: ignore[misc,no-any-return]
+
     def _setup_model(self) -> None:
         """Build the policy; all processes start from the main one's."""
         super()._setup_model()  # type: ignore[misc]
@@ -141,17 +151,22 @@ class LMRolloutMixin:
         elif self._sharding == "deepspeed":
             use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
         policy.gradient_steps.guard = self._step_guard
+        self.rollout_buffer.whitened = self.normalize_advantage  # type: ignore[attr-defined]
 
     def train(self) -> None:
         """Update on the collected rollout as the algorithm does, but for steps whose gradient is not finite."""
         algorithm: Any = self
         with self._step_guard.around(algorithm.policy.optimizer):
             super().train()  # type: ignore[misc]
-        self._record_skipped_steps()
+        self._record_idle_steps()
 
-    def _record_skipped_steps(self) -> None:
-        logger: Any = self.logger  # type: ignore[attr-defined]
-        logger.record("train/skipped_steps", self._step_guard.n_skipped)
+    def _record_idle_steps(self) -> None:
+        """Log the steps that were left out, and the share of advantages that had nothing to say."""
+        algorithm: Any = self
+        algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
+        found = algorithm.rollout_buffer.found_constant
+        if found:
+            algorithm.logger.record("train/constant_advantages", float(np.mean(found)))
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -165,8 +180,11 @@ class LMRolloutMixin:
             self.stop_requested = False
             return False
         n_timesteps = n_rollout_steps * env.num_envs
+        began_at = algorithm.num_timesteps
 
-        def on_step(step: dict[str, Any]) -> bool:
+        def on_step(step: dict[str, Any], n_tokens: int, is_last: bool) -> bool:
+            so_far = min(n_tokens // env.num_envs * env.num_envs, n_timesteps - env.num_envs)
+            algorithm.num_timesteps = began_at + (n_timesteps if is_last else so_far)
             callback.update_locals(step)
             goes_on = callback.on_step()
             if not goes_on and n_processes() > 1:  # the others are elsewhere in their rollouts: all stop after them
@@ -174,26 +192,34 @@ class LMRolloutMixin:
                 return True
             return goes_on
 
-        stats, algorithm._last_obs = self.collector.collect(
-            algorithm.policy,
-            env,
-            rollout_buffer,
-            algorithm._last_obs,
-            n_timesteps,
-            on_step,
-            self.group_size,
-            self.iteration + 1,
-        )
+        stats = None
+        self._rollout_began_at = began_at
+        try:
+            with deaths_told(env):
+                stats, algorithm._last_obs = self.collector.collect(
+                    algorithm.policy,
+                    env,
+                    rollout_buffer,
+                    algorithm._last_obs,
+                    n_timesteps,
+                    on_step,
+                    self.group_size,
+                    self.iteration + 1,
+                )
+        finally:
+            self._rollout_began_at = None
+            algorithm.num_timesteps = began_at + (n_timesteps if stats is not None else 0)
         if stats is None:
             return False
-        algorithm.num_timesteps += n_timesteps
-        rollout_buffer.compute_rewards(self._reward_kl_coeff())
+        rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 
         algorithm._update_info_buffer([{"episode": episode} for episode in stats.episodes], np.array([]))
         for name, value in {**stats.means, **stats.seconds}.items():
             algorithm.logger.record(name, value)
         algorithm.logger.record("rollout/kl_coeff", self.kl_controller.coeff)
+        algorithm.logger.record("rollout/kl_is_rounding", float(rollout_buffer.kl_is_rounding))
+        algorithm.logger.record("rollout/constant_rewards", float(rollout_buffer.constant_rewards))
         self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()

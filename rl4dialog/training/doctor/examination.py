@@ -19,6 +19,7 @@ from rl4dialog.training.doctor.subject import Subject
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
     check.__name__: check
     for check in (
+        text_checks.first_prompt,
         text_checks.prompts,
         text_checks.references,
         text_checks.chat_template,

@@ -24,7 +24,8 @@ def memory(subject: Subject) -> Finding:
         there, where = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) / MIB, "on the GPU"
     else:
         there, where = available_mib() + resident_mib(), "of main memory"
-    measured = f"about {needed:,.0f} MiB needed, {there:,.0f} MiB {where} can be had"
+    how_well = "about" if subject.memory_plan.activations is not None else "more than"
+    measured = f"{how_well} {needed:,.0f} MiB needed, {there:,.0f} MiB {where} can be had"
     advice = "micro_batch_size, critic: shared, lora, gradient_checkpointing or precision: bf16 need less"
     return judged(needed / there, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
 

@@ -17,6 +17,7 @@ from rl4dialog.core.cache import is_cached
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.sb3_workers import close
 from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.generation import Utterances
 from rl4dialog.rollouts.buffer import StoredUtterance
@@ -76,7 +77,7 @@ class Subject:
     def close(self) -> None:
         """End the environments."""
         if "algorithm" in self.__dict__:
-            self.algorithm.env.close()
+            close(self.algorithm.env)
 
     @_Part
     def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, builders.Data]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rl4dialog.core.types import Sample
@@ -23,7 +24,23 @@ SPARE_ROWS = 0.05
 # Of sampled replies. Less than one of 32 is a model that does not know how to end.
 ENDED_SHARE = 1 / 32
 
-_CONVERSATION = ("Hello there!", "Hello, how are you?", "Fine, thanks. And you?", "Very well.", "Good to hear.")
+# Of a prompt that is shown.
+_N_SHOWN = 600
+
+
+def first_prompt(subject: Subject) -> Finding:
+    """The first prompt of the train split as the model reads it, special tokens included."""
+    tokenizer, lengths = subject.tokenizer, subject.lengths
+    sample = subject.data.samples("train")[0]
+    ids = encode_prompt(tokenizer, sample.prompt_or_input_text, lengths.prompt, lengths.truncation_side)
+    text = str(tokenizer.decode(ids, skip_special_tokens=False))
+    shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
+    if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
+        return Finding("warn", shown, f"it begins with {tokenizer.bos_token} twice: leave it out of the data")
+    if tokenizer.chat_template and not _has_chat_format(subject):
+        advice = "the tokenizer has a chat template that does not write the prompts; see datapool.args.format"
+        return Finding("warn", shown, f"{advice}. Fine if the model was not trained with it")
+    return Finding("pass", shown)
 
 
 def prompts(subject: Subject) -> Finding:
@@ -50,29 +67,47 @@ def references(subject: Subject) -> Finding:
 
 
 def chat_template(subject: Subject) -> Finding:
-    """Whether the rendering of a conversation begins with that of each shorter one."""
-    if subject.config.datapool.args.get("format") != "chat_template":
+    """Whether the template has written the prompts, and only appends to what it writes of a shorter conversation."""
+    if not _has_chat_format(subject):
         raise NotApplicable("the datapool's format is not chat_template")
-    messages = chat_messages(_CONVERSATION)
+    samples = _some_samples(subject)
+    written = [sample for sample in samples if (sample.meta_data or {}).get("history")]
+    if not written:
+        return Finding("fail", "no prompt shows a conversation", "the datapool ignores format: chat_template")
 
-    def render(n: int, reply_comes: bool) -> str:
-        return str(
-            subject.tokenizer.apply_chat_template(messages[:n], tokenize=False, add_generation_prompt=reply_comes)
-        )
+    def render(messages: list[dict[str, str]], reply_comes: bool) -> str:
+        return str(subject.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_comes))
 
+    end = _end_of_prompt(render)
+    for sample in written:
+        if not sample.prompt_or_input_text.endswith(end):
+            return Finding(
+                "fail",
+                f"the template ends prompts with {end!r}, and prompt {sample.id!r} ends with "
+                f"{sample.prompt_or_input_text[-40:]!r}",
+                "the datapool ignores format: chat_template, or its prompts are written already",
+            )
+    # The longest conversation of the data, its reply, and one message more.
+    longest = max(written, key=lambda sample: len((sample.meta_data or {})["history"]))
+    history = list((longest.meta_data or {})["history"])
+    messages = chat_messages([*history, longest.references[0], history[0]])
     for n in range(1, len(messages)):
         is_reply = messages[n]["role"] == "assistant"
-        if not render(n + 1, False).startswith(render(n, is_reply)):
+        if not render(messages[: n + 1], False).startswith(render(messages[:n], is_reply)):
             env = subject.config.env
             # What the env carries on is then not what the template would write.
             level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
             return Finding(
                 level,
-                f"with message {n + 1} the template changes how the {n} before it are written",
+                f"with message {n + 1} the template changes how the {n} before it are written (sample {longest.id!r})",
                 "in conversations of several turns the model would read what it was not trained on; take a template "
                 "that only appends",
             )
-    return Finding("pass", f"{len(messages)} messages, each appended to the ones before")
+    return Finding(
+        "pass",
+        f"it has written {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
+        "to the ones before",
+    )
 
 
 def vocabulary(subject: Subject) -> Finding:
@@ -142,3 +177,13 @@ def _some_samples(subject: Subject) -> list[Sample]:
     """Evenly spaced samples of the train split."""
     samples = subject.data.samples("train")
     return samples[:: max(1, len(samples) // N_SAMPLES)][:N_SAMPLES]
+
+
+def _has_chat_format(subject: Subject) -> bool:
+    return subject.config.datapool.args.get("format") == "chat_template"
+
+
+def _end_of_prompt(render: Callable[[list[dict[str, str]], bool], str]) -> str:
+    """What the template writes between a message and the reply to it."""
+    said = "What-the-user-said"
+    return render(chat_messages([said]), True).rpartition(said)[2]

@@ -62,7 +62,10 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("env.n_envs", True, "valid integer"),
         ("env.n_workers", 0, "greater than or equal to 1"),
         ("env.n_workers", 1.5, "valid integer"),
-        ("env.vec_env", "threads", "'subproc' or 'dummy'"),
+        ("reward_fn.timeout_s", 0, "greater than 0"),
+        ("reward_fn.timeout_s", float("nan"), "reward_fn.timeout_s"),
+        ("reward_fn.timeout_s", float("inf"), "less than or equal to"),
+        ("env.vec_env", "threads", "'blocks', 'subproc' or 'dummy'"),
         ("alg.args.n_steps", 0, "alg.args.n_steps must be a whole number of at least 1, not 0"),
         ("alg.args.n_steps", "many", "not 'many'"),
         ("alg.args.batch_size", 5000, r"n_steps \* n_envs = 128 \* 10 = 1280"),
@@ -83,8 +86,19 @@ def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> N
 def test_workers_without_effect_are_a_warning() -> None:
     config = changed("env.n_workers", 4)
     assert not any("n_workers" in warning for warning in parse_config(config, "x.yml").warnings)
-    config["env"]["vec_env"] = "dummy"
-    assert any(w.startswith("env.n_workers has no effect") for w in parse_config(config, "x.yml").warnings)
+    for kind in ("dummy", "subproc"):
+        config["env"]["vec_env"] = kind
+        assert any(w.startswith("env.n_workers has no effect") for w in parse_config(config, "x.yml").warnings)
+
+
+def test_subproc_says_what_it_is_now() -> None:
+    for kind in ("blocks", "dummy", "subproc"):
+        found = [w for w in parse_config(changed("env.vec_env", kind), "x.yml").warnings if "SubprocVecEnv" in w]
+        assert len(found) == (kind == "subproc")
+    # Such as an earlier version left in a run folder.
+    config = changed("env.vec_env", "subproc")
+    config["env"] |= {"n_workers": 2, "on_worker_death": "restart", "max_restarts": 3}
+    assert sum("has no effect" in warning for warning in parse_config(config, "x.yml").warnings) >= 2
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -38,7 +38,7 @@ def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None
             "vocab_size": len(tokenizer),
         },
         1,
-        "subproc",
+        "blocks",
     )
     try:
         env.reset()

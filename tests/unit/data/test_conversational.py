@@ -69,6 +69,32 @@ def test_chat_template_renders_the_messages_themselves(pool_of: Any) -> None:
     assert pool.end_of_turn is None
 
 
+def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> None:
+    chat = {"format": "chat_template", "render_chat": render}
+    rows = {"prompt": "Hi!", "completion": "Hello."}, {"prompt": [USER, REPLY, AGAIN]}
+    pool = pool_of(*rows, **chat)
+    assert [prompt for _, prompt, _ in samples(pool)] == [
+        "<user>Hi!<assistant>",
+        "<user>Hi!<assistant>Hello.<user>Tea?<assistant>",
+    ]
+    assert pool[0][0].meta_data == {"history": ["Hi!"]}
+    pool = pool_of({"prompt": "Hi!", "chosen": "Hello.", "rejected": "No."}, **chat)
+    assert samples(pool) == [(0, "<user>Hi!<assistant>", ["Hello."])]
+    with pytest.raises(DataError, match=r"train\.jsonl:1: plain chosen and rejected have no prompt of their own"):
+        pool_of({"chosen": "Hi! Hello.", "rejected": "Hi! No."}, **chat)
+    with pytest.raises(
+        DataError, match=r"jsonl:1: a text ends with '<assistant>', which the chat template itself writes"
+    ):
+        pool_of({"prompt": "<user>Hi!<assistant>"}, **chat)
+
+
+def test_plain_prompts_without_a_template_stand_as_they_are_and_that_is_said(
+    pool_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
+    assert "plain text and stand as they are; format: chat_template makes each the user's message" in caplog.text
+
+
 def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
     pool = pool_of({"messages": CONVERSATION}, context_size=1, format="chat_template", render_chat=render)
     assert samples(pool)[0][1] == "<system>Be kind.<user>Tea?<assistant>"

@@ -83,7 +83,7 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
         ({"promt": "q"}, r"columns has no key 'promt'; did you mean 'prompt'\? \(keys: prompt, references, id, wei"),
         ({"prompt": None}, r"columns\.prompt must be the name of a column, not None"),
         ({"meta_data": "topic"}, r"columns\.meta_data must be a list of names of columns, not 'topic'"),
-        (["q"], r"columns must map prompt, references, id, weight, meta_data to names"),
+        (["q"], r"columns must map prompt, references, id, weight, meta_data, .*, agent to names"),
         ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
         ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must hold text, not None"),
         ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must hold a positive number"),

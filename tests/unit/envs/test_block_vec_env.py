@@ -382,6 +382,18 @@ def test_what_cannot_be_sent_to_a_worker_is_told(open_env: Any) -> None:
 
 
 @needs_proc
+def test_worker_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_vec_env, "_GRACE_S", 0.1)
+    for max_restarts in (0, 3):
+        env = BlockVecEnv([functools.partial(Counter, "sleep")] * 3, 2, max_restarts, timeout_s=0.2)
+        env.reset()
+        with pytest.raises(EnvWorkerError, match=r"worker 1 .* with environments 1 to 2 has not answered for 0\.5 s"):
+            env.step(np.array([0, 1, 0]))
+        env.close()
+        assert not any(map(is_running, env.pids))
+
+
+@needs_proc
 def test_closing_ends_also_a_worker_that_hangs(open_env: Any) -> None:
     env = open_env([functools.partial(Counter, "sleep")] * 2, 2)
     env.reset()
@@ -424,7 +436,7 @@ tokenizer = make_tokenizer()
 env = make_vec_env(
     {"end_of_turn": EndOfTurn(tokenizer, [0]), "samples": make_samples(), "max_prompt_length": 6,
      "reward_parts": [RewardPart("mine", 1.0, Mine())], "max_episode_length": 2, "vocab_size": 20},
-    4, "subproc", 2,
+    4, "blocks", 2,
 )
 env.reset()
 rewards = env.step([[5, 0]] * 4)[1]

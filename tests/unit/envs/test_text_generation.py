@@ -134,6 +134,20 @@ def test_partner_who_leaves_terminates_the_episode() -> None:
     assert env.step(env.marker_id)[2:4] == (True, False)  # type: ignore[attr-defined]
 
 
+def test_reply_that_is_cut_in_mid_conversation_ends_nothing() -> None:
+    """Only the last reply decides how a conversation ended, and a partner who leaves ends it whatever was cut."""
+    for partner, after_the_first in ((["w7"], (False, False)), ([], (True, False))):
+        env = conversation(partner=ScriptedPartner(partner), max_prompt_length=20)
+        env.reset(seed=0)
+        results = [env.step(9) for _ in range(env.max_episode_length)]
+        assert [result[2:4] for result in results] == [(False, False)] * 4 + [after_the_first]
+        assert results[-1][4]["utterance_over"] and results[-1][4]["utterance_truncated"]
+    env = conversation(max_prompt_length=20)
+    env.reset(seed=0)
+    ends = [env.step(9)[2:4] for _ in range(2 * env.max_episode_length)]
+    assert ends == [(False, False)] * 9 + [(False, True)]
+
+
 def test_oldest_turns_are_dropped_whole_when_the_history_is_too_long() -> None:
     env = conversation(max_prompt_length=7)
     marker = env.marker_id  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ WEIGHTED = {"samples": [(sample, 1.0 + i) for i, sample in enumerate(make_sample
 
 
 @pytest.mark.parametrize("overrides", [{}, WEIGHTED], ids=["alike", "weighted"])
-@pytest.mark.parametrize("kind", ["dummy", "subproc"])
+@pytest.mark.parametrize("kind", ["dummy", "blocks"])
 def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: str, overrides: dict[str, Any]) -> None:
     vec_env = make_vec_env(make_kwargs(**overrides), 3, kind)
     alone = [make_env(make_tokenizer(), **overrides) for _ in range(3)]
@@ -63,7 +63,7 @@ class Remembers:
         return float(self.n_calls)
 
 
-@pytest.mark.parametrize(("kind", "n_workers"), [("dummy", None), ("subproc", 1), ("subproc", 3)])
+@pytest.mark.parametrize(("kind", "n_workers"), [("dummy", None), ("blocks", 1), ("blocks", 3)])
 def test_reward_that_remembers_is_each_environments_own(kind: str, n_workers: int | None) -> None:
     env = make_vec_env(make_kwargs(reward_parts=[RewardPart("mine", 1.0, Remembers())]), 3, kind, n_workers)
     try:
@@ -92,7 +92,7 @@ def test_reward_that_cannot_be_copied_says_how_to_share_it() -> None:
     make_vec_env(make_kwargs(reward_parts=[RewardPart("mine", 1.0, Shared())]), 2, "dummy").close()
 
 
-@pytest.mark.parametrize("kind", ["dummy", "subproc"])
+@pytest.mark.parametrize("kind", ["dummy", "blocks"])
 def test_tokenizer_and_samples_are_shared_by_the_environments_of_a_process(kind: str) -> None:
     class Holder(Remembers):
         def __init__(self, tokenizer: Any) -> None:

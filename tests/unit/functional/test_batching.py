@@ -33,3 +33,15 @@ def test_no_other_way_to_cut_costs_less(seed: int, max_size: int | None) -> None
 def test_equal_lengths_stay_together_and_nothing_gives_nothing() -> None:
     assert len(length_groups(np.full(100, 20), 64)) == 1
     assert length_groups(np.zeros(0, dtype=int), 64) == []
+
+
+def test_sequences_of_one_length_keep_their_order() -> None:
+    lengths = np.array([7, 9] * 100)
+    groups = length_groups(lengths, 1.0)
+    assert [group.tolist() for group in groups] == [list(range(1, 200, 2)), list(range(0, 200, 2))]
+
+
+def test_one_sequence_is_a_group_and_the_longest_come_first() -> None:
+    assert [group.tolist() for group in length_groups(np.array([5]), 64)] == [[0]]
+    assert [group.tolist() for group in length_groups(np.array([1, 100, 2]), 0)] == [[1], [2], [0]]
+    assert [group.tolist() for group in length_groups(np.array([1, 100, 1]), 5)] == [[1], [0, 2]]

@@ -32,3 +32,15 @@ def test_k3_is_never_negative() -> None:
 def test_unknown_estimator_is_named() -> None:
     with pytest.raises(ValueError, match=r"'k4'.*k1, k2 or k3"):
         kl_estimates(torch.zeros(1), torch.zeros(1), "k4")
+
+
+def test_estimates_equal_their_formulas() -> None:
+    log_probs, reference = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -1.0])
+    log_ratio = torch.tensor([0.5, -1.0])
+    torch.testing.assert_close(kl_estimates(log_probs, reference), log_ratio)
+    torch.testing.assert_close(kl_estimates(log_probs, reference, "k2"), log_ratio**2 / 2)
+    torch.testing.assert_close(kl_estimates(log_probs, reference, "k3"), (-log_ratio).exp() - 1 + log_ratio)
+
+
+def test_charged_rewards_are_in_single_precision() -> None:
+    assert kl_penalized_rewards(*np.zeros((3, 2)), 0.1).dtype == np.float32

@@ -1,6 +1,14 @@
 import torch
 
-from rl4dialog.functional.masks import masked_mean, position_ids_from_mask, trim_left_padding, whiten
+from rl4dialog.functional.masks import (
+    distinct_rows,
+    left_aligned,
+    left_padded,
+    masked_mean,
+    position_ids_from_mask,
+    trim_left_padding,
+    whiten,
+)
 
 
 def test_positions_count_real_tokens_wherever_padding_is() -> None:
@@ -37,3 +45,52 @@ def test_trim_left_padding_keeps_longest_row() -> None:
     trimmed, trimmed_mask = trim_left_padding(ids, mask)
     assert trimmed.tolist() == [[1, 2], [9, 3]]
     assert trimmed_mask.tolist() == [[True, True], [False, True]]
+
+
+def test_whiten_makes_nothing_of_rounding() -> None:
+    noise = torch.randn(100) * 1e-7
+    assert whiten(3 + noise).tolist() == [0.0] * 100
+    assert whiten(torch.full((1000,), 0.1)).tolist() == [0.0] * 1000
+    assert float(whiten(1000 + torch.arange(2).repeat(50) * 1e-3).std()) > 0.9, "float32 resolves that"
+    assert float(whiten(noise).std()) > 0.9, "small numbers are no rounding by themselves"
+
+
+def test_whiten_equals_its_formula_and_takes_what_is_added_to_the_deviation() -> None:
+    values = torch.tensor([1.0, 2.0, 6.0])
+    torch.testing.assert_close(whiten(values), (values - 3) / 7**0.5)
+    torch.testing.assert_close(whiten(values, eps=1.0), (values - 3) / (7**0.5 + 1))
+
+
+def test_left_padded_puts_rows_at_the_right_edge() -> None:
+    ids, mask = left_padded([[5], [6, 7, 8], []])
+    assert ids.tolist() == [[0, 0, 5], [6, 7, 8], [0, 0, 0]]
+    assert mask.tolist() == [[False, False, True], [True] * 3, [False] * 3]
+    assert (ids.dtype, mask.dtype) == (torch.int64, torch.bool)
+
+
+def test_left_aligned_moves_padding_behind_and_keeps_the_order_of_tokens() -> None:
+    ids = torch.tensor([[9, 1, 9, 2, 9], [9, 9, 9, 9, 3]])
+    mask = torch.tensor([[0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]).bool()
+    aligned, aligned_mask = left_aligned(ids, mask)
+    assert aligned.shape == (2, 2) and aligned[0].tolist() == [1, 2] and aligned[1, 0] == 3
+    assert aligned_mask.tolist() == [[True, True], [True, False]]
+    row = torch.arange(500)[None]
+    assert left_aligned(row, row % 3 != 0)[0].tolist() == [[i for i in range(500) if i % 3]]
+
+
+def test_rows_of_padding_alone_keep_one_column() -> None:
+    ids, nothing = torch.tensor([[9, 9, 9]]), torch.zeros(1, 3, dtype=torch.bool)
+    for change in (left_aligned, trim_left_padding):
+        changed, mask = change(ids, nothing)
+        assert changed.shape == (1, 1) and not mask.any()
+
+
+def test_distinct_rows_are_told_by_their_real_tokens() -> None:
+    """0 is a token as good as others, and as padding it makes no difference."""
+    ids = torch.tensor([[7, 1, 2], [8, 1, 2], [0, 1, 2], [7, 1, 2], [5, 5, 3]])
+    mask = torch.tensor([[0, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1], [0, 0, 1]]).bool()
+    first, inverse = distinct_rows(ids, mask)
+    assert sorted(first.tolist()) == [0, 2, 3, 4]
+    assert first[inverse].tolist() == [0, 0, 2, 3, 4]
+    nothing, of_none = distinct_rows(ids[:0], mask[:0])
+    assert len(nothing) == len(of_none) == 0

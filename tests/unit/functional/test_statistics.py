@@ -29,3 +29,17 @@ def test_repeated_trigrams() -> None:
     assert repeated_share(np.array([1, 2, 3, 4, 5])) == 0
     assert repeated_share(np.array([7, 7, 7, 7, 7])) == pytest.approx(2 / 3)
     assert repeated_share(np.array([7, 7, 7])) == 0
+
+
+def test_standard_error_equals_its_formula() -> None:
+    # Means per token: 10 of 6 tokens. Residuals 1 - 10/6, 3 - 20/6 and 6 - 30/6.
+    residuals = np.array([-4, -2, 6]) / 6
+    expected = residuals.std(ddof=1) / (2 * 3**0.5)
+    assert ratio_standard_error([1.0, 3.0, 6.0], [1, 2, 3]) == pytest.approx(expected)
+    assert ratio_standard_error([1.0, 3.0], [1, 1]) == pytest.approx(1.0)
+
+
+def test_repetitions_of_other_lengths() -> None:
+    assert repeated_share(np.array([7, 7, 7]), n=2) == 0.5
+    assert repeated_share(np.array([7, 7, 7, 7])) == 0.5
+    assert repeated_share(np.array([7, 7])) == 0

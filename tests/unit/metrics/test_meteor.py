@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import zipfile
 from pathlib import Path
 
 import nltk
@@ -55,6 +57,40 @@ def test_wordnet_is_read_when_the_metric_is_unpickled(wordnet: str) -> None:
     meteor._load_wordnet.cache_clear()
     pickle.loads(pickled)
     assert meteor._load_wordnet.cache_info().currsize == 1, "before workers are forked, which then share it"
+
+
+def test_each_process_opens_wordnets_files_itself(wordnet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = MeteorMetric(wordnet_path=wordnet)
+    reader = meteor._load_wordnet(wordnet)
+    assert not reader._data_file_map, "reading the index leaves no file open"
+    score = metric.sentence_score("the auto stopped", ["the car stopped"])
+    file = reader._data_file("n")
+    assert reader._data_file("n") is file
+    monkeypatch.setattr(meteor.os, "getpid", lambda: -1)  # as after a fork
+    assert reader._data_file("n") is not file
+    assert metric.sentence_score("the auto stopped", ["the car stopped"]) == score
+
+
+def test_wordnet_of_nltks_data_is_read_from_folder_and_archive(
+    wordnet: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path(wordnet) / "lexnames").write_text("".join(f"{i}\tfile{i}\t0\n" for i in range(45)))
+    scores = set()
+    for kind in ("folder", "archive"):
+        data = tmp_path_factory.mktemp(kind)
+        (data / "corpora").mkdir()
+        if kind == "folder":
+            shutil.copytree(wordnet, data / "corpora" / "wordnet")
+        else:
+            with zipfile.ZipFile(data / "corpora" / "wordnet.zip", "w") as archive:
+                archive.mkdir("wordnet")
+                for file in Path(wordnet).iterdir():
+                    archive.write(file, f"wordnet/{file.name}")
+        monkeypatch.setattr(nltk.data, "path", [str(data)])
+        meteor._load_wordnet.cache_clear()
+        scores.add(MeteorMetric().sentence_score("the auto stopped", ["the car stopped"]))
+    meteor._load_wordnet.cache_clear()
+    assert list(scores) == [pytest.approx(1 - 0.5 / 27)]
 
 
 def test_missing_wordnet_names_every_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,12 @@ def test_scores_are_those_of_the_library() -> None:
         assert corpus == pytest.approx(sum(expected) / 2)
 
 
+def test_stems_are_compared_unless_told_otherwise() -> None:
+    for stems, expected in ((True, 1.0), (False, 0.0)):
+        found = RougeMetric(use_stemmer=stems).compute([""], ["cats walking"], [["cat walks"]])
+        assert found["lexical/rouge_rouge1"] == ([expected], expected)
+
+
 def test_best_reference_counts_if_all_are_used() -> None:
     scores, _ = RougeMetric(use_single_ref=False).compute([""], TEXTS[:1], REFERENCES[:1])["lexical/rouge_rouge1"]
     # The second reference: precision 3/6, recall 3/3.

@@ -31,6 +31,19 @@ def test_alpha_weighs_precision() -> None:
     assert score("a b c d", ["a b"], alpha=0.0) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("text", "reference", "expected"),
+    [
+        ("the cat sat on the mat", "a cat was on the mat today", (0.6153846153846153, 0.6675250679467961)),
+        ("the dog walked home quickly", "a dog walked to the home", (0.5454545454545454, 0.6037844108173039)),
+    ],
+)
+def test_weight_factor_is_py_rouges(text: str, reference: str, expected: tuple[float, float]) -> None:
+    """Expected is what py-rouge 1.1 gives with RL4LMs' arguments, and weight_factor 1.0 and 1.2."""
+    found = [score(text, [reference], weight_factor=factor) for factor in (1.0, 1.2)]
+    assert found == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("args", [{"length_limit": 2, "length_limit_type": "words"}, {"length_limit": 3}], ids=str)
 def test_limit_cuts_text_and_references(args: dict[str, Any]) -> None:
     assert score("a b c d", ["a b x y z"], **args) == 1.0
@@ -48,6 +61,8 @@ def test_arguments_of_published_configs_are_accepted() -> None:
         ({"length_limit_type": "letters"}, "length_limit_type must be words or bytes"),
         ({"length_limit": -1}, "length_limit"),
         ({"alpha": 2}, "alpha must be between 0 and 1"),
+        ({"weight_factor": 0}, "weight_factor must be above 0"),
+        ({"weight_factor": "1.2"}, "weight_factor must be above 0"),
     ],
 )
 def test_wrong_argument_is_refused(args: dict[str, Any], message: str) -> None:

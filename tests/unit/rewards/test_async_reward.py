@@ -240,3 +240,25 @@ def test_batch_that_fails_is_masked_whole_and_wrong_number_never() -> None:
     for on_error in ("raise", "mask"):
         with pytest.raises(RewardError, match="1 values for 3 replies"):
             score(as_parts(short), on_error=on_error)
+
+
+def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    async def blocks(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        released.wait()
+        return 1.0
+
+    monkeypatch.setattr(async_reward, "_GRACE_S", 0.05)
+    parts = [RewardPart("judge", 1.0, AsyncReward(blocks, per_reply=True))]
+    calls = AsyncCalls(timeout_s=0.05, retries=0)
+    try:
+        with pytest.raises(RewardError, match=r"coroutines of 'judge' neither returned.*one of them blocks"):
+            score_replies(parts, [""], ["a"], [["b"]], [{}], [0], async_calls=calls)
+    finally:
+        released.set()
+
+
+def test_time_that_calls_may_take_has_all_rounds_and_retries() -> None:
+    calls = AsyncCalls(concurrency=2, timeout_s=10.0, retries=2, retry_wait_s=1.0)
+    assert calls.longest_s(5) == async_reward._GRACE_S + 3 * (3 * 10 + 1 + 2)

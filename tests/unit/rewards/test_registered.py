@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sys
 from typing import Any
 
+import cloudpickle
 import pytest
 from replies import state
-from tiny import make_env, make_tokenizer
+from tiny import make_env, make_samples, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.metrics import meteor
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.text.end_of_turn import EndOfTurn
 
+# As a file of a user's: workers would import torch with this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 # Reward, metric and its key of those that pay a metric's score; with arguments for both.
 SAME_AS_METRIC: dict[str, tuple[str, str]] = {
     "bert_score": ("bert_score", "semantic/bert_score"),
@@ -164,3 +173,75 @@ def test_missing_eos_penalty_is_paid_in_the_env() -> None:
 )
 def test_arguments_of_rl4lms_and_openrl_configs_are_accepted(id: str, arguments: dict[str, Any]) -> None:
     RewardFunctionRegistry.check(id, arguments)
+
+
+# -- in forked workers ------------------------------------------------------------------------------------------------
+
+N_WORKERS, N_REPLIES = 4, 240
+
+
+def own_scores(env: Any, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
+    """What the rewards of an environment pay for its own share of replies."""
+    parts = [part for part in env.env.reward_parts if part.name in names]
+    return scores_of(parts, shares[env.share])
+
+
+def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float]]:
+    references = [
+        [f"{text[: len(text) // 2]} today {other}"] for text, other in zip(texts, reversed(texts), strict=True)
+    ]
+    rows = PROMPTS[:1] * len(texts), texts, references, INFOS[:1] * len(texts), texts
+    return score_replies(parts, *rows).parts
+
+
+def conversation(env: Any) -> list[str | None]:
+    partner = env.env._partner
+    partner.reset({}, 0)
+    return [partner.reply([]) for _ in range(3)]
+
+
+def english_texts(n: int) -> list[str]:
+    """Texts of words that have synonyms, no two alike."""
+    lines = (meteor._DEBIAN_WORDNET / "index.verb").read_text("utf-8").splitlines()
+    words = [line.split()[0] for line in lines if line[0] != " "]
+    return [" ".join(words[(37 * i + 101 * k) % len(words)] for k in range(6)) for i in range(n)]
+
+
+@pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
+def test_forked_workers_score_as_one_process_does(args: Any) -> None:
+    """Each scores other replies at the same time: a file that they shared would be read at the wrong place."""
+    parts: list[RewardPart] = []
+    for id in RewardFunctionRegistry.ids():
+        reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else args(id))
+        parts += [dataclasses.replace(part, name=f"{id}/{part.name}") for part in as_parts(reward, id)]
+    parts = [part for part in parts if not is_batched(part.function)]
+    of_texts = [part for part in parts if not part.name.startswith("missing_eos_penalty")]
+    names = [part.name for part in of_texts]
+    assert len(names) > 12 and "meteor/meteor" in names
+    shares = [english_texts(N_REPLIES)[i::N_WORKERS] for i in range(N_WORKERS)]
+    tokenizer, replies = make_tokenizer(), ["w1", "w2"]
+    env = make_vec_env(
+        {
+            "end_of_turn": EndOfTurn(tokenizer, [0]),
+            "samples": make_samples(),
+            "reward_parts": parts,
+            "max_prompt_length": 6,
+            "max_episode_length": 5,
+            "vocab_size": len(tokenizer),
+            "max_turns": 3,
+            "partner": ScriptedPartner(replies),
+        },
+        N_WORKERS,
+        "blocks",
+        N_WORKERS,
+    )
+    try:
+        for i in range(N_WORKERS):
+            env.set_attr("share", i, i)
+        found = env._call(own_scores, (shares, names))
+        assert env._call(conversation, ()) == [[*replies, None]] * N_WORKERS
+    finally:
+        env.close()
+    for own, share in zip(found, shares, strict=True):
+        assert own == scores_of(of_texts, share)
+    assert len({score for own in found for score in own["meteor/meteor"]}) > 20

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from rl4dialog.functional.advantages import generalized_advantages
@@ -74,6 +76,22 @@ def test_value_after_a_cut_episode_is_bootstrapped() -> None:
     assert cut.advantages[0] == pytest.approx(cut.task_rewards[0] + 0.5 * 2.0)
 
 
+def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
+    """Under a mask, tokens are more probable than the unmasked policy has them: that is no divergence to pay for."""
+    log_probs, unmasked, reference = (np.array(row, dtype=np.float32) for row in ([-0.1, -0.2], [-1, -2], [-4, -3]))
+    u = utterance(
+        np.random.default_rng(0), 2, 0, log_probs=log_probs, unmasked_log_probs=unmasked, ref_log_probs=reference
+    )
+    buffer = make_buffer()
+    buffer.add(u)
+    buffer.compute_rewards(0.5)
+    np.testing.assert_allclose(u.rewards, u.task_rewards - 0.5 * np.array([3.0, 1.0]), rtol=1e-6)
+    buffer.compute_returns_and_advantage()
+    samples = next(buffer.get(None))
+    np.testing.assert_array_equal(samples.old_log_prob, log_probs)
+    np.testing.assert_array_equal(samples.ref_log_prob, reference)
+
+
 @pytest.mark.parametrize("batch_size", [None, 1, 7, 16, 1000])
 def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(batch_size: int | None) -> None:
     rng = np.random.default_rng(3)
@@ -122,3 +140,143 @@ def test_nothing_collected_is_not_an_error() -> None:
     buffer.compute_rewards(0.1)
     buffer.compute_returns_and_advantage()
     assert buffer.n_tokens == 0
+
+
+def filled(rng: np.random.Generator, lengths: list[int], **kwargs: Any) -> SequenceRolloutBuffer:
+    """A buffer of conversations of one reply each."""
+    buffer = make_buffer(**kwargs)
+    for i, n in enumerate(lengths):
+        buffer.add(utterance(rng, n, i))
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    return buffer
+
+
+def test_emptied_buffer_is_as_new() -> None:
+    buffer = filled(np.random.default_rng(0), [2, 3])
+    assert buffer.full and len(buffer.values) == len(buffer.returns) == buffer.n_tokens == 5
+    buffer.reset()
+    assert not buffer.full and buffer.utterances == [] and buffer.n_tokens == 0
+    for array in (buffer.values, buffer.returns):
+        assert array.shape == (0,) and array.dtype == np.float32
+
+
+def test_values_and_returns_of_the_buffer_are_in_the_order_of_its_utterances() -> None:
+    buffer = filled(np.random.default_rng(1), [2, 1, 4])
+    np.testing.assert_array_equal(buffer.values, np.concatenate([u.values for u in buffer.utterances]))
+    np.testing.assert_array_equal(buffer.returns, np.concatenate([u.returns for u in buffer.utterances]))
+
+
+def test_all_numbers_of_tokens_stay_in_single_precision() -> None:
+    buffer = filled(np.random.default_rng(2), [2, 3], normalize_rewards=True)
+    for u in buffer.utterances:
+        assert {array.dtype for array in (u.rewards, u.advantages, u.returns)} == {np.dtype(np.float32)}
+    samples = next(buffer.get())
+    assert {tensor.dtype for tensor in samples[2:]} == {torch.float32}
+    assert {samples.actions.dtype, samples.observations["prompt_ids"].dtype} == {torch.int64}
+    assert {samples.observations[f"{part}_mask"].dtype for part in ("prompt", "response")} == {torch.bool}
+
+
+def test_minibatch_holds_the_rows_of_its_utterances() -> None:
+    buffer = filled(np.random.default_rng(3), [2, 4, 1])
+    samples = buffer.collate(buffer.utterances)
+    obs, first = samples.observations, 0
+    for row, u in enumerate(buffer.utterances):
+        n = len(u.response_ids)
+        for part, ids, place in (
+            ("prompt", u.prompt_ids, slice(-len(u.prompt_ids), None)),
+            ("response", u.response_ids, slice(n)),
+        ):
+            assert obs[f"{part}_ids"][row, place].tolist() == ids.tolist()
+            assert obs[f"{part}_mask"][row, place].all() and obs[f"{part}_mask"][row].sum() == len(ids)
+            assert (obs[f"{part}_ids"][row][~obs[f"{part}_mask"][row]] == 0).all()
+        tokens = slice(first, first + n)
+        assert samples.actions[tokens].tolist() == u.response_ids.tolist()
+        for name, array in (
+            ("old_values", u.values),
+            ("old_log_prob", u.log_probs),
+            ("advantages", u.advantages),
+            ("returns", u.returns),
+            ("ref_log_prob", u.ref_log_probs),
+        ):
+            np.testing.assert_array_equal(getattr(samples, name)[tokens], array)
+        first += n
+
+
+@pytest.mark.parametrize(
+    ("micro_batch_size", "fixed_cost", "sizes"),
+    [
+        (None, None, [5]),
+        (2, None, [2, 2, 1]),
+        (5, None, [5]),
+        (2, 1e9, [2, 2, 1]),
+        (None, 1e9, [5]),
+        (None, 0.0, [1] * 5),
+    ],
+)
+def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
+    micro_batch_size: int | None, fixed_cost: float | None, sizes: list[int]
+) -> None:
+    buffer = make_buffer()
+    rng = np.random.default_rng(4)
+    for i, (n_prompt, n) in enumerate([(0, 5), (7, 1), (3, 3), (1, 2), (0, 4)]):
+        buffer.add(utterance(rng, n, i, prompt_ids=rng.integers(1, 9, size=n_prompt)))
+    buffer.compute_rewards(0.0)
+    buffer.compute_returns_and_advantage()
+    whole = buffer.collate(buffer.utterances)
+    parts = list(whole.split(micro_batch_size, fixed_cost))
+    assert sorted(len(part.observations["prompt_ids"]) for part in parts) == sorted(sizes)
+    rows = []
+    for part in parts:
+        obs = part.observations
+        assert obs["response_ids"].shape == obs["response_mask"].shape and obs["response_mask"].any(dim=0).all()
+        assert obs["prompt_ids"].shape == obs["prompt_mask"].shape
+        if len(parts) > 1:
+            assert obs["prompt_ids"].shape[1] == max(int(obs["prompt_mask"].sum(dim=1).max()), 1)
+        first = 0
+        for row, n in enumerate(obs["response_mask"].sum(dim=1).tolist()):
+            prompt = obs["prompt_ids"][row][obs["prompt_mask"][row]].tolist()
+            numbers = [flat[first : first + n].tolist() for flat in part[1:]]
+            assert numbers[0] == obs["response_ids"][row][obs["response_mask"][row]].tolist()
+            rows.append((prompt, *numbers))
+            first += n
+    expected = [
+        tuple(
+            getattr(u, name).tolist()
+            for name in ("prompt_ids", "response_ids", "values", "log_probs", "advantages", "returns", "ref_log_probs")
+        )
+        for u in buffer.utterances
+    ]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_minibatches_are_cut_evenly_and_drawn_anew_each_time() -> None:
+    buffer = filled(np.random.default_rng(5), [2] * 12)
+    np.random.seed(0)
+    orders = []
+    for _ in range(2):
+        batches = list(buffer.get(8))
+        assert [len(batch.actions) for batch in batches] == [8, 8, 8]
+        orders.append(torch.cat([batch.old_log_prob for batch in batches]).tolist())
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+    assert [len(batch.actions) for batch in buffer.get(7)] == [8, 8, 8], "24 tokens are three minibatches of about 7"
+    assert [len(batch.actions) for batch in buffer.get(1)] == [2] * 12, "a reply is never cut"
+
+
+def test_reply_longer_than_a_minibatch_takes_one_and_leaves_no_other_empty() -> None:
+    buffer = filled(np.random.default_rng(6), [40, 1, 1, 1])
+    assert sorted(len(batch.observations["prompt_ids"]) for batch in buffer.get(11)) == [1, 1, 1, 1]
+
+
+def test_normalized_rewards_are_those_that_were_charged() -> None:
+    """Whitened over all tokens after the KL, by the deviation of the whole (not of a sample)."""
+    rng = np.random.default_rng(7)
+    plain, normalized = (make_buffer(normalize_rewards=flag) for flag in (False, True))
+    for i, n in enumerate([3, 5]):
+        u = utterance(rng, n, i)
+        plain.add(copy.deepcopy(u))
+        normalized.add(u)
+    for buffer in (plain, normalized):
+        buffer.compute_rewards(0.3)
+    charged, whitened = (np.concatenate([u.rewards for u in buffer.utterances]) for buffer in (plain, normalized))
+    np.testing.assert_allclose(whitened, (charged - charged.mean()) / charged.std(), rtol=1e-4, atol=1e-5)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.rollouts.kl_controllers import (
     AdaptiveKLController,
     FixedKLController,
@@ -69,3 +70,45 @@ def test_a_target_makes_it_adaptive_as_in_rl4lms() -> None:
 def test_type_and_target_that_do_not_go_together(arguments: tuple[float, float | None, str], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         build_kl_controller(*arguments)
+
+
+@pytest.mark.parametrize("make", [AdaptiveKLController, ZieglerKLController])
+@pytest.mark.parametrize("kl", [0.0, -3.0, 1e9, float("inf"), float("nan")])
+def test_one_iteration_changes_the_coefficient_by_a_fifth_at_most_and_never_its_sign(make: Any, kl: float) -> None:
+    controller = make(0.2, 0.1)
+    for _ in range(5000):
+        before = controller.coeff
+        controller.step(kl, n_tokens=60_000)
+        assert 0 <= controller.coeff < float("inf")
+        assert controller.coeff < 1e-300 or controller.coeff == pytest.approx(before, rel=0.2 + 1e-9)
+    assert kl == kl or controller.coeff == 0.2, "nothing is learned from a KL that is not a number"
+
+
+def test_iteration_of_more_tokens_than_the_horizon_is_bounded() -> None:
+    assert after(ZieglerKLController(0.2, 0.5, 10_000), 0.0, n_tokens=60_000) == pytest.approx(0.2 * 0.8)
+    assert after(ZieglerKLController(0.2, 0.5, 10_000), 9.0, n_tokens=60_000) == pytest.approx(0.2 * 1.2)
+
+
+@pytest.mark.parametrize("coeff", [-0.031, float("inf"), float("nan")])
+def test_coefficient_of_a_checkpoint_that_rewards_divergence_is_refused(coeff: float) -> None:
+    with pytest.raises(CheckpointError, match="KL coefficient of"):
+        ZieglerKLController(0.2, 0.5).load_state_dict({"coeff": coeff})
+
+
+def test_what_is_built_has_what_was_asked_for() -> None:
+    ziegler = build_kl_controller(0.1, 0.5, "ziegler")
+    assert isinstance(ziegler, ZieglerKLController)
+    assert (ziegler.coeff, ziegler.target_kl, ziegler.horizon) == (0.1, 0.5, 10_000)
+    other = build_kl_controller(0.1, 0.5, "ziegler", 700)
+    assert isinstance(other, ZieglerKLController) and other.horizon == 700
+    adaptive = build_kl_controller(0.2, 0.3, "adaptive")
+    assert isinstance(adaptive, AdaptiveKLController) and (adaptive.coeff, adaptive.target_kl) == (0.2, 0.3)
+    fixed = build_kl_controller(0.4, type="fixed")
+    assert isinstance(fixed, FixedKLController) and fixed.coeff == 0.4
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "ziegler"])
+@pytest.mark.parametrize("target", [0.0, -0.1])
+def test_target_that_is_not_positive_is_an_error(kind: str, target: float) -> None:
+    with pytest.raises(ConfigError, match=f"kl_div.type: {kind} needs a positive kl_div.target_kl, not {target}"):
+        build_kl_controller(0.1, target, kind)

@@ -22,6 +22,7 @@ from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.feedback import read_feedback
 from rl4dialog.serving.page import ChatPage, load_gradio
 from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
 from rl4dialog.serving.page_server import check_address, serve
 
 
@@ -33,11 +34,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def served(models: Sequence[Echo], feedback: Path) -> Iterator[str]:
+def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()) -> Iterator[str]:
     """The address of a page."""
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     page, port = ChatPage(PageChat(models, feedback)), free_port()
-    serve(page, "127.0.0.1", port, lambda text: None, block=False)
+    serve(page, "127.0.0.1", port, lambda text: None, block=False, allow_hosts=allow_hosts)
     yield f"http://127.0.0.1:{port}"
     page.blocks.close(verbose=False)
 
@@ -95,6 +96,9 @@ def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
         assert "error: a text cannot contain &lt;EOU&gt;" in tab.status
         tab.click("correct_0", "Hello!")
         assert tab.turns() == ["hi there", "Hello!"]
+        assert tab.tokens == ['<p class="missing">No tokens: what is shown is your correction of the reply</p>']
+        tab.click("rate_up_0")
+        assert "error: this reply is corrected" in tab.status
         again = Visitor(address, tab.key)
         assert (again.key, again.persona, again.temperature) == (tab.key, "I am a cat.", 0.5)
         assert again.turns() == tab.turns() and again.tokens == tab.tokens
@@ -120,6 +124,11 @@ def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
         assert "error: choose one of the two replies first" in tab.status and tab.turns(0) == ["hi", "HI"]
         tab.click("choose_1")
         assert tab.turns(0) == tab.turns(1) == ["hi", "HI twice"]
+        assert tab.tokens[0] == '<p class="missing">No tokens: what is shown is the reply of 2: b</p>'
+        assert tab.tokens[1].count('class="token"') == 2
+        assert [chat.count("the reply of 2: b") for chat in tab.chats] == [1, 0]
+        tab.click("rate_up_0")
+        assert "error: what is shown is the reply of 2: b" in tab.status
         tab.click("rate_up_1")
         tab.click("colour", colour="KL")
         assert "No KL: there is no reference" in tab.tokens[1]
@@ -207,6 +216,87 @@ def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:
         policy = answer.headers["content-security-policy"]
         assert policy.startswith("default-src 'self';") and "http" not in policy
         assert "fonts.googleapis" not in httpx.get(f"{address}/theme.css").text
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page that may also be asked for under two other names."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with served([Echo()], folder / "feedback.jsonl", ["chat.example.org", "localhost:8080"]) as address:
+        yield address
+
+
+def test_page_answers_for_its_own_hosts_only(guarded: str) -> None:
+    port = guarded.rpartition(":")[2]
+    for host in (
+        f"127.0.0.1:{port}",
+        f"LOCALHOST:{port}",
+        f"[::1]:{port}",
+        "chat.example.org",
+        "chat.example.org:444",
+        "localhost:8080",
+    ):
+        assert httpx.get(guarded, headers={"host": host}).status_code == 200, host
+    for host in (
+        f"evil.example:{port}",
+        "evil.example",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        f"127.0.0.1.evil.example:{port}",
+        f"localhost.:{port}",
+        f"a@127.0.0.1:{port}",
+        "",
+    ):
+        for method in ("GET", "OPTIONS", "POST"):
+            answer = httpx.request(method, f"{guarded}/config", headers={"host": host})
+            assert answer.status_code == 403 and "gradio" not in answer.text, (method, host)
+    with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        connection.sendall(f"GET /config HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil\r\n\r\n".encode())
+        assert connection.recv(100).split()[1] in (b"400", b"403")
+
+
+def test_pages_of_other_origins_can_ask_for_nothing(guarded: str) -> None:
+    join, (_, _, port) = f"{guarded}/gradio_api/queue/join", guarded.rpartition(":")
+    own = httpx.post(join, headers={"origin": guarded}, json={})
+    assert own.status_code == 422, "it is read, and found to be no event"
+    for origin in ("http://evil.example", "null", f"http://localhost:{port}", "http://127.0.0.1:1"):
+        for method, url in (("POST", join), ("GET", f"{guarded}/config"), ("OPTIONS", join)):
+            answer = httpx.request(method, url, headers={"origin": origin})
+            assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers, (method, origin)
+    assert httpx.post(join, headers={"sec-fetch-site": "cross-site"}, json={}).status_code == 403
+
+
+def test_page_takes_no_files(guarded: str) -> None:
+    from gradio.utils import get_upload_folder
+
+    before = set(Path(get_upload_folder()).rglob("*"))
+    for path in ("/gradio_api/upload", "/gradio_api/upload/", "/upload", "/gradio_api/upload?upload_id=1"):
+        answer = httpx.post(guarded + path, files={"files": ("x.bin", b"0" * 1000)}, headers={"origin": guarded})
+        assert answer.status_code == 403 and "the page neither takes files" in answer.text
+    assert set(Path(get_upload_folder()).rglob("*")) == before
+
+
+def test_large_requests_are_refused(guarded: str) -> None:
+    join, body = f"{guarded}/gradio_api/queue/join", b"0" * (MAX_BODY_BYTES + 1)
+
+    def chunks() -> Iterator[bytes]:
+        for start in range(0, len(body), 2**16):
+            yield body[start : start + 2**16]
+
+    assert httpx.post(join, content=body[1:]).status_code == 422
+    for content in (body, chunks()):
+        answer = httpx.post(join, content=content)
+        assert answer.status_code == 413 and f"{MAX_BODY_BYTES} bytes at most" in answer.text
+
+
+def test_names_that_are_allowed_must_be_names() -> None:
+    for name in ("http://chat.example.org", "*.example.org", "", "a/b", "a:b"):
+        with pytest.raises(ConfigError, match=rf"--allow_host must be a name .*, not {re.escape(repr(name))}"):
+            PageHosts("127.0.0.1", 7860, [name])
+    everywhere = PageHosts("0.0.0.0", 7860)
+    assert everywhere.allow("192.0.2.7:7860") and everywhere.allow("[2001:db8::1]:7860")
+    assert not everywhere.allow("evil.example:7860") and not everywhere.allow("192.0.2.7:80")
+    assert PageHosts("::1", 80).allow("[::1]") and not PageHosts("192.0.2.7", 80).allow("192.0.2.8")
 
 
 def test_gradio_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

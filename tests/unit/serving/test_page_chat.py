@@ -110,7 +110,9 @@ def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
     with pytest.raises(RL4DialogError, match="choose one of the two replies first"):
         say(chat, state, "more")
     state = chat.choose(state, 1)
-    assert state.turns == ["hi", "HI twice"] and state.messages(0) == state.messages(1)
+    assert state.turns == ["hi", "HI twice"]
+    assert [state.messages(i)[-1]["content"] for i in (0, 1)] == ["HI twice"] * 2
+    assert [state.messages(i)[-1]["origin"] for i in (0, 1)] == ["the reply of 2: b", ""]
     (preference,) = read_feedback(tmp_path / "feedback.jsonl")
     assert (preference.kind, preference.chosen, preference.turns) == ("preference", 1, ["hi"])
     assert preference.replies == [JudgedReply("a", "HI"), JudgedReply("b", "HI twice")] and preference.persona == "P"
@@ -136,11 +138,34 @@ def test_rating_is_recorded_once_and_may_be_changed(tmp_path: Path) -> None:
     state = chat.rate(say(chat, START, "hi"), 1, 1)
     with pytest.raises(RL4DialogError, match="rated up already"):
         chat.rate(state, 1, 1)
-    state = chat.rate(chat.choose(state, 0), 1, -1)
+    state = chat.rate(chat.choose(state, 1), 1, -1)
     given = read_feedback(tmp_path / "feedback.jsonl")
     assert [(one.kind, one.rating) for one in given] == [("rating", 1), ("preference", None), ("rating", -1)]
     assert all(one.turns == ["hi"] for one in given) and given[2].replies == [JudgedReply("b", "HI twice")]
     assert state.last and [reply.rating for reply in state.last.replies] == [None, -1]
+
+
+@pytest.mark.parametrize("index", [0, None])
+def test_only_the_reply_that_is_shown_can_be_judged(tmp_path: Path, index: int | None) -> None:
+    chat = two(tmp_path)
+    state = chat.choose(say(chat, START, "hi"), index)
+    for judge in (lambda: chat.rate(state, 1, 1), lambda: chat.correct(state, 1, "Hello!")):
+        with pytest.raises(RL4DialogError, match="what is shown is the reply of 1: a, which is judged there"):
+            judge()
+    chat.rate(state, 0, 1)
+    given = [one.kind for one in read_feedback(tmp_path / "feedback.jsonl")]
+    assert given == (["rating"] if index is None else ["preference", "rating"])
+
+
+def test_corrected_reply_is_rated_no_more(tmp_path: Path) -> None:
+    chat = page_chat(tmp_path)
+    rated = chat.rate(say(chat, START, "hi"), 0, 1)
+    state = chat.correct(rated, 0, "Hello!")
+    with pytest.raises(RL4DialogError, match="this reply is corrected: what is shown is your text"):
+        chat.rate(state, 0, -1)
+    assert state.messages(0)[-1] == {"role": "assistant", "content": "Hello!", "origin": "your correction of the reply"}
+    assert chat.correct(state, 0, "Hello there!").turns == ["hi", "Hello there!"]
+    assert [one.kind for one in read_feedback(tmp_path / "feedback.jsonl")] == ["rating", "correction", "correction"]
 
 
 def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
@@ -216,10 +241,27 @@ def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     model.reward_fails, model.knows_tokens = True, False
     state = say(chat, state, "ab")
     assert state.last and state.last.replies[0].reward == (
-        "of the reward: length 2.000, history 3.000; no reward: it needs a reference"
+        "of the reward: length 2.000, history 3.000; "
+        "no reward from overlap in this chat, which has no references to compare with: it needs a reference for 'AB'"
     )
     assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
     assert state.turns[-1] == "AB"
+    state = say(chat, chat.reset(state), "abc")
+    assert state.last and state.last.replies[0].reward == "of the reward: length 3.000, history 1.000", "once is enough"
+
+
+def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> None:
+    models = Echo("a"), Echo("b")
+    chat, state = page_chat(tmp_path, *models, show_reward=True), START
+    for model in models:
+        model.reward_fails = True
+    said = []
+    for text in ("a", "b"):
+        state = say(chat, state, text)
+        assert state.last
+        said += [reply.reward.count("no reward from") for reply in state.last.replies]
+        state = chat.choose(state, None)
+    assert said == [1, 1, 0, 0]
 
 
 def test_model_that_fails_leaves_what_it_said(tmp_path: Path) -> None:

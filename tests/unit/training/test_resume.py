@@ -46,6 +46,15 @@ def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
         is_done(root, config_of(tmp_path, alg__args__learning_rate=0.5))
 
 
+def test_run_that_says_subproc_goes_on_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As an earlier version wrote it, where that was the name of what is now blocks."""
+    root = complete_run(tmp_path, env__vec_env="subproc", env__n_workers=2, env__on_worker_death="restart")
+    for kind in ("subproc", "blocks"):
+        caplog.clear()
+        assert is_done(root, config_of(tmp_path, env__vec_env=kind))
+        assert ("SubprocVecEnv" in caplog.text) == (kind == "blocks"), "a config that says it has its own note"
+
+
 def test_supervised_run_has_one_iteration_whatever_is_asked_for(tmp_path: Path) -> None:
     supervised = {
         "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}

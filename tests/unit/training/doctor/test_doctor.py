@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tiny import make_tokenizer
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart
+from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.doctor import examination, machine_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
 from rl4dialog.training.doctor.finding import Finding
@@ -278,17 +281,56 @@ def test_replies_that_never_end_are_told(subject: Subject) -> None:
     assert CHECKS["reply_ends"](subject).level == "pass", "the warm start teaches it"
 
 
+def use_template(subject: Subject, template: str) -> None:
+    """As if the tokenizer's template had written the prompts."""
+    subject.tokenizer.chat_template = template
+    subject.config.datapool.args["format"] = "chat_template"
+    render, samples = ChatTemplate(subject.tokenizer), subject.data.samples("train")
+    for sample in samples:
+        sample.prompt_or_input_text = render(chat_messages((sample.meta_data or {})["history"]))
+
+
 @pytest.mark.parametrize(
     "template, max_turns, level", [(APPENDING, 1, "pass"), (FORGETFUL, 1, "warn"), (FORGETFUL, 2, "fail")]
 )
 def test_chat_template_must_append(subject: Subject, template: str, max_turns: int, level: str) -> None:
-    subject.tokenizer.chat_template = template
-    subject.config.datapool.args["format"] = "chat_template"
+    use_template(subject, template)
     assert subject.config.env is not None
     subject.config.env.args.max_turns = max_turns
     found = CHECKS["chat_template"](subject)
     assert found.level == level
     assert level == "pass" or "with message 2 the template changes how the 1 before it" in found.measured
+
+
+def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) -> None:
+    use_template(subject, APPENDING)
+    sample = subject.data.samples("train")[3]
+    sample.prompt_or_input_text = (sample.meta_data or {})["history"][-1]
+    found = CHECKS["chat_template"](subject)
+    assert found.level == "fail" and found.measured.startswith(
+        "the template ends prompts with '<|endoftext|><assistant>'"
+    )
+    for sample in subject.data.samples("train"):
+        sample.meta_data = {}
+    assert CHECKS["chat_template"](subject).measured == "no prompt shows a conversation"
+
+
+def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
+    sample = subject.data.samples("train")[0]
+    sample.prompt_or_input_text = "do you like tea ? <EOU>"
+    found = CHECKS["first_prompt"](subject)
+    assert found == Finding("pass", subject.tokenizer.decode(subject.tokenizer("do you like tea ? <EOU>")["input_ids"]))
+    subject.tokenizer.chat_template = APPENDING
+    assert CHECKS["first_prompt"](subject).level == "warn", "an unused template"
+    use_template(subject, APPENDING)
+    shown = CHECKS["first_prompt"](subject)
+    assert shown.level == "pass" and shown.measured.endswith("<|endoftext|><assistant>")
+    sample.prompt_or_input_text = "<|endoftext|><|endoftext|>tea"
+    twice = CHECKS["first_prompt"](subject)
+    assert twice.level == "warn" and twice.advice.startswith("it begins with <|endoftext|> twice")
+    sample.prompt_or_input_text = "tea " * 1000
+    subject.lengths = dataclasses.replace(subject.lengths, prompt=900)  # type: ignore[misc]
+    assert len(CHECKS["first_prompt"](subject).measured) < 700
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""Conversations in a column of a table: messages with roles, texts, or objects with any names for speaker and text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.core.types import is_number
+from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
+from rl4dialog.data.rows import Row, parse_json
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+# Messages of these roles are said before the conversation and not in it.
+INSTRUCTIONS = ("system", "developer")
+
+SPEAKER_KEYS = ("role", "speaker", "from", "author", "sender", "name")
+TEXT_KEYS = ("content", "text", "utterance", "value", "message")
+AGENTS = ("assistant", "agent", "bot", "gpt", "model")
+
+_WRITTEN_ALREADY = "; prompts in which that is written already stand as they are without format"
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """What somebody said; without a speaker, two of them take turns."""
+
+    speaker: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class DialogueKeys:
+    """How the utterances of a dialogue are named.
+
+    Attributes:
+        speaker: Key of the speaker; by default the one of :data:`SPEAKER_KEYS` that there is.
+        text: Key of the text; by default the one of :data:`TEXT_KEYS` that there is.
+        agent: The speaker whom the model plays; by default one of :data:`AGENTS`, or else whoever replies.
+    """
+
+    speaker: str | None = None
+    text: str | None = None
+    agent: str | None = None
+
+
+def read_messages(row: Row, column: str) -> list[Message]:
+    """A column of messages with role and content.
+
+    Raises:
+        DataError: If it holds anything else.
+    """
+    value = row[column]
+    if not isinstance(value, list) or not value:
+        raise row.error(f"{column} must be a list of messages with role and content, not {shown(value)}")
+    messages = []
+    for number, message in enumerate(value):
+        if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
+            raise row.error(f"message {number} of {column} must have role and content, not {shown(message)}")
+        if message["role"] not in ROLES:
+            hint = nearest_hint(str(message["role"]), ROLES)
+            raise row.error(
+                f"message {number} of {column} has the unknown role {message['role']!r}{hint} "
+                f"(roles: {', '.join(ROLES)})"
+            )
+        content = _content(message["content"], row, f"content of message {number} of {column}")
+        messages.append({"role": message["role"], "content": content})
+    return messages
+
+
+def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
+    """A column of utterances: texts, or objects that name speaker and text. In a CSV file they are written as JSON.
+
+    Raises:
+        DataError: If it holds anything else, or it is not clear which key is which.
+    """
+    value = row[column]
+    if isinstance(value, str):
+        value = parse_json(value, f"{row.place}: column {column!r} must hold a dialogue, a list of utterances")
+    if not isinstance(value, list) or not value:
+        raise row.error(f"column {column!r} must hold a dialogue, a list of utterances, not {shown(value)}")
+    if all(isinstance(item, str) for item in value):
+        if given := [name for name in ("speaker", "text", "agent") if getattr(keys, name) is not None]:
+            raise row.error(f"column {column!r} holds texts without speakers; remove columns.{given[0]}")
+        return [Utterance(None, text) for text in value]
+    places = [f"utterance {number} of column {column!r}" for number in range(len(value))]
+    for place, item in zip(places, value, strict=True):
+        if not isinstance(item, Mapping):
+            raise row.error(f"{place} must be an object with speaker and text like the others, not {shown(item)}")
+    first = value[0]
+    text_key = _key(row, places[0], first, "text", keys.text, TEXT_KEYS)
+    # Objects of nothing but a text are texts.
+    is_bare = keys.speaker is None and keys.agent is None and list(first) == [text_key]
+    speaker_key = None if is_bare else _key(row, places[0], first, "speaker", keys.speaker, SPEAKER_KEYS)
+    found = []
+    for place, item in zip(places, value, strict=True):
+        for key in filter(None, (text_key, speaker_key)):
+            if key not in item:
+                raise row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {_names(item)})")
+        speaker = None if speaker_key is None else item[speaker_key]
+        if speaker_key is not None and not isinstance(speaker, str) and not is_number(speaker):
+            raise row.error(f"{speaker_key!r} of {place} must name the speaker, not {shown(speaker)}")
+        text = _content(item[text_key], row, f"{text_key!r} of {place}")
+        found.append(Utterance(None if speaker is None else str(speaker), text))
+    return found
+
+
+def prompt_messages(row: Row, column: str, said: Sequence[Utterance], agent: str | None) -> list[Message]:
+    """Utterances as the messages to whose last one the model replies.
+
+    Raises:
+        DataError: If it is not clear whom the model plays, or it has spoken last.
+    """
+    last = said[-1].speaker
+    speakers = list(dict.fromkeys(one.speaker for one in said if one.speaker and not _is_instruction(one)))
+    names = ", ".join(speakers)
+    if agent is not None and len(speakers) > 1 and agent not in speakers:
+        raise row.error(f"nobody in column {column!r} is called {agent!r}, as columns.agent says (speakers: {names})")
+    agent = agent or next((name for name in speakers if name.lower() in AGENTS), None)
+    if agent is None:
+        others = [name for name in speakers if name != last]
+        if len(others) > 1:
+            raise row.error(f"column {column!r} has {len(speakers)} speakers ({names}); columns.agent must name the "
+                            "one whom the model plays")  # fmt: skip
+        agent = next(iter(others), None)
+    elif last == agent:
+        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whom the model plays; it must end "
+                        "with the one to reply to")  # fmt: skip
+    return _as_messages(said, agent)
+
+
+def dialogue_replies(
+    row: Row, column: str, said: Sequence[Utterance], agent: str | None
+) -> Iterator[tuple[int, list[Message]]]:
+    """Utterances that reply to somebody else's: the number of each in the dialogue, and the messages before it.
+
+    Raises:
+        DataError: If there is none.
+    """
+    speakers = {one.speaker for one in said if one.speaker}
+    wanted = agent or next((name for name in speakers if name.lower() in AGENTS), None)
+    n_found = 0
+    for number in range(1, len(said)):
+        before, reply = said[:number], said[number]
+        if reply.speaker is not None:
+            is_other = reply.speaker == before[-1].speaker or _is_instruction(reply)
+            if is_other or all(map(_is_instruction, before)) or (wanted and reply.speaker != wanted):
+                continue
+        n_found += 1
+        yield number, _as_messages(before, reply.speaker)
+    if not n_found:
+        whose = f" of {wanted!r}" if wanted else ""
+        raise row.error(f"column {column!r} has no utterance{whose} that replies to somebody else's")
+
+
+def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[str, list[str]]:
+    """The prompt that asks for a reply to messages, and the utterances that it shows.
+
+    Raises:
+        DataError: If nothing was said but instructions, or something that only the format itself writes.
+    """
+    instructions = [message for message in messages if message["role"] in INSTRUCTIONS]
+    said = dialogue_format.context([message for message in messages if message["role"] not in INSTRUCTIONS])
+    if not said:
+        raise row.error("the conversation is empty before the reply")
+    history = [message["content"] for message in said]
+    try:
+        for message in messages:
+            dialogue_format.check_said(message["content"])
+        if dialogue_format.render_chat is None or dialogue_format.name != "chat_template":
+            system = " ".join(message["content"] for message in instructions)
+            return dialogue_format.prompt(history, system), history
+        written = dialogue_format.render_chat([*instructions, *said])
+    except DataError as error:
+        raise row.error(f"{error}{_WRITTEN_ALREADY}") from error
+    _, found, tail = written.rpartition(history[-1])
+    if history[-1] and found and tail.strip() and history[-1].rstrip().endswith(tail.strip()):
+        raise row.error(f"a text ends with {tail.strip()!r}, which the chat template itself writes{_WRITTEN_ALREADY}")
+    return written, history
+
+
+def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
+    """With roles; without speakers the last one is the user's."""
+    if said[0].speaker is None:
+        return chat_messages([one.text for one in said])
+    return [
+        {
+            "role": str(one.speaker) if _is_instruction(one) else "assistant" if one.speaker == agent else "user",
+            "content": one.text,
+        }
+        for one in said
+    ]
+
+
+def _is_instruction(utterance: Utterance) -> bool:
+    return utterance.speaker in INSTRUCTIONS
+
+
+def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None, usual: Sequence[str]) -> str:
+    """Which key of an utterance is its speaker or its text."""
+    if chosen is not None:
+        if chosen not in item:
+            raise row.error(f"{place} has no key {chosen!r}{nearest_hint(chosen, item)} (keys: {_names(item)})")
+        return chosen
+    found = [key for key in usual if key in item]
+    if len(found) != 1:
+        what = f"several keys that may be its {name}" if found else f"no key that is known to be its {name}"
+        raise row.error(f"{place} has {what}; name it in columns.{name} (keys: {_names(found or item)})")
+    return found[0]
+
+
+def _names(keys: Iterable[Any]) -> str:
+    return ", ".join(map(str, keys)) or "none"
+
+
+def _content(content: Any, row: Row, what: str) -> str:
+    """Text of a message, which may come in parts of type ``text``."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
+        return "".join(part["text"] for part in content)
+    raise row.error(f"{what} must be text, not {shown(content)}")

@@ -1,0 +1,91 @@
+"""Which of transformers' architectures can be trained, by their `model_type`.
+
+All that is listed here is tried out in tests/reference/test_architectures.py, and told in docs/architectures.md. An
+architecture that is not listed is examined when its weights are there; see `examination`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rl4dialog.core.errors import ModelError
+
+_logger = logging.getLogger(__name__)
+
+# fmt: off
+CACHED = frozenset({
+    "apertus", "arcee", "bamba", "bart", "bigbird_pegasus", "biogpt", "blenderbot", "blenderbot-small", "bloom",
+    "codegen", "cohere", "cohere2", "ctrl", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4", "falcon",
+    "falcon_h1", "falcon_mamba", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_bigcode",
+    "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "helium", "jamba", "led",
+    "lfm2", "llama", "longt5", "m2m_100", "mamba", "mamba2", "marian", "mbart", "mistral", "mixtral", "mpt", "mt5",
+    "mvp", "nemotron", "nllb-moe", "olmo", "olmo2", "olmo3", "olmoe", "opt", "pegasus", "pegasus_x", "persimmon",
+    "phi", "phi3", "phimoe", "plbart", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "seed_oss",
+    "smollm3", "stablelm", "starcoder2", "switch_transformers", "t5", "t5gemma", "umt5", "xglm",
+})
+# fmt: on
+"""Architectures that are trained, and write replies step by step with a cache."""
+
+UNCACHED = frozenset({"openai-gpt", "recurrent_gemma", "rwkv", "xlstm", "zamba2"})
+"""Architectures that are trained, and read the whole row again for every token that they write."""
+
+_N_GRAMS = "it predicts several tokens at once, so its logits are no function of the last hidden state"
+_LLAMA_4 = "what is below its language-model head cannot be called as transformers' base_model"
+REFUSED = {
+    "fsmt": "its decoder works only inside the whole model",
+    "llama4": _LLAMA_4,
+    "llama4_text": _LLAMA_4,
+    "prophetnet": _N_GRAMS,
+    "xlm-prophetnet": _N_GRAMS,
+    "xlnet": "it reads a text in both directions, so what comes later changes the probability of a token",
+}
+"""Architectures that cannot be trained, and why."""
+
+_INSTEAD = {True: "T5, BART, Pegasus, Marian or M2M-100", False: "Llama, Mistral, Qwen, Gemma, OPT, Mixtral or Mamba"}
+
+
+def is_listed(config: Any) -> bool:
+    """Whether the tests try out a model's architecture, so that it need not be examined."""
+    return config.model_type in CACHED | UNCACHED
+
+
+def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
+    """Check that an architecture can be trained, as far as its config tells.
+
+    Args:
+        config: The model's.
+        model_name: For the error message.
+        reply_length: In tokens, of the longest reply.
+
+    Raises:
+        ModelError: If it cannot; it names the architecture and the reason.
+    """
+    reason = REFUSED.get(config.model_type)
+    if reason is not None:
+        raise refusal(config, model_name, reason)
+    if config.model_type == "switch_transformers" and reply_length > config.expert_capacity:
+        raise ModelError(
+            f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply "
+            f"(expert_capacity), and drops the rest of a reply of {reply_length} tokens in training but not while it "
+            f"is written; set env.args.max_episode_length to {config.expert_capacity} or less"
+        )
+    if config.model_type == "nllb-moe" and config.moe_eval_capacity_token_fraction < 1:
+        raise ModelError(
+            f"{model_name!r}: with moe_eval_capacity_token_fraction {config.moe_eval_capacity_token_fraction} the "
+            f"experts of NLLB-MoE drop tokens, which ones depends on the other rows of a batch; set it to 1.0 in the "
+            f"model's config.json"
+        )
+    if getattr(config, "output_router_logits", False):
+        _logger.warning(
+            "%s: output_router_logits has no effect; the routers' auxiliary loss is not added to any loss", model_name
+        )
+
+
+def refusal(config: Any, model_name: str, reason: str) -> ModelError:
+    """The error for an architecture that cannot be trained."""
+    kind = bool(getattr(config, "is_encoder_decoder", False))
+    return ModelError(
+        f"{model_name!r} is of the architecture {config.model_type!r}, which cannot be trained: {reason}. Choose a "
+        f"model of another architecture, such as {_INSTEAD[kind]}; docs/architectures.md lists those that are tested"
+    )

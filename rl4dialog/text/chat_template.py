@@ -1,0 +1,55 @@
+"""Writing prompts with a tokenizer's own chat template."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rl4dialog.core.errors import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = dict[str, str]
+
+_EXAMPLE = ("Hello", "How are you?", "Fine.")
+
+
+class ChatTemplate:
+    """Writes messages as the text that asks for the assistant's reply.
+
+    Args:
+        tokenizer: Has the template.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, messages: list[Message]) -> str:
+        """Write messages with ``role`` and ``content``.
+
+        Raises:
+            DataError: If there is no template, or it refuses these messages.
+        """
+        from jinja2 import TemplateError
+
+        name = self._tokenizer.name_or_path
+        if not self._tokenizer.chat_template:
+            raise DataError(
+                f"format 'chat_template' needs a tokenizer with a chat template, and {name!r} has none; choose another "
+                "tokenizer.model_name, or format 'eou'"
+            )
+        try:
+            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise DataError(f"the chat template of {name!r} refuses messages of the roles {roles}: {error}") from error
+
+    @cached_property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Special tokens that the template writes around messages, such as ``<|im_start|>``."""
+        roles = ("user", "assistant", "user")
+        written = self([{"role": role, "content": text} for role, text in zip(roles, _EXAMPLE, strict=True)])
+        added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+        special = dict.fromkeys([*self._tokenizer.all_special_tokens, *added])
+        return tuple(token for token in special if token and token in written)

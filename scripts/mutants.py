@@ -1,0 +1,109 @@
+"""Change the code in many small ways, and list the changes that no test notices.
+
+mutmut makes the mutants of `functional/`, `rollouts/` and `algorithms/`, finds out which tests cover each, and runs
+these; its settings stand in pyproject.toml. Here a sample is drawn: from every module in proportion to its mutants, by
+a hash of their names, so that most of it stays when the code changes. Results are kept in `mutants/`, so that a run
+that was interrupted goes on, and a mutant runs again only after its function has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "mutants"
+# mutmut's exit codes of a mutant's tests, but for timeouts.
+KILLED, SURVIVED, UNCOVERED, TIMEOUTS = (1, 3), 0, (5, 33), (36, -24, 24, 152, 255)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=300, help="size of the sample (default: 300)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws another sample (default: 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one per core)")
+    parser.add_argument("--again", action="store_true", help="run those that survived once more, after tests changed")
+    args = parser.parse_args()
+
+    # A first run of few makes all mutants, and finds out which tests cover them.
+    run_mutmut(["rl4dialog.algorithms.on_policy.rloo.*"], args.jobs)
+    names = sample(list(results()), args.n, args.seed)
+    codes = results()
+    todo = [name for name in names if codes[name] is None or (args.again and status(codes[name]) == "survived")]
+    if todo:
+        run_mutmut(todo, args.jobs)
+    report = report_on({name: results()[name] for name in names})
+    (RESULTS / "report.md").write_text(report, encoding="utf-8")
+    print(report)
+    return 0
+
+
+def run_mutmut(names: list[str], jobs: int) -> None:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs), *names]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **threads}, check=True)
+
+
+def results() -> dict[str, int | None]:
+    """The exit code of each mutant's tests by its name, None where they did not run yet."""
+    codes: dict[str, int | None] = {}
+    for path in sorted(RESULTS.rglob("*.meta")):
+        codes.update(json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"])
+    return codes
+
+
+def sample(names: list[str], n: int, seed: int) -> list[str]:
+    """Names from every module in proportion to how many it has, by the method of largest remainders."""
+    modules = Counter(map(module_of, names))
+    n = min(n, len(names))
+    shares = {module: n * count / len(names) for module, count in modules.items()}
+    sizes = {module: int(share) for module, share in shares.items()}
+    by_remainder = sorted(modules, key=lambda module: (sizes[module] - shares[module], module))
+    for module in by_remainder[: n - sum(sizes.values())]:
+        sizes[module] += 1
+    drawn = []
+    for module, size in sorted(sizes.items()):
+        of_module = [name for name in names if module_of(name) == module]
+        drawn += sorted(of_module, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:size]
+    return drawn
+
+
+def module_of(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def status(code: int | None) -> str:
+    if code in KILLED or code in TIMEOUTS:
+        return "killed" if code in KILLED else "timed out"
+    return "survived" if code in (SURVIVED, *UNCOVERED) else "not run" if code is None else f"exit code {code}"
+
+
+def report_on(codes: dict[str, int | None]) -> str:
+    """A table of the modules, and the change of each mutant that was not killed."""
+    kinds = ["killed", "timed out", "survived"]
+    rows = {
+        module: Counter(status(codes[name]) for name in codes if module_of(name) == module)
+        for module in sorted({module_of(name) for name in codes})
+    }
+    kinds += sorted({kind for row in rows.values() for kind in row} - set(kinds))
+    lines = [f"| module | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
+    total = sum(rows.values(), Counter())
+    for module, row in {**rows, "all": total}.items():
+        lines.append(f"| {module} | {' | '.join(str(row[kind]) for kind in kinds)} |")
+    lines.append(f"\n{100 * (total['killed'] + total['timed out']) / len(codes):.1f} % killed")
+    for name, code in codes.items():
+        if status(code) != "killed":
+            command = [sys.executable, "-m", "mutmut", "show", name]
+            change = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            lines.append(f"\n{name}: {status(code)}\n\n```diff\n{change.strip()}\n```")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""Arguments of RLOO and GRPO, which a constructor checks as a config does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+
+from rl4dialog.algorithms.on_policy.critic_free import CriticFree
+from rl4dialog.algorithms.on_policy.grpo import GRPO
+from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.utterance_view import UtteranceView
+
+
+def make(algorithm: Any, n_envs: int = 4, **kwargs: Any) -> CriticFree:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer)
+    trained: CriticFree = algorithm(
+        policy_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
+        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "critic": "none"},
+        device="cpu",
+        **kwargs,
+    )
+    return trained
+
+
+def test_defaults_are_those_of_the_papers() -> None:
+    rloo, grpo = make(RLOO), make(GRPO)
+    assert (rloo.group_size, rloo.kl_in, rloo.kl_estimator) == (4, "reward", "k1")
+    assert (grpo.group_size, grpo.kl_in, grpo.kl_estimator) == (4, "loss", "k3")
+    assert grpo.scale_rewards is True and make(GRPO, scale_rewards=False).scale_rewards is False
+    for trained in (rloo, grpo):
+        assert trained.normalize_advantage is False
+    assert make(RLOO, normalize_advantage=True).normalize_advantage is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"n_generations": 3}, r"n_generations is 3, which does not divide env\.n_envs = 4"),
+        ({"n_generations": 1}, "n_generations must be a whole number of at least 2, not 1"),
+        ({"kl_in": "both"}, "kl_in must be one of reward, loss, not 'both'"),
+        ({"kl_estimator": "k4"}, "kl_estimator must be one of k1, k2, k3, not 'k4'"),
+        ({"gae_lambda": 0.9}, "gae_lambda has no meaning without a critic"),
+        ({"vf_coef": 0.5}, "vf_coef has no meaning without a critic"),
+        ({"clip_range_vf": 0.5}, "clip_range_vf has no meaning without a critic"),
+        ({"on_nan_gradient": "ignore"}, "on_nan_gradient"),
+    ],
+)
+def test_constructor_and_config_refuse_the_same(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make(GRPO, **arguments)
+    with pytest.raises(ConfigError, match=words):
+        GRPO.check_arguments(arguments, 4)
+
+
+def test_arguments_that_make_sense_are_accepted() -> None:
+    RLOO.check_arguments({}, 4)
+    for n_generations in (2, 3, 6):
+        RLOO.check_arguments({"n_generations": n_generations, "kl_in": "loss", "kl_estimator": "k2"}, 6)
+    with pytest.raises(ConfigError, match="n_generations is 4, which does not divide"):
+        RLOO.check_arguments({}, 6)

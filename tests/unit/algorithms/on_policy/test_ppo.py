@@ -1,0 +1,178 @@
+"""PPO's update: when it stops, how large its steps are, and what it logs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+from two_processes import in_two_processes
+
+from rl4dialog.algorithms.on_policy.a2c import A2C
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.rollouts.buffer import SequenceSamples, StoredUtterance
+
+
+class FarFromTheRollout(PPO):
+    """Says that the policy has moved so far as is written down, whatever it did."""
+
+    kls: list[float]
+
+    def _terms(self, batch: SequenceSamples, *args: Any) -> dict[str, torch.Tensor]:
+        terms = super()._terms(batch, *args)
+        return {**terms, "approx_kl": torch.full_like(terms["approx_kl"], self.kls.pop(0))}
+
+
+def make(algorithm: Any = PPO, **kwargs: Any) -> Any:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer)
+    return algorithm(
+        policy_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * 2),
+        n_steps=16,
+        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn},
+        seed=0,
+        device="cpu",
+        **kwargs,
+    )
+
+
+def collected(algorithm: Any = PPO, **kwargs: Any) -> Any:
+    """An algorithm that has a rollout to train on."""
+    trained = make(algorithm, **kwargs)
+    _, callback = trained._setup_learn(10**6)
+    trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
+    return trained
+
+
+def n_steps_taken(trained: Any) -> int:
+    """Optimizer steps of one update."""
+    steps, n_taken = trained.policy.gradient_steps, []
+    apply = steps.apply
+
+    def counted(max_grad_norm: float) -> torch.Tensor:
+        n_taken.append(1)
+        return apply(max_grad_norm)
+
+    steps.apply = counted
+    trained.train()
+    return len(n_taken)
+
+
+@pytest.mark.parametrize(
+    ("target_kl", "n_steps"), [(0.1, 2), (None, 5), (0.2, 5)], ids=["too far", "no target", "far enough"]
+)
+def test_update_stops_before_a_step_where_it_is_half_as_far_again_as_the_target(
+    target_kl: float | None, n_steps: int
+) -> None:
+    trained = collected(FarFromTheRollout, target_kl=target_kl, n_epochs=5, batch_size=10**6)
+    trained.kls = [0.0, 0.149, 0.151, 0.0, 0.25]
+    left = 5 - n_steps - 1 if target_kl == 0.1 else 0
+    assert n_steps_taken(trained) == n_steps
+    assert len(trained.kls) == left and trained._n_updates == 5 - left
+    logged = trained.logger.name_to_value
+    assert logged["train/n_updates"] == trained._n_updates and logged["train/skipped_steps"] == 0
+    assert logged["train/first_approx_kl"] == 0.0
+    assert logged["train/approx_kl"] == pytest.approx(0.151 if left else 0.25)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, TRPO])
+def test_learning_rate_follows_its_schedule(algorithm: Any) -> None:
+    kwargs = {"batch_size": 10**6} if algorithm is PPO else {}
+    trained = collected(algorithm, learning_rate=lambda remaining: 0.01 * remaining, **kwargs)
+    for remaining in (1.0, 0.25):
+        trained._current_progress_remaining = remaining
+        trained.train()
+        assert {group["lr"] for group in trained.policy.optimizer.param_groups} == {0.01 * remaining}
+        assert trained.logger.name_to_value["train/learning_rate"] == 0.01 * remaining
+
+
+def test_clip_ranges_follow_their_schedules() -> None:
+    schedules = {"clip_range": lambda remaining: 0.4 * remaining, "clip_range_vf": lambda remaining: 0.2 * remaining}
+    trained = collected(batch_size=10**6, n_epochs=1, **schedules)
+    trained._current_progress_remaining = 0.5
+    seen = []
+    terms = trained._terms
+    trained._terms = lambda batch, *ranges: seen.append(ranges) or terms(batch, *ranges)
+    trained.train()
+    assert seen == [(0.2, 0.1)]
+    logged = trained.logger.name_to_value
+    assert (logged["train/clip_range"], logged["train/clip_range_vf"]) == (0.2, 0.1)
+
+
+@pytest.mark.parametrize("micro_batch_size", [0, -1])
+def test_micro_batch_without_replies_is_an_error(micro_batch_size: int) -> None:
+    with pytest.raises(ConfigError, match=f"micro_batch_size must be at least 1, not {micro_batch_size}"):
+        PPO("unused", None, micro_batch_size=micro_batch_size)
+
+
+class Warns(PPO):
+    def _setup_model(self) -> None:
+        warnings.warn("mine", stacklevel=1)
+        super()._setup_model()
+
+
+def test_of_what_the_parent_warns_only_a_small_last_minibatch_is_left_out() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make(Warns, batch_size=24)
+    messages = [str(warning.message) for warning in caught]
+    assert "mine" in messages
+    assert not any("mini-batch size" in message for message in messages)
+
+
+def long_and_short(trained: Any, n_short: int) -> SequenceSamples:
+    """One reply to a long prompt and others to short ones, of two tokens each."""
+    numbers = dict.fromkeys(
+        ("log_probs", "unmasked_log_probs", "ref_log_probs", "values", "task_rewards", "advantages", "returns"),
+        np.zeros(2, dtype=np.float32),
+    )
+    lengths = [500, *[3] * n_short]
+    prompts = [np.ones(length, dtype=np.int64) for length in lengths]
+    rows = [StoredUtterance(prompt, np.array([5, 6]), episode=i, **numbers) for i, prompt in enumerate(prompts)]
+    return trained.rollout_buffer.collate(rows)
+
+
+def test_minibatch_is_parted_by_length_where_that_saves_padding() -> None:
+    sizes = {}
+    for split_by_length in (True, False):
+        trained = make(split_by_length=split_by_length)
+        parts = trained._parts(long_and_short(trained, 4))
+        sizes[split_by_length] = [(len(part.observations["prompt_ids"]), weight) for part, weight in parts]
+    assert sizes == {True: [(1, 1.0), (4, 1.0)], False: [(5, 1.0)]}
+    by_two = make(micro_batch_size=2)
+    assert [len(part.observations["prompt_ids"]) for part, _ in by_two._parts(long_and_short(by_two, 4))] == [1, 2, 2]
+
+
+def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_path: Path) -> None:
+    def work(number: int) -> list[tuple[int, float]]:
+        trained = make(micro_batch_size=1)
+        trained.policy.lockstep = True
+        parts = trained._parts(long_and_short(trained, 2 * number))
+        return [(len(part.observations["prompt_ids"]), weight) for part, weight in parts]
+
+    first, second = in_two_processes(work, tmp_path)
+    assert first == [(1, 1.0), (1, 0.0), (1, 0.0)] and second == [(1, 1.0)] * 3
+
+
+@pytest.mark.parametrize("ent_coef", [0.0, 0.5])
+def test_terms_of_the_loss_are_those_of_each_token(ent_coef: float) -> None:
+    trained = make(ent_coef=ent_coef)
+    zeros, advantages = torch.zeros(3), torch.tensor([2.0, -1.0, -1.0])
+    samples = SequenceSamples({}, zeros, zeros, zeros, advantages, zeros, zeros)
+    ratio, entropy = torch.tensor([1.0, 1.0, 0.5]), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    terms = trained._policy_terms(ratio.log(), entropy, samples, 0.0)
+    assert terms["clip_fraction"].tolist() == [0.0, 0.0, 1.0], "what lies just on the limit is not clipped"
+    torch.testing.assert_close(terms["approx_kl"], ratio - 1 - ratio.log())
+    torch.testing.assert_close(terms["policy_gradient_loss"], torch.tensor([-2.0, 1.0, 1.0]))
+    torch.testing.assert_close(terms["entropy_loss"], -entropy)
+    torch.testing.assert_close(terms["loss"], torch.tensor([-2.0, 1.0, 1.0]) - ent_coef * entropy)
+    assert terms["loss"].requires_grad == bool(ent_coef), "nothing goes backwards through an entropy without weight"

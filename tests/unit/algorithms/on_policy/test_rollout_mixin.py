@@ -1,0 +1,171 @@
+"""What surrounds a rollout: the KL controller, seeds, and checks of arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+from two_processes import in_two_processes
+
+from rl4dialog.algorithms.on_policy import rollout_mixin
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.functional.distributed import process_index
+from rl4dialog.rollouts.kl_controllers import KLController
+
+
+class Recorder(KLController):
+    """Keeps what it is told, and raises its price by a half."""
+
+    def __init__(self, coeff: float) -> None:
+        super().__init__(coeff)
+        self.told: list[tuple[float, int]] = []
+
+    def step(self, kl: float, n_tokens: int) -> None:
+        self.told.append((kl, n_tokens))
+        self.coeff *= 1.5
+
+
+def make_ppo(
+    controller: KLController | None = None, algorithm: Any = PPO, n_envs: int = 2, model_seed: int = 0, **kwargs: Any
+) -> Any:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer, model_seed)
+    return algorithm(
+        policy_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
+        n_steps=16,
+        batch_size=16,
+        learning_rate=1e-2,
+        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn},
+        kl_controller=controller,
+        device="cpu",
+        **kwargs,
+    )
+
+
+def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged() -> None:
+    controller = Recorder(0.2)
+    algorithm = make_ppo(controller)
+    _, callback = algorithm._setup_learn(10**6)
+    for iteration in (1, 2):
+        algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+        stored: list[Any] = algorithm.rollout_buffer.utterances
+        kls = [float(kl) for u in stored for kl in u.unmasked_log_probs - u.ref_log_probs]
+        kl, n_tokens = controller.told[-1]
+        assert n_tokens == len(kls) > len(stored)
+        assert kl == pytest.approx(sum(kls) / len(kls), rel=1e-4, abs=1e-7)
+        price = 0.2 * 1.5 ** (iteration - 1)
+        assert algorithm.logger.name_to_value["rollout/kl_coeff"] == pytest.approx(price)
+        for u in stored:
+            charged = u.task_rewards - u.rewards
+            assert charged == pytest.approx(price * (u.unmasked_log_probs - u.ref_log_probs), abs=1e-6)
+        algorithm.train()
+    assert len(controller.told) == 2 and abs(controller.told[1][0]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gamma", "gae_lambda"])
+@pytest.mark.parametrize("value", [-0.01, 1.01, "high", None])
+def test_discounts_that_are_no_shares_are_errors(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"alg.args.{name} must be a number from 0 to 1, not {value!r}"):
+        PPO.check_arguments({name: value}, 1)
+    PPO.check_arguments({name: 0}, 1)
+    PPO.check_arguments({name: 1}, 1)
+
+
+def test_unknown_answer_to_a_gradient_that_is_not_finite_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="on_nan_gradient must be one of"):
+        PPO.check_arguments({"on_nan_gradient": "ignore"}, 1)
+
+
+def test_rewards_are_whitened_only_on_request() -> None:
+    assert make_ppo().rollout_buffer.normalize_rewards is False
+    assert make_ppo(normalize_rewards=True).rollout_buffer.normalize_rewards is True
+
+
+class Pairs(PPO):
+    group_size = 2
+
+
+def test_environments_of_a_group_draw_alike_and_others_do_not() -> None:
+    assert make_ppo(algorithm=Pairs, n_envs=4, seed=7).env._seeds == [7, 7, 8, 8]
+    assert make_ppo(n_envs=4, seed=7).env._seeds == [7, 8, 9, 10]
+    unseeded = make_ppo(algorithm=Pairs, n_envs=4)
+    unseeded.set_random_seed(None)
+    first, again, second, _ = unseeded.env._seeds
+    assert (again, second) == (first, first + 1)
+
+
+def test_processes_start_from_one_policy_and_draw_prompts_and_numbers_of_their_own(tmp_path: Path) -> None:
+    def work(number: int) -> tuple[list[int], list[float], int]:
+        trained = make_ppo(n_envs=2, seed=7, model_seed=number)
+        drawn = torch.initial_seed()
+        weight = next(trained.policy.actor_parameters())
+        return trained.env._seeds, weight.detach().flatten()[:5].tolist(), drawn
+
+    (first_seeds, first_weights, first_drawn), (seeds, weights, drawn) = in_two_processes(work, tmp_path)
+    assert (first_seeds, seeds) == ([7, 8], [9, 10]), "environments are numbered over all processes"
+    assert first_weights == weights
+    assert (first_drawn, drawn) == (7, 8)
+
+
+def test_processes_without_a_seed_agree_on_one(tmp_path: Path) -> None:
+    def work(number: int) -> list[int]:
+        trained = make_ppo(n_envs=1)
+        trained.set_random_seed(None)
+        return trained.env._seeds
+
+    first, second = in_two_processes(work, tmp_path)
+    assert second == [first[0] + 1]
+
+
+@pytest.mark.parametrize("sharding", ["fsdp", "deepspeed", None])
+def test_sharding_is_done_by_what_was_named(monkeypatch: pytest.MonkeyPatch, sharding: str | None) -> None:
+    done: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(rollout_mixin, "shard_policy", lambda policy: done.append(("fsdp", policy)))
+    monkeypatch.setattr(rollout_mixin, "use_deepspeed", lambda *arguments: done.append(("deepspeed", *arguments)))
+    trained = make_ppo(sharding=sharding, max_grad_norm=0.3)
+    expected = {"fsdp": [("fsdp", trained.policy)], "deepspeed": [("deepspeed", trained.policy, 0.3)], None: []}
+    assert done == expected[sharding]
+
+
+class Stops(BaseCallback):
+    """Ends the rollout of the second process at its first step."""
+
+    def _on_step(self) -> bool:
+        return process_index() == 0
+
+
+def test_process_whose_callback_stops_finishes_its_rollout_and_none_begins_another(tmp_path: Path) -> None:
+    def work(number: int) -> list[bool]:
+        trained = make_ppo()
+        trained._setup_learn(10**6)
+        callback = Stops()
+        callback.init_callback(trained)
+        arguments = (trained.env, callback, trained.rollout_buffer, trained.n_steps)
+        went_on = [trained.collect_rollouts(*arguments)]
+        requested = trained.stop_requested
+        return [*went_on, requested, trained.collect_rollouts(*arguments), trained.stop_requested]
+
+    assert in_two_processes(work, tmp_path) == ([True, False, False, False], [True, True, False, False])
+
+
+def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_monitor_does() -> None:
+    trained = make_ppo(seed=0)
+    _, callback = trained._setup_learn(10**6)
+    assert trained.iteration == 0
+    for iteration in (1, 2):
+        assert trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps) is True
+        assert (trained.num_timesteps, trained.iteration) == (32 * iteration, iteration)
+    logged = trained.logger.name_to_value
+    newest = list(trained.ep_info_buffer)[-int(logged["rollout/n_episodes"]) :]
+    assert sum(episode["l"] for episode in newest) == logged["rollout/tokens"] == trained.rollout_buffer.n_tokens
+    assert np.mean([episode["r"] for episode in newest]) == pytest.approx(logged["rollout/task_reward"], rel=1e-5)
+    assert {"time/generate_s", "time/evaluate_s", "time/score_s"} <= set(logged)

@@ -1,0 +1,43 @@
+"""The tokenizer's own chat template: what it writes, what only it may write, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from tiny import make_tokenizer
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.text.chat_template import ChatTemplate
+
+CHATML = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def template(chat_template: str | None = CHATML) -> ChatTemplate:
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<|image|>"]})
+    tokenizer.chat_template = chat_template
+    return ChatTemplate(tokenizer)
+
+
+def test_special_tokens_that_the_template_writes_are_its_own() -> None:
+    assert set(template().control_tokens) == {"<|im_start|>", "<|im_end|>"}, "neither <eos> nor <|image|> is written"
+    chat = DialogueFormat("chat_template", None, pickle.loads(pickle.dumps(template())))
+    assert chat.prompt(["w1"]) == "<|im_start|>user\nw1<|im_end|>\n<|im_start|>assistant\n"
+    with pytest.raises(DataError, match=r"a text cannot contain <\|im_end\|>, which the chat template itself writes"):
+        chat.check_said("w1<|im_end|>")
+    chat.check_said("w1 <|image|>")
+
+
+def test_what_cannot_be_written_is_an_error_of_ours() -> None:
+    with pytest.raises(DataError, match=r"refuses messages of the roles system, user: no system here"):
+        template()([{"role": "system", "content": "w1"}, {"role": "user", "content": "w2"}])
+    with pytest.raises(
+        DataError, match=r"needs a tokenizer with a chat template, and .* has none; choose another token"
+    ):
+        template(None)([{"role": "user", "content": "w1"}])
