@@ -88,7 +88,8 @@ def check_configs(
 def _check(
     path: Path, folder: Path, outside: _Outside, train: Callable[[list[str]], int], report: ConfigReport
 ) -> None:
-    config = outside.replace(expand_variants(load_yaml(path), 0)[0], folder / "data", report.stand_ins)
+    with contextlib.redirect_stderr(io.StringIO()), _quiet():
+        config = outside.replace(expand_variants(load_yaml(path), 0)[0], folder / "data", report.stand_ins)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
         file = folder / "config.yml"
         file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")

@@ -29,6 +29,7 @@ from rl4dialog.catalog import (
 )
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
+from rl4dialog.core.docstrings import argument_meanings
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric
@@ -129,6 +130,7 @@ def check_components(config: RunConfig) -> None:
     DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
     for registry, id, args, where in _metrics_and_rewards(config):
         registry.check(id, args, where)
+        config.warnings.extend(note for note in _without_effect(registry, id, args) if note not in config.warnings)
     for where, kwargs in _generation_kwargs(config):
         in_rollouts = where.startswith("alg.policy")
         settings = GenerationSettings.from_kwargs(kwargs, where, NOT_IN_ROLLOUTS if in_rollouts else None)
@@ -172,6 +174,15 @@ def check_components(config: RunConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and _policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
+
+
+def _without_effect(registry: Registry, id: str, args: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each argument that is given and of which the docstring says that it has no effect."""
+    meanings = argument_meanings(registry.resolve(id))
+    for name in args:
+        if meanings.get(name, "").startswith("No effect"):
+            reason = meanings[name].removeprefix("No effect").strip(":;,. ")
+            yield f"{registry.kind} {id!r}: {name} has no effect{f': {reason}' if reason else ''}"
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:

@@ -81,7 +81,15 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__policy__args__generation_kwargs": {"topk": 3}}, ("topk", "'top_k'")),
     ({"alg__policy__args__generation_kwargs": {"top_p": 3.0}}, ("top_p", "3.0")),
     ({"alg__policy__args__generation_kwargs": {"do_sample": True, "num_beams": 4}}, ("num_beams",)),
-    ({"train_evaluation__generation_kwargs": {"num_beams": 4}}, ("train_evaluation.generation_kwargs.num_beams",)),
+    (
+        {
+            "train_evaluation__generation_kwargs": {"num_beams": 4},
+            "env__args__max_turns": 2,
+            "env__args__partner_replies": ["Well?"],
+        },
+        ("train_evaluation.generation_kwargs.num_beams is 4", "env.args.max_turns: 2"),
+    ),
+    ({"train_evaluation__generation_kwargs": {"num_beams": 0}}, ("train_evaluation.generation_kwargs.num_beams",)),
     (
         {"train_evaluation__generation_kwargs": {"post_processing_fn": "three_sentences"}},
         ("post-processor 'three_sentences'", "'three_sentence_summary'"),

@@ -1,0 +1,106 @@
+"""Lengths of a run: those of the environment, or without one the tokenizer's within the model's positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config, run_folder, train
+from tiny import make_bart, make_gpt2, make_t5, make_tokenizer
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.training.builders import Data, Lengths, run_lengths
+
+MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
+SAMPLES = [Sample(0, "w1 w2 w3", ["w4"]), Sample(1, "w1", ["w2 w3 w4"])]
+
+
+def lengths_of(tmp_path: Path, model: str, limit: int | None = None, max_new_tokens: int | None = 6) -> Lengths:
+    """Of a supervised config without ``env``, on a model of 64 positions (T5: without a limit)."""
+    tokenizer = make_tokenizer()
+    if limit is not None:
+        tokenizer.model_max_length = limit
+    tokenizer.truncation_side = "right"
+    folder = tmp_path / "model"
+    MODELS[model](tokenizer).save_pretrained(folder)
+    config = make_config(tmp_path)
+    del config["env"], config["reward_fn"]
+    alg: dict[str, Any] = {"model_type": "causal" if model == "gpt2" else "seq2seq", "model_name": str(folder)}
+    alg["generation_kwargs"] = {"do_sample": False, "max_new_tokens": max_new_tokens}
+    config["alg"] = {"id": "supervised", "training_args": {}, **alg}
+    return run_lengths(parse_config(config, "test"), tokenizer, Data({"train": TextGenPool(SAMPLES)}, "<EOU>"))
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "prompt", "total"),
+    [
+        ("gpt2", None, 58, 64),  # the positions; replies have 6 of them
+        ("gpt2", 50, 50, 50),  # max_length, behind which there is room for a reply
+        ("gpt2", 60, 58, 60),
+        ("gpt2", 200, 58, 64),
+        ("bart", 50, 50, 50),
+        ("bart", 200, 64, 64),
+        ("t5", 200, 200, 200),  # relative positions have no limit
+    ],
+)
+def test_without_env_they_are_the_tokenizers(
+    tmp_path: Path, model: str, limit: int | None, prompt: int, total: int
+) -> None:
+    found = lengths_of(tmp_path, model, limit)
+    assert (found.prompt, found.reply, found.total, found.target) == (prompt, 6, total, None)
+    assert (found.truncation_side, found.turn_end) == ("right", "<EOU>")
+
+
+def test_where_nothing_has_a_limit_the_data_decide(tmp_path: Path) -> None:
+    found = lengths_of(tmp_path, "t5")
+    # "w2 w3 w4" with <EOU>, which the tokenizer of the test writes as one token, glued to the last word.
+    assert found == Lengths(prompt=3, reply=6, truncation_side="right", total=3)
+
+
+def test_replies_that_leave_no_room_for_a_prompt_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_new_tokens is 64, which leaves no room for a prompt in the 64"):
+        lengths_of(tmp_path, "gpt2", max_new_tokens=64)
+
+
+def test_decoding_settings_do_not_cut_what_is_learned(tmp_path: Path) -> None:
+    config = parse_config(
+        make_config(tmp_path, alg__policy__args__generation_kwargs={"do_sample": True, "max_new_tokens": 3}), "test"
+    )
+    assert run_lengths(config, make_tokenizer()) == Lengths(24, 3, "left", target=10)
+
+
+def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(tmp_path)
+    del config["env"]
+    config["tokenizer"]["max_length"] = 20
+    config["alg"] = {
+        "id": "supervised",
+        "model_type": "causal",
+        "model_name": "builtin/tiny-gpt2",
+        "training_args": {"max_steps": 1, "per_device_train_batch_size": 8},
+        "generation_kwargs": {"do_sample": False, "max_new_tokens": 2},
+    }
+    assert train(tmp_path, config) == 0
+    said = capsys.readouterr().err
+    infos = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8")
+    assert '"n_references_cut": 0' in infos and '"n_prompts_cut": 0' not in infos
+    assert "prompts were cut" in said and "lost their end" not in said
+
+
+def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path,
+        env__args={"max_prompt_length": 8, "max_episode_length": 4},
+        warm_start={"n_epochs": 0.5},
+        train_evaluation__n_iters=0,
+    )
+    for made in ("Warm start: of", "Warm start, from the cache:"):
+        assert train(tmp_path, config, "--overwrite") == 0
+        (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
+        assert "prompts were cut" in line and "references lost their end" in line
