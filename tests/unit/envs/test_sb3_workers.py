@@ -57,8 +57,8 @@ def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_co
     _, _, dones, infos = env.step(np.array([HANGS, GOOD]))
     assert dones.tolist() == [True, True]
     assert "reward 'deadly' had not returned" in infos[0]["error"] and "error" not in infos[1]
-    with pytest.raises(EnvWorkerError, match=r"process \d+ with environment 1, exit code 7\."), deaths_told(env):
-        env.step(np.array([GOOD, DIES]))
+    with pytest.raises(EnvWorkerError, match=r"process \d+ with environment 0, exit code 7\."), deaths_told(env):
+        env.step(np.array([DIES, GOOD]))  # the first: forked after it, the second does not hold its connection
     for _ in range(2):
         close(env)
     assert not is_any_alive(env)
