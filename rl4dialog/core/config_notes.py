@@ -24,8 +24,8 @@ _WITHOUT_BLOCKS = {
 }
 SUBPROC = (
     "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: a process with its own copy of the samples for each "
-    "environment, and one that dies ends the run. blocks, the default and what subproc was before, is faster and gives "
-    "the same rollouts"
+    "environment, and one that dies ends the run. blocks, the default and what subproc was before, needs less time and "
+    "memory and gives the same rollouts"
 )
 _SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
 _OF_BEAMS = ("length_penalty", "early_stopping")

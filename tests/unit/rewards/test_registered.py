@@ -230,4 +230,4 @@ def test_forked_workers_score_as_one_process_does(args: Any) -> None:
         env.close()
     for own, share in zip(found, shares, strict=True):
         assert own == scores_of(of_texts, share)
-    assert len({score for own in found for score in own["meteor/meteor"]}) > 20
+    assert len({score for own in found for score in own["meteor/meteor"]}) > 5
