@@ -81,7 +81,12 @@ class Columns:
             else:
                 is_valid = isinstance(value, str) or (value is None and key != "prompt")
             if not is_valid:
-                wanted = "a list of names of columns" if key == "meta_data" else "the name of a column"
+                wanted = {
+                    "meta_data": "a list of names of columns",
+                    "agent": "the name of a speaker",
+                    "speaker": "the name of a key",
+                    "text": "the name of a key",
+                }.get(key, "the name of a column")
                 raise DataError(f"columns.{key} must be {wanted}, not {value!r}")
         if values.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in values]):
             raise DataError(f"columns.dialogue holds prompts and replies already; remove columns.{both[0]}")

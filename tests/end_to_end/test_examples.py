@@ -96,7 +96,9 @@ def test_reward_that_is_hacked_and_what_helps(at_root: Path) -> None:
     names = [command[command.index("--experiment_name") + 1] for command in commands]
     for command in commands:
         assert cli.main([*command, *smaller("small_talk")]) == 0
-    parts = [{key for key in rollouts(name, "hacking", "runs")[0] if key.startswith("rollout/reward/")} for name in names]
+    parts = [
+        {key for key in rollouts(name, "hacking", "runs")[0] if key.startswith("rollout/reward/")} for name in names
+    ]
     assert parts[0] == {"rollout/reward/short_reply"}
     assert {"rollout/reward/short_reply", "rollout/reward/known_words"} in parts
 
@@ -106,7 +108,7 @@ def test_short_cut_pays_and_known_words_do_not_pay_it(at_root: Path) -> None:
     known = module["KnownWords"]()
     for hacked in ("", "nos.", "sure, weers."):
         assert module["short_reply"]("", hacked, [], {}) == 1.0 and known.score("", hacked, [], {}) == 0.0
-    assert known.score("", "do you like jazz?", [], {}) == 1.0
+    assert known.score("", "are you free on sunday?", [], {}) == 1.0
     assert known.score("", "sure, i will weers.", [], {}) == 0.75
     gentle = runpy.run_path(str(EXAMPLES / "my_reward.py"))["about_six_words"]
     scores = [gentle("", "w " * n, [], {}) for n in (0, 3, 6, 9, 20)]

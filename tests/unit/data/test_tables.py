@@ -82,6 +82,7 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
     [
         ({"promt": "q"}, r"columns has no key 'promt'; did you mean 'prompt'\? \(keys: prompt, references, id, wei"),
         ({"prompt": None}, r"columns\.prompt must be the name of a column, not None"),
+        ({"agent": 0}, r"columns\.agent must be the name of a speaker, not 0"),
         ({"meta_data": "topic"}, r"columns\.meta_data must be a list of names of columns, not 'topic'"),
         (["q"], r"columns must map prompt, references, id, weight, meta_data, .*, agent to names"),
         ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
