@@ -42,7 +42,8 @@ _T5: dict[str, Any] = {
     **{"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2, "initializer_factor": 1.0},
     "decoder_start_token_id": 1,
 }
-_GEMMA_SIDE = {**_GEMMA, "vocab_size": 25, "pad_token_id": 1, "dropout_rate": 0.0}
+_GEMMA_SIDE = {**_GEMMA, "vocab_size": 25, "pad_token_id": 1, "bos_token_id": 0}
+_PAD_STARTS = {**_GEMMA_SIDE, "bos_token_id": 1}
 _PROPHETNET: dict[str, Any] = {
     **{"hidden_size": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64},
     **{"num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 2},
@@ -159,7 +160,6 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
     "mbart": _BART,
     "mt5": {**_T5, "initializer_factor": 0.3},
     "mvp": _BART,
-    "nllb-moe": {**_BART, "num_experts": 4, "expert_capacity": 64, "encoder_sparse_step": 2, "decoder_sparse_step": 2},
     "pegasus": _BART,
     "pegasus_x": {**_BART, "num_global_tokens": 4, "block_size": 8},
     "plbart": _BART,
@@ -170,7 +170,7 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
     "t5": _T5,
     "t5gemma": {"encoder": _GEMMA_SIDE, "decoder": _GEMMA_SIDE, "decoder_start_token_id": 0},
     # The start token is the pad token, and T5Gemma makes masks of pad tokens.
-    "t5gemma/pad": {"encoder": _GEMMA_SIDE, "decoder": _GEMMA_SIDE, "decoder_start_token_id": 1},
+    "t5gemma/pad": {"encoder": _PAD_STARTS, "decoder": _PAD_STARTS, "decoder_start_token_id": 1},
     "umt5": _T5,
 }
 """Encoder-decoders that are trained, by `model_type` and perhaps a variant."""
@@ -183,6 +183,7 @@ REFUSED_CAUSAL: dict[str, dict[str, Any]] = {
 
 REFUSED_SEQ2SEQ: dict[str, dict[str, Any]] = {
     "fsmt": {**_BART, "langs": ["en", "de"], "src_vocab_size": 25, "tgt_vocab_size": 25},
+    "nllb-moe": {**_BART, "num_experts": 4, "expert_capacity": 64, "encoder_sparse_step": 2, "decoder_sparse_step": 2},
     "prophetnet": {**_PROPHETNET, "ngram": 2, "num_buckets": 8, "relative_max_distance": 16},
 }
 """Encoder-decoders that are refused, by `model_type`."""
@@ -209,8 +210,8 @@ def make_config(name: str, vocab_size: int = 25) -> Any:
     return AutoConfig.for_model(name.split("/")[0], **settings, **dict.fromkeys(is_random, 0.0))
 
 
-def make_model(name: str, seed: int = 0) -> Any:
+def make_model(name: str, seed: int = 0, vocab_size: int = 25) -> Any:
     """A tiny model with random weights, peaked enough not to be uniform."""
     torch.manual_seed(seed)
     auto_class: Any = AutoModelForSeq2SeqLM if name in SEQ2SEQ or name in REFUSED_SEQ2SEQ else AutoModelForCausalLM
-    return auto_class.from_config(make_config(name)).eval()
+    return auto_class.from_config(make_config(name, vocab_size)).eval()

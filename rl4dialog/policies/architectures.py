@@ -20,7 +20,7 @@ CACHED = frozenset({
     "falcon_h1", "falcon_mamba", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_bigcode",
     "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "helium", "jamba", "led",
     "lfm2", "llama", "longt5", "m2m_100", "mamba", "mamba2", "marian", "mbart", "mistral", "mixtral", "mpt", "mt5",
-    "mvp", "nemotron", "nllb-moe", "olmo", "olmo2", "olmo3", "olmoe", "opt", "pegasus", "pegasus_x", "persimmon",
+    "mvp", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "pegasus", "pegasus_x", "persimmon",
     "phi", "phi3", "phimoe", "plbart", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "seed_oss",
     "smollm3", "stablelm", "starcoder2", "switch_transformers", "t5", "t5gemma", "umt5", "xglm",
 })
@@ -30,12 +30,19 @@ CACHED = frozenset({
 UNCACHED = frozenset({"openai-gpt", "recurrent_gemma", "rwkv", "xlstm", "zamba2"})
 """Architectures that are trained, and read the whole row again for every token that they write."""
 
+HIDES_PAD_TOKENS = "t5gemma"
+"""Its decoder takes pad tokens of a reply for padding where it gets no mask."""
+
+SKIPS_PAD_TOKENS = "m2m_100"
+"""Its decoder numbers the positions of ids without the pad tokens, and those of embeddings with them."""
+
 _N_GRAMS = "it predicts several tokens at once, so its logits are no function of the last hidden state"
 _LLAMA_4 = "what is below its language-model head cannot be called as transformers' base_model"
 REFUSED = {
     "fsmt": "its decoder works only inside the whole model",
     "llama4": _LLAMA_4,
     "llama4_text": _LLAMA_4,
+    "nllb-moe": "which tokens its experts drop in supervised training depends on the batches before",
     "prophetnet": _N_GRAMS,
     "xlm-prophetnet": _N_GRAMS,
     "xlnet": "it reads a text in both directions, so what comes later changes the probability of a token",
@@ -69,12 +76,6 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
             f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply "
             f"(expert_capacity), and drops the rest of a reply of {reply_length} tokens in training but not while it "
             f"is written; set env.args.max_episode_length to {config.expert_capacity} or less"
-        )
-    if config.model_type == "nllb-moe" and config.moe_eval_capacity_token_fraction < 1:
-        raise ModelError(
-            f"{model_name!r}: with moe_eval_capacity_token_fraction {config.moe_eval_capacity_token_fraction} the "
-            f"experts of NLLB-MoE drop tokens, which ones depends on the other rows of a batch; set it to 1.0 in the "
-            f"model's config.json"
         )
     if getattr(config, "output_router_logits", False):
         _logger.warning(

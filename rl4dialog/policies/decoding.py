@@ -17,7 +17,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
-from rl4dialog.policies.architectures import CACHED, UNCACHED
+from rl4dialog.policies.architectures import CACHED, SKIPS_PAD_TOKENS, UNCACHED
 from rl4dialog.policies.lm_head import TrunkOutput, head_is_plain, lm_logits
 
 _logger = logging.getLogger(__name__)
@@ -130,10 +130,14 @@ class Seq2SeqDecoder(Decoder):
     def next_logits(self, last_ids: Tensor | None) -> Tensor:
         if last_ids is not None:
             self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
+        inputs = {"decoder_input_ids": self.context[:, -1:]}
+        if self._model.config.model_type == SKIPS_PAD_TOKENS:
+            embed = self._model.get_decoder().get_input_embeddings()
+            inputs = {"decoder_inputs_embeds": embed(self.context[:, -1:])}
         output = self._model(
+            **inputs,
             encoder_outputs=TrunkOutput(last_hidden_state=self._encoded),  # type: ignore[arg-type]
             attention_mask=self._prompt_mask.long(),
-            decoder_input_ids=self.context[:, -1:],
             past_key_values=self._cache,
             use_cache=True,
         )

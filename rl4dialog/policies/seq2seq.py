@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned
+from rl4dialog.policies.architectures import HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS
 from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
 from rl4dialog.policies.decoding import Seq2SeqDecoder
 from rl4dialog.policies.models import decoder_start_id
@@ -28,8 +29,8 @@ class EncoderDecoder(nn.Module):
         self.share_prompts = share_prompts
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
         self.start_id = decoder_start_id(model)
-        # T5Gemma takes every pad token that comes without a mask for padding.
-        self._wants_mask = model.config.model_type == "t5gemma"
+        self._wants_mask = model.config.model_type == HIDES_PAD_TOKENS
+        self._wants_embeddings = model.config.model_type == SKIPS_PAD_TOKENS
 
     def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor) -> Tensor:
         """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
@@ -42,8 +43,11 @@ class EncoderDecoder(nn.Module):
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
         ids = torch.cat([start, ids], dim=1)
+        inputs = {"input_ids": ids}
+        if self._wants_embeddings:
+            inputs = {"inputs_embeds": self.decoder.get_input_embeddings()(ids)}
         output = self.decoder(
-            input_ids=ids,
+            **inputs,
             attention_mask=torch.ones_like(ids) if self._wants_mask else None,
             encoder_hidden_states=self._encode(prompt_ids, prompt_mask),
             encoder_attention_mask=prompt_mask.long(),
