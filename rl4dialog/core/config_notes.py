@@ -27,6 +27,14 @@ SUBPROC = (
     "environment, and one that dies ends the run. blocks, the default and what subproc was before, needs less time and "
     "memory and gives the same rollouts"
 )
+# By the keys that would decide it.
+_RL4LMS_DEFAULTS = {
+    ("alg.policy.args.optimizer_class", "alg.policy.args.weight_decay", "alg.policy.args.optimizer_kwargs"): (
+        "its optimizer is AdamW with weight_decay 1e-6, here Adam"
+    ),
+    ("env.args.priority_scale",): "its priority_scale is 0, which draws all samples alike, here 1, by their weights",
+    ("env.args.terminate_on_eos",): "its terminate_on_eos is false, here true",
+}
 _SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
 _OF_BEAMS = ("length_penalty", "early_stopping")
 
@@ -38,7 +46,7 @@ def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
         config: Checked.
         given: The config as it was written.
     """
-    return [*_keys_without_effect(config, given), *_decoding(config), *_supervised(config, given)]
+    return [*_keys_without_effect(config, given), *_defaults(given), *_decoding(config), *_supervised(config, given)]
 
 
 def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
@@ -71,6 +79,19 @@ def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
             yield f"{path} has no effect: {reason}"
     if config.env is not None and config.env.vec_env == "subproc":
         yield SUBPROC
+
+
+def _defaults(given: Kwargs) -> Iterator[str]:
+    """What RL4LMs has where a config is silent; said to those that were written for it."""
+    if _at(given, "alg.policy.args.apply_model_parallel") is None:
+        return
+    left_open = [
+        meaning
+        for paths, meaning in _RL4LMS_DEFAULTS.items()
+        if not any(_at(given, path) is not None for path in paths)
+    ]
+    if left_open:
+        yield f"where a config is silent, RL4LMs has other defaults: {'; '.join(left_open)}"
 
 
 def _decoding(config: RunConfig) -> Iterator[str]:

@@ -20,7 +20,10 @@ class RougeLMaxMetric(SentenceMetric):
         limit_length: Whether texts and references are cut.
         length_limit: Where they are cut.
         length_limit_type: Unit of that: ``words``, or ``bytes``, which are characters here and in py-rouge.
-        max_n: No effect, like all that follow but one: they are py-rouge's for other scores.
+        max_n: No effect: py-rouge's, for other scores.
+        apply_avg: No effect: py-rouge's, for the score of a corpus, which is the mean here.
+        apply_best: No effect: the best reference always counts.
+        ensure_compatibility: No effect: py-rouge's, for a script of 2004.
         weight_factor: Precision and recall are taken to the power ``1 / weight_factor``, as in py-rouge and so in
             RL4LMs, whose configs have 1.2. That belongs to ROUGE-W; ROUGE-L as it is defined has 1.
     """

@@ -68,13 +68,21 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
         ({"tokenizer__truncation_side": "right"}, "truncation_side has no effect: .* which is left"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
         ({"tokenizer__padding_side": "right"}, "padding_side has no effect: prompts are padded on the left"),
-        ({"alg__policy__args__apply_model_parallel": True}, "apply_model_parallel has no effect"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_each_is_said_in_one_line(tmp_path: Path, overrides: dict[str, Any], expected: str) -> None:
     (note,) = notes(tmp_path, **overrides)
     assert re.search(expected, note)
+
+
+def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_path: Path) -> None:
+    no_effect, defaults = notes(tmp_path, alg__policy__args__apply_model_parallel=True, env__args__priority_scale=1.0)
+    assert no_effect.startswith("alg.policy.args.apply_model_parallel has no effect")
+    assert defaults == (
+        "where a config is silent, RL4LMs has other defaults: its optimizer is AdamW with weight_decay 1e-6, here "
+        "Adam; its terminate_on_eos is false, here true"
+    )
 
 
 def test_sampling_without_top_k_is_said_once(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""A folder of RL4LMs' configs passes ``--dry_run`` and runs two iterations, and what is read otherwise is said.
+
+Its own 44 run where RL4DIALOG_TEST_RL4LMS_CONFIGS names the folder ``scripts/training/task_configs`` of its repository.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.cli import main_of
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.experiments.config_check import ConfigReport, check_configs
+
+OURS = Path(__file__).parent / "rl4lms_configs"
+THEIRS = Path(os.environ.get("RL4DIALOG_TEST_RL4LMS_CONFIGS", "not given"))
+MODEL_PARALLEL = "alg.policy.args.apply_model_parallel has no effect"
+START = "env.args.context_start_token has no effect: an encoder-decoder's"
+NOTES = {
+    "answers_t5_ppo.yml": [
+        MODEL_PARALLEL,
+        START,
+        "tokenizer.truncation_side has no effect",
+        "alg.policy.args.generation_kwargs has no max_new_tokens",
+    ],
+    "dialog_gpt2_nlpo.yml": [MODEL_PARALLEL, "train_evaluation.generation_kwargs.num_beams is refused by NLPO's mask"],
+    "film_gpt2_supervised.yml": [
+        "alg.generation_kwargs samples without top_k",
+        "alg.loss_on is reply",
+        "alg.training_args.save_total_limit",
+        "alg.training_args.logging_steps",
+    ],
+    "summarization_t5_ppo.yml": [
+        MODEL_PARALLEL,
+        "alg.policy.args.prompt_truncation_side has no effect",
+        START,
+        "alg.policy.args.generation_kwargs samples without top_k",
+        "generation_kwargs.min_length counts",
+    ],
+    "table_t5_supervised.yml": ["alg.training_args.logging_steps"],
+}
+
+
+def check(folder: Path) -> list[ConfigReport]:
+    return check_configs(folder, partial(main_of, "train"), lambda report: None)
+
+
+def test_configs_in_rl4lms_schema_run_and_say_what_they_mean() -> None:
+    reports = check(OURS)
+    assert [(report.name, report.failed, report.error) for report in reports] == [(name, "", "") for name in NOTES]
+    for report in reports:
+        for expected in NOTES[report.name]:
+            assert [note for note in report.notes if note.startswith(expected)], (report.name, expected, report.notes)
+
+
+def test_config_that_does_not_run_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    text = (OURS / "summarization_t5_ppo.yml").read_text(encoding="utf-8")
+    (tmp_path / "a.yml").write_text(text.replace("length_penalty", "lenght_penalty"), encoding="utf-8")
+    (tmp_path / "b.yml").write_text("alg: {}\n", encoding="utf-8")
+    script = Path(__file__).parents[2] / "scripts" / "check_configs.py"
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("a.yml: --dry_run failed") and "did you mean 'length_penalty'" in first
+    assert second.startswith("b.yml: reading failed: the config names no model")
+    assert (last, done.returncode) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
+
+
+def test_folder_without_configs_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no \.yml file"):
+        check(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not THEIRS.is_dir(), reason="RL4DIALOG_TEST_RL4LMS_CONFIGS names no folder of configs")
+def test_rl4lms_own_configs_run() -> None:
+    reports = check(THEIRS)
+    assert len(reports) == 44
+    assert [str(report) for report in reports if report.failed] == []
