@@ -124,7 +124,7 @@ def roll_out(
     buffer = SequenceRolloutBuffer(1, space, space, "cpu")
     steps: list[dict[str, Any]] = []
 
-    def on_step(step: dict[str, Any]) -> bool:
+    def on_step(step: dict[str, Any], n_tokens: int, is_last: bool) -> bool:
         steps.append(step)
         return len(steps) != n_steps
 

@@ -284,9 +284,7 @@ def dataset_split(
     return read_split(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)
 
 
-def _format(
-    name: FormatName | None, context_size: int | None, render_chat: RenderChat | None
-) -> DialogueFormat | None:
+def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:
     if name is None:
         if context_size is not None:
             raise DataError("context_size counts utterances; without format: eou or chat_template there are none")

@@ -193,7 +193,8 @@ class LMActorCriticPolicy(BasePolicy):
         """
         optimizer, optimizer_kwargs = args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {}
         try:
-            find_optimizer(optimizer)([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
+            build: Any = find_optimizer(optimizer)
+            build([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
         except (TypeError, ValueError, AssertionError) as error:
             raise ConfigError(
                 f"alg.policy.args.optimizer_kwargs: {shown(optimizer_kwargs)} does not fit {optimizer!r}: {error}"

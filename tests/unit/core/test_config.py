@@ -64,7 +64,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("env.n_workers", 1.5, "valid integer"),
         ("reward_fn.timeout_s", 0, "greater than 0"),
         ("reward_fn.timeout_s", float("nan"), "reward_fn.timeout_s"),
-        ("reward_fn.timeout_s", float("inf"), "less than or equal to"),
+        ("reward_fn.timeout_s", float("inf"), "finite number"),
         ("env.vec_env", "threads", "'blocks', 'subproc' or 'dummy'"),
         ("alg.args.batch_size", 5000, r"n_steps \* n_envs = 128 \* 10 = 1280"),
         ("alg.kl_div.coeff", -1, "greater than or equal to 0"),
