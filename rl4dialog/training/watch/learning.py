@@ -46,8 +46,8 @@ def reward_constant(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "Only replies that are compared with each other teach anything: take a reward with more values than a few, a higher "
-    "alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
+    "Only differences between replies that are compared teach anything: take a reward with more than a few values, a "
+    "higher alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
 )
 def advantages_constant(history: History, facts: RunFacts) -> str | None:
     share = mean(history.last("train/constant_advantages", CONSTANT_ITERATIONS))
@@ -55,7 +55,7 @@ def advantages_constant(history: History, facts: RunFacts) -> str | None:
         return None
     if not history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum() >= CONSTANT_EPISODES:
         return None
-    return f"in {share:.0%} of the comparisons of the last {CONSTANT_ITERATIONS} iterations all replies did equally well"
+    return f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations all replies did equally well"
 
 
 @check(
@@ -132,4 +132,11 @@ def _change(history: History, key: str) -> tuple[float, float, float]:
     return float(begin.mean()), float(now.mean()), errors
 
 
-CHECKS = (reward_constant, advantages_constant, reward_parts_opposed, gradient_not_finite, explained_variance, line_search)
+CHECKS = (
+    reward_constant,
+    advantages_constant,
+    reward_parts_opposed,
+    gradient_not_finite,
+    explained_variance,
+    line_search,
+)
