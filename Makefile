@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long mutants benchmark check image docs clean
+.PHONY: help install demo test test-long test-portable mutants benchmark check image docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 $(STAMP): setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,13 @@ test: $(STAMP) ## Run the test-suite, without what takes long
 
 test-long: $(STAMP) ## Run what takes long: learning, whole lists of models and configs
 	$(BIN)/python -m pytest --numprocesses auto -m long
+
+# What torch, oneDNN and MKL compute with on a processor without AVX: no result of a test may hang on that.
+OLD_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
+
+test-portable: $(STAMP) ## Run the tests that compare numbers as on an old processor
+	$(OLD_CPU) $(BIN)/python -m pytest --numprocesses auto -m 'not long' tests/reference tests/invariants \
+	    tests/unit/functional tests/unit/rollouts
 
 mutants: $(STAMP) ## Test the tests: change the code in 300 small ways, and list what no test notices (an hour or more)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut

@@ -14,7 +14,14 @@ from typing_extensions import Unpack
 from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import deaths_told
-from rl4dialog.functional.distributed import copy_from_main_process, gather, largest, n_processes, process_index
+from rl4dialog.functional.distributed import (
+    copy_from_main_process,
+    gather,
+    largest,
+    n_processes,
+    process_index,
+    total_of_numbers,
+)
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy
@@ -165,8 +172,9 @@ class LMRolloutMixin:
         algorithm: Any = self
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
-        if found:
-            algorithm.logger.record("train/constant_advantages", float(np.mean(found)))
+        n_constant, n_compared = total_of_numbers(sum(found), len(found))
+        if n_compared:
+            algorithm.logger.record("train/constant_advantages", n_constant / n_compared)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int

@@ -46,7 +46,7 @@ def reward_constant(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "Only replies that are compared with each other teach anything: take a reward with more than a few values, a "
+    "Only differences between replies that are compared teach anything: take a reward with more than a few values, a "
     "higher alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
 )
 def advantages_constant(history: History, facts: RunFacts) -> str | None:
@@ -55,9 +55,7 @@ def advantages_constant(history: History, facts: RunFacts) -> str | None:
         return None
     if not history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum() >= CONSTANT_EPISODES:
         return None
-    return (
-        f"in {share:.0%} of the comparisons of the last {CONSTANT_ITERATIONS} iterations all replies did equally well"
-    )
+    return f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations all replies did equally well"
 
 
 @check(
