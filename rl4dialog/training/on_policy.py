@@ -137,9 +137,10 @@ class OnPolicyTrainer:
             close(self.algorithm.env)
         self.save_model(MODEL_FOLDER)
         if self._reward_error is not None:
+            resume = ", and --resume continues the run" if has_checkpoints() else ""
             raise RewardError(
                 f"{self._reward_error} (in the evaluation after iteration {self.algorithm.iteration}; the model as it "
-                f"was then is in {MODEL_FOLDER}/, and --resume continues the run)"
+                f"was then is in {MODEL_FOLDER}/{resume})"
             )
         if self._tracker is None:
             return None

@@ -200,8 +200,8 @@ def conversation(env: Any) -> list[str | None]:
 
 
 def english_texts(n: int) -> list[str]:
-    """Texts of words that have synonyms, no two alike."""
-    lines = (meteor._DEBIAN_WORDNET / "index.verb").read_text("utf-8").splitlines()
+    """Texts of adjectives, no two alike; reading WordNet's index leaves the file of those open."""
+    lines = (meteor._DEBIAN_WORDNET / "index.adj").read_text("utf-8").splitlines()
     words = [line.split()[0] for line in lines if line[0] != " "]
     return [" ".join(words[(37 * i + 101 * k) % len(words)] for k in range(6)) for i in range(n)]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.rewards.async_reward import AsyncReward
@@ -73,8 +75,20 @@ def test_reward_that_fails_is_a_warning(
     on_error: str, n_missing: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
-    columns = RewardColumns(parts, on_error).score(SAMPLES, REPLIES)
+    rewards = RewardColumns(parts, on_error)
+    columns = rewards.score(SAMPLES, REPLIES)
+    assert (rewards.error is None) == (on_error == "mask")
     for name in ("reward", "reward/said"):
         assert sum(map(math.isnan, columns[name])) == n_missing
     assert message in caplog.text
     assert mean_reward(columns) == ({"reward": 1.0} if on_error == "mask" else {})
+
+
+def test_reward_that_must_work_is_an_error_unless_failures_are_masked() -> None:
+    parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
+    with pytest.raises(RewardError, match="ZeroDivisionError"):
+        RewardColumns(parts).score(SAMPLES, REPLIES, must_work=True)
+    assert math.isnan(RewardColumns(parts, "mask").score(SAMPLES, REPLIES, must_work=True)["reward"][1])
+    slow = [RewardPart("slow", 1.0, FunctionReward(lambda *_: time.sleep(600)))]
+    with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: not returned after 0\.05 s"):
+        RewardColumns(slow, timeout_s=0.05).score(SAMPLES, REPLIES, must_work=True)
