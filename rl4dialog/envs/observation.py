@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.padded_ids import PaddedIds
 
 
 @dataclass
-class Observation:
+class Observation(PaddedIds):
     """What a policy sees and a token-level reward may read. Attribute names are those of RL4LMs.
 
-    Its padded ids and masks are there too, as tensors that are made when they are asked for:
-    ``prompt_or_input_encoded_pt`` (1, P), ``context_encoded_pt`` (1, T) and ``input_encoded_pt`` (1, P + T), each with
-    its mask (``prompt_or_input_attention_mask_pt``, ...), int64 and padded on the left. What is different:
-    ``context_encoded_pt`` has no start token in front, and T counts one utterance.
+    Its padded ids and masks, ``prompt_or_input_encoded_pt`` and others, are those of `PaddedIds`; T counts one
+    utterance.
 
     Attributes:
         prompt_ids: Token ids of the prompt, not padded.
@@ -46,11 +44,6 @@ class Observation:
         """The reply so far, without special tokens and turn marker."""
         return self.end_of_turn.reply_text(self.context_ids)
 
-    @property
-    def action_history(self) -> list[str]:
-        """The reply so far as tokens."""
-        return list(self.end_of_turn.tokenizer.convert_ids_to_tokens(self.context_ids))
-
     def after(self, action: int) -> Observation:
         """The state after one more token."""
         return Observation(
@@ -64,50 +57,17 @@ class Observation:
             self.max_episode_length,
         )
 
-    @property
-    def prompt_or_input_encoded_pt(self) -> Any:
-        """The prompt, padded on the left. Shape (1, P)."""
-        return self._padded(self.prompt_ids, self._prompt_size)
+    def token_ids(self) -> tuple[list[int], list[int]]:
+        """Of the prompt, and of the reply so far."""
+        return self.prompt_ids, self.context_ids
 
-    @property
-    def prompt_or_input_attention_mask_pt(self) -> Any:
-        """1 at the prompt's own tokens. Shape (1, P)."""
-        return self._mask(self.prompt_ids, self._prompt_size)
+    def padded_sizes(self) -> tuple[int | None, int | None]:
+        """P and T."""
+        return self.max_prompt_length, self.max_episode_length
 
-    @property
-    def context_encoded_pt(self) -> Any:
-        """The reply so far, padded on the left. Shape (1, T)."""
-        return self._padded(self.context_ids, self._context_size)
-
-    @property
-    def context_attention_mask_pt(self) -> Any:
-        """1 at the reply's own tokens. Shape (1, T)."""
-        return self._mask(self.context_ids, self._context_size)
-
-    @property
-    def input_encoded_pt(self) -> Any:
-        """Prompt and reply so far, padded on the left. Shape (1, P + T)."""
-        return self._padded([*self.prompt_ids, *self.context_ids], self._prompt_size + self._context_size)
-
-    @property
-    def input_attention_mask_pt(self) -> Any:
-        """1 at real tokens of prompt and reply. Shape (1, P + T)."""
-        return self._mask([*self.prompt_ids, *self.context_ids], self._prompt_size + self._context_size)
-
-    @property
-    def _prompt_size(self) -> int:
-        return len(self.prompt_ids) if self.max_prompt_length is None else self.max_prompt_length
-
-    @property
-    def _context_size(self) -> int:
-        return len(self.context_ids) if self.max_episode_length is None else self.max_episode_length
-
-    def _padded(self, ids: Sequence[int], size: int) -> Any:
-        return _tensor([int(self.end_of_turn.tokenizer.pad_token_id)] * (size - len(ids)) + list(ids))
-
-    @staticmethod
-    def _mask(ids: Sequence[int], size: int) -> Any:
-        return _tensor([0] * (size - len(ids)) + [1] * len(ids))
+    def tokenizer_of_ids(self) -> Any:
+        """Whose ids these are."""
+        return self.end_of_turn.tokenizer
 
     def to_dict(self, max_prompt_length: int, max_episode_length: int, pad_token_id: int) -> dict[str, np.ndarray]:
         """Fixed-size arrays for gymnasium: the prompt padded on the left, the context on the right.
@@ -127,10 +87,3 @@ class Observation:
             mask[where] = 1
             arrays[f"{name}_ids"], arrays[f"{name}_mask"] = padded, mask
         return arrays
-
-
-def _tensor(row: list[int]) -> Any:
-    """A torch tensor of one row. An environment does without torch until a reward asks for one."""
-    from transformers import BatchEncoding
-
-    return BatchEncoding({"row": [row]}, tensor_type="pt")["row"]

@@ -239,6 +239,7 @@ class LoadedPolicy:
             range(n),
             on_error=on_error,
             iteration=self.config.train_evaluation.n_iters or 1,
+            tokenizer=self.tokenizer,
         )
 
     def prompt_ids(self, prompt: str) -> list[int]:

@@ -16,6 +16,8 @@ from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import RewardPart
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.parts import is_batched
+from rl4dialog.text.padded_ids import PaddedIds
+from rl4dialog.text.tokenizer import encode_prompt
 
 
 @dataclass
@@ -27,8 +29,11 @@ class ReplyScores:
 
 
 @dataclass
-class _FinishedReply:
-    """What a token-level reward may read of a reply that is over."""
+class _FinishedReply(PaddedIds):
+    """What a token-level reward may read of a reply that is over, of which the text is known.
+
+    Its tensors and its ``action_history`` are the text's tokens, unpadded.
+    """
 
     prompt_or_input_text: str
     context_text: str
@@ -36,6 +41,17 @@ class _FinishedReply:
     meta_info: dict[str, Any]
     prompt_ids: list[int] = field(default_factory=list)
     context_ids: list[int] = field(default_factory=list)
+    tokenizer: Any = None
+
+    def token_ids(self) -> tuple[list[int], list[int]]:
+        tokenizer = self.tokenizer_of_ids()
+        reply: list[int] = tokenizer(self.context_text, add_special_tokens=False)["input_ids"]
+        return encode_prompt(tokenizer, self.prompt_or_input_text, None), reply
+
+    def tokenizer_of_ids(self) -> Any:
+        if self.tokenizer is None:
+            raise RewardError("the reply is known as a text only here, so it has no token ids")
+        return self.tokenizer
 
 
 def score_replies(
@@ -50,6 +66,7 @@ def score_replies(
     iteration: int = 1,
     async_calls: AsyncCalls | None = None,
     timeout_s: float | None = None,
+    tokenizer: Any = None,
 ) -> ReplyScores:
     """Score whole replies.
 
@@ -65,6 +82,7 @@ def score_replies(
         iteration: For weights that change, counted from 1.
         async_calls: How coroutines are awaited. All are under way together, while the other rewards are computed.
         timeout_s: How long each other reward may take for the batch, or for each reply if it is called for one.
+        tokenizer: For token-level rewards that read ids.
 
     Raises:
         RewardError: If a reward raises or takes too long, or does not return one finite number per reply.
@@ -79,7 +97,7 @@ def score_replies(
     try:
         for part in parts:
             if part.name not in coroutines:
-                values.update(_computed(part, *batch, sample_ids, on_error, timeout_s))
+                values.update(_computed(part, *batch, sample_ids, on_error, timeout_s, tokenizer))
         outcomes = pending.result(awaits.longest_s(len(calls)))
     except FutureTimeout as error:
         raise RewardError(
@@ -211,6 +229,7 @@ def _computed(
     sample_ids: Sequence[Any],
     on_error: str,
     timeout_s: float | None,
+    tokenizer: Any,
 ) -> dict[str, list[float]]:
     """The values of a part that is no coroutine, and of the terms that it has itself."""
     if is_batched(part.function):
@@ -220,7 +239,7 @@ def _computed(
         return {**values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
     scores = []
     for row, sample_id in enumerate(sample_ids):
-        reply = _FinishedReply(prompt_texts[row], gen_texts[row], ref_texts[row], meta_infos[row])
+        reply = _FinishedReply(prompt_texts[row], gen_texts[row], ref_texts[row], meta_infos[row], tokenizer=tokenizer)
         call = functools.partial(_score_one, part.function, reply, dones[row])
         scores += _guarded(call, 1, part.name, [sample_id], on_error, timeout_s)
     return {part.name: scores}

@@ -509,7 +509,7 @@ def build_reward_columns(
     parts = parts if parts is not None else build_reward_parts(config, toolkit)
     last = max(config.train_evaluation.n_iters or 1, 1)
     reward = config.reward_fn
-    return RewardColumns(parts, reward.on_error, _async_calls(reward), last, reward.timeout_s)
+    return RewardColumns(parts, reward.on_error, _async_calls(reward), last, reward.timeout_s, toolkit["tokenizer"])
 
 
 def _reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:

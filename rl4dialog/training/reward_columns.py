@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart, Sample
@@ -29,6 +30,7 @@ class RewardColumns:
         async_calls: How coroutines are awaited.
         iteration: Decides weights that change: the same for all evaluations of a run, so that they can be compared.
         timeout_s: How long a reward may take for a batch of replies, or for one if it is called for one.
+        tokenizer: For token-level rewards that read ids.
 
     Attributes:
         error: Why the last evaluation has no rewards, where failures end the run.
@@ -43,9 +45,10 @@ class RewardColumns:
         async_calls: AsyncCalls | None = None,
         iteration: int = 1,
         timeout_s: float | None = None,
+        tokenizer: Any = None,
     ) -> None:
         self._parts, self._on_error, self._async_calls = parts, on_error, async_calls
-        self._iteration, self._timeout_s = iteration, timeout_s
+        self._iteration, self._timeout_s, self._tokenizer = iteration, timeout_s, tokenizer
 
     def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
         """Score replies; the random state is afterwards as before.
@@ -76,6 +79,7 @@ class RewardColumns:
                     iteration=self._iteration,
                     async_calls=self._async_calls,
                     timeout_s=self._timeout_s,
+                    tokenizer=self._tokenizer,
                 )
             except RewardError as error:
                 if must_work:

@@ -137,3 +137,46 @@ def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path, 
         assert train(tmp_path, config, "--overwrite") == 0
         info = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()[0])
         assert info["rollout/task_reward"] == pytest.approx(reward.get("args", {}).get("bonus", 1.0), abs=0.2)
+
+
+def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path: Path) -> None:
+    (tmp_path / "blocks.py").write_text(
+        "from rl4dialog import (\n"
+        "    BaseMetric, DataPoolRegistry, MetricRegistry, RewardFunction, RewardFunctionRegistry, Sample,\n"
+        "    TextGenPool,\n"
+        ")\n"
+        "class MyPool(TextGenPool):\n"
+        "    @classmethod\n"
+        "    def prepare(cls, split: str):\n"
+        "        return cls([Sample(id=f'{split}_{i}', prompt_or_input_text=f'tell me {i}', references=['all right'])\n"
+        "                    for i in range(6)])\n"
+        "class MyReward(RewardFunction):\n"
+        "    def __init__(self, *args) -> None:\n"
+        "        super().__init__()\n"
+        "    def __call__(self, prev_observation, action, current_observation, done, meta_info=None):\n"
+        "        if done:\n"
+        "            n_prompt = int(current_observation.prompt_or_input_attention_mask_pt.sum())\n"
+        "            n_both = int(current_observation.input_attention_mask_pt.sum())\n"
+        "            return float(n_both - n_prompt == len(current_observation.action_history))\n"
+        "        return 0\n"
+        "class MyMetric(BaseMetric):\n"
+        "    def __init__(self) -> None:\n"
+        "        super().__init__()\n"
+        "    def compute(self, prompt_texts, generated_texts, reference_texts, meta_infos=None, model=None,\n"
+        "                split_name=None):\n"
+        "        return {'custom_metrics/my_metric': ([0.5] * len(generated_texts), 0.7)}\n"
+        "DataPoolRegistry.add('my_pool', MyPool)\n"
+        "RewardFunctionRegistry.add('my_reward', MyReward)\n"
+        "MetricRegistry.add('my_metric', MyMetric)\n",
+        encoding="utf-8",
+    )
+    config = dialog_config(tmp_path, tmp_path)
+    config["imports"] = ["./blocks.py"]
+    config["datapool"], config["reward_fn"] = {"id": "my_pool"}, {"id": "my_reward"}
+    config["tokenizer"]["vocab_size"] = 270
+    config["train_evaluation"]["metrics"] = [{"id": "my_metric"}]
+    assert train(tmp_path, config) == 0
+    (first, _) = (run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(first)["rollout/task_reward"] == 1.0
+    metrics = (run_folder(tmp_path) / "test_split_metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    assert json.loads(metrics)["metrics"]["custom_metrics/my_metric"] == 0.7
