@@ -208,7 +208,7 @@ def english_texts(n: int) -> list[str]:
 
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
 def test_forked_workers_score_as_one_process_does(args: Any) -> None:
-    """Each scores other replies at the same time. That no file is shared is checked in the envs, and by METEOR's tests."""
+    """Each scores other replies at the same time. That no file is shared is checked elsewhere."""
     parts: list[RewardPart] = []
     for id in RewardFunctionRegistry.ids():
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else args(id))
