@@ -127,6 +127,7 @@ AlgorithmRegistry = Registry(
         "rloo": "rl4dialog.algorithms.on_policy.rloo:RLOO",
         "trpo": "rl4dialog.algorithms.on_policy.trpo:TRPO",
     },
+    adapter="rl4dialog.algorithms.on_policy.rollout_mixin:with_rollouts",
     provided=(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
         *("rollout_buffer_class", "rollout_buffer_kwargs", "sharding", "_init_setup_model"),

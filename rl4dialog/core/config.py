@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
-from rl4dialog.core.types import clip_bounds, is_number, is_whole_number
+from rl4dialog.core.types import clip_bounds, is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
 Side = Literal["left", "right"]
@@ -333,14 +333,8 @@ class RunConfig(_Block):
     def _check_sizes(self, env: EnvConfig) -> None:
         """``n_steps`` and ``batch_size`` count agent tokens, and a minibatch cannot hold more than an iteration."""
         args = self.alg.args
-        for name in ("n_steps", "batch_size", "n_epochs"):
-            value = args.get(name, 1)
-            if not is_whole_number(value, at_least=1):
-                raise ValueError(f"alg.args.{name} must be a whole number of at least 1, not {value!r}")
-        rate = args.get("learning_rate", 1e-4)
-        if not is_number(rate) or rate < 0:
-            raise ValueError(f"alg.args.learning_rate must be a number of at least 0, not {rate!r}")
-        if "n_steps" in args and "batch_size" in args:
+        # Whether they are numbers at all, the algorithm's signature says.
+        if is_whole_number(args.get("n_steps"), 1) and is_whole_number(args.get("batch_size"), 1):
             n_tokens = args["n_steps"] * env.n_envs
             if args["batch_size"] > n_tokens:
                 raise ValueError(

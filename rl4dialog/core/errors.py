@@ -7,7 +7,8 @@ names the key or the file, says what was wrong, and says what would be right.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 # The longest of our own messages lists every reward.
 _MAX_CHARACTERS = 3000
@@ -63,6 +64,47 @@ def shown(value: object, n_characters: int = 60) -> str:
     """A value for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= n_characters else text[:n_characters] + " ..."
+
+
+def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> str:
+    """What pydantic finds wrong with a value: the path within it, and why.
+
+    Args:
+        problems: The errors of one value; of a union there is one for each of its types.
+        value: The value.
+
+    Returns:
+        Such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
+    """
+    # What only Python callers can give is no advice for a config.
+    foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type")
+    told = [problem for problem in problems if problem["type"] not in foreign] or problems
+    deepest = max(told, key=lambda problem: len(_path(problem["loc"], value)))
+    path = _path(deepest["loc"], value)
+    alike = [problem["msg"] for problem in told if _path(problem["loc"], value) == path]
+    return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}"
+
+
+def _path(location: Sequence[int | str], value: Any) -> list[str]:
+    """Steps of a location that lead into a value; pydantic's names of a union's types are between them."""
+    path = []
+    for step in location:
+        if isinstance(step, int) and isinstance(value, Sequence) and step < len(value):
+            path.append(f"[{step}]")
+        elif isinstance(value, Mapping) and step in value:
+            path.append(f".{step}")
+        else:
+            continue
+        value = value[step]
+    return path
+
+
+def _joined(messages: Iterable[str]) -> str:
+    """Messages in one, which says only once how they begin."""
+    begin = "Input should be "
+    first, *others = dict.fromkeys(message.removeprefix("Value error, ") for message in messages)
+    text = " or ".join([first, *(message.removeprefix(begin) for message in others)])
+    return text[0].lower() + text[1:]
 
 
 def nearest_hint(name: str, candidates: Iterable[str]) -> str:

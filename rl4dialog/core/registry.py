@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from rl4dialog.core.arguments import check_values, parameters_of
 from rl4dialog.core.docstrings import argument_meanings, summary
 from rl4dialog.core.errors import ConfigError, nearest_hint
 
@@ -22,15 +23,21 @@ class Registry:
         kind: Singular name for messages, for example ``"reward function"``.
         entries: Ids known from the start, as ``"module:Name"``.
         constructor: Name of the class method that builds an instance; by default the class itself is called.
+        adapter: What every component goes through before it is used, as ``"module:function"``.
         provided: Arguments that a run passes itself to every component which has them; users need not know them.
     """
 
     def __init__(
-        self, kind: str, entries: Mapping[str, str], constructor: str | None = None, provided: Collection[str] = ()
+        self,
+        kind: str,
+        entries: Mapping[str, str],
+        constructor: str | None = None,
+        adapter: str | None = None,
+        provided: Collection[str] = (),
     ) -> None:
         self.kind, self.provided = kind, frozenset(provided)
         self._entries: dict[str, Any] = dict(entries)
-        self._constructor = constructor
+        self._constructor, self._adapter = constructor, adapter
 
     def add(self, id: str, component: Any) -> None:
         """Register a class, a function or a ``"module:Name"`` string under an id; the last one given counts."""
@@ -62,7 +69,7 @@ class Registry:
         """The class or function behind an id.
 
         Raises:
-            ConfigError: If the id is unknown, or its module cannot be imported.
+            ConfigError: If the id is unknown, its module cannot be imported, or it is nothing of this kind.
         """
         if id not in self._entries:
             raise ConfigError(
@@ -71,26 +78,29 @@ class Registry:
             )
         entry = self._entries[id]
         if isinstance(entry, str):
-            module_name, _, name = entry.partition(":")
             try:
-                entry = getattr(importlib.import_module(module_name), name)
+                entry = _import(entry)
             except (ImportError, AttributeError) as error:
                 raise ConfigError(f"{self.kind} {id!r} cannot be imported from {entry}: {error}") from error
-            self._entries[id] = entry
+        if self._adapter is not None:
+            entry = _import(self._adapter)(entry)
+        self._entries[id] = entry
         return entry
 
-    def check(self, id: str, args: Mapping[str, Any] | None = None) -> None:
+    def check(self, id: str, args: Mapping[str, Any] | None = None, where: str | None = None) -> None:
         """Check an id and the arguments given for it, without building anything.
 
         Args:
             id: The component.
             args: Arguments from the config.
+            where: Path of ``args`` in the config, for messages; by default they name kind and id.
 
         Raises:
-            ConfigError: If the id or an argument is unknown, or a required argument is missing.
+            ConfigError: If the id or an argument is unknown, a required argument is missing, or a value is of another
+                type or out of bounds.
         """
         component = self.resolve(id)
-        self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided))
+        self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided), where)
 
     def get(self, id: str, args: Mapping[str, Any] | None = None, **injected: Any) -> Any:
         """Build a component.
@@ -105,7 +115,7 @@ class Registry:
             An instance of the class; or the function, with ``args`` bound.
 
         Raises:
-            ConfigError: If the id or an argument is unknown, or a required argument is missing.
+            ConfigError: As :meth:`check`.
         """
         component = self.resolve(id)
         factory = self._factory(component)
@@ -116,7 +126,7 @@ class Registry:
 
     def defaults(self, id: str) -> dict[str, Any]:
         """What an id's arguments are where a config is silent; those that it requires are left out."""
-        parameters = _parameters(self._factory(self.resolve(id)))
+        parameters = parameters_of(self._factory(self.resolve(id)))
         return {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
 
     def describe(self, id: str) -> tuple[str, str]:
@@ -130,7 +140,7 @@ class Registry:
         meanings = {**argument_meanings(component), **argument_meanings(factory)}
         return {
             _as_text(parameter): meanings.get(name, "")
-            for name, parameter in _parameters(factory).items()
+            for name, parameter in parameters_of(factory).items()
             # What a plain function is called with later is no argument of the config.
             if name not in self.provided
             and not (inspect.isfunction(component) and parameter.default is parameter.empty)
@@ -142,9 +152,15 @@ class Registry:
         return component
 
     def _bind(
-        self, id: str, factory: Callable[..., Any], args: dict[str, Any], injected: Mapping[str, Any]
+        self,
+        id: str,
+        factory: Callable[..., Any],
+        args: dict[str, Any],
+        injected: Mapping[str, Any],
+        where: str | None = None,
     ) -> dict[str, Any]:
-        parameters = _parameters(factory)
+        prefix = f"{where}." if where else f"{self.kind} {id!r}: "
+        parameters = parameters_of(factory)
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         # A plain function is called later with data of its own; only the arguments that the config gives are checked.
@@ -153,9 +169,10 @@ class Registry:
         for name in args:
             if not takes_any and name not in names:
                 raise ConfigError(
-                    f"{self.kind} {id!r} has no argument {name!r}{nearest_hint(name, accepted)} "
+                    f"{prefix}{name}: {self.kind} {id!r} has no argument {name!r}{nearest_hint(name, accepted)} "
                     f"(accepted: {', '.join(accepted) or 'none'})"
                 )
+        check_values(parameters, args, prefix)
         if is_function:
             return args
         provided = {name: value for name, value in injected.items() if name in names and name not in args}
@@ -168,8 +185,16 @@ class Registry:
             and n not in provided
         ]
         if missing:
-            raise ConfigError(f"{self.kind} {id!r} needs the argument {missing[0]!r} (accepted: {', '.join(accepted)})")
+            raise ConfigError(
+                f"{prefix}{missing[0]}: {self.kind} {id!r} needs the argument {missing[0]!r} "
+                f"(accepted: {', '.join(accepted)})"
+            )
         return {**args, **provided}
+
+
+def _import(entry: str) -> Any:
+    module_name, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module_name), name)
 
 
 def _as_text(parameter: inspect.Parameter) -> str:
@@ -177,38 +202,3 @@ def _as_text(parameter: inspect.Parameter) -> str:
     if inspect.isclass(parameter.default) and parameter.default is not parameter.empty:
         parameter = parameter.replace(default=parameter.default.__name__.lower())
     return str(parameter.replace(annotation=inspect.Parameter.empty))
-
-
-def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Named parameters; where a constructor passes ``**kwargs`` on to its parents, theirs too.
-
-    A class may declare them itself, by the ``__signature__`` that Python's ``inspect`` knows.
-    """
-    if not inspect.isclass(factory) or "__signature__" in vars(factory):
-        return _named(inspect.signature(factory))
-    found: dict[str, inspect.Parameter] = {}
-    open_end: inspect.Parameter | None = None
-    for cls in factory.__mro__:
-        if cls is object or "__init__" not in vars(cls):
-            continue
-        own = _named(inspect.signature(vars(cls)["__init__"]))
-        own.pop("self", None)
-        if open_end is not None:
-            own = {name: _optional(parameter) for name, parameter in own.items()}
-        open_end = next((p for p in own.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
-        if open_end is not None:
-            del own[open_end.name]
-        found = {**own, **found}
-        if open_end is None:
-            break
-    return found if open_end is None else {**found, open_end.name: open_end}
-
-
-def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parent's parameter: what it requires, a child may pass on by itself."""
-    is_required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-    return parameter.replace(default=None) if is_required else parameter
-
-
-def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
-    return {n: p for n, p in signature.parameters.items() if p.kind is not inspect.Parameter.VAR_POSITIONAL}

@@ -13,10 +13,11 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
-from rl4dialog.data.pool import TextGenPool, check_count, check_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import SplitPath
 from rl4dialog.data.text_files import decode_lines, expand_path, read_lines
@@ -37,8 +38,8 @@ class CNNDailyMail(TextGenPool):
         split: str,
         prompt_suffix: str = "",
         prompt_prefix: str = "",
-        truncate_article: int | None = None,
-        max_size: int | None = None,
+        truncate_article: Count | None = None,
+        max_size: Count | None = None,
         path: SplitPath | None = None,
         dataset_id: str = HUB_ID,
     ) -> CNNDailyMail:
@@ -60,8 +61,6 @@ class CNNDailyMail(TextGenPool):
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
         check_split(split)
-        if truncate_article is not None:
-            check_count("cnn_daily_mail", "truncate_article", truncate_article)
 
         def samples() -> Iterator[Sample]:
             for index, (article, highlights) in enumerate(_load_articles(split, path, dataset_id)):

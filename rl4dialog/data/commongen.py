@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
@@ -43,7 +44,7 @@ class CommonGen(TextGenPool):
         concept_end_token: str = " ",
         prefix: str = "summarize: ",
         path: SplitPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> CommonGen:
         """Load one split: in ``train`` a sample per sentence, otherwise one per set of words with all its sentences.

@@ -7,17 +7,18 @@ used as it stands. See "Dataset formats and types" in the documentation of TRL.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.types import Sample
-from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import FILES_HINT, SplitPath, file_readers, read_split
+from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
 from rl4dialog.data.tables import DRAW_HINT, dataset_split
 
-TURNS = ("last", "all")
+Turns = Literal["last", "all"]
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 # Messages of these roles are said before the conversation and not in it.
@@ -38,13 +39,13 @@ class Conversational(TextGenPool):
         name: str | None = None,
         revision: str | None = None,
         splits: Mapping[str, str] | None = None,
-        turns: str = "last",
-        format: str = "eou",
-        context_size: int | None = None,
+        turns: Turns = "last",
+        format: FormatName = "eou",
+        context_size: Count | None = None,
         meta_data_columns: Sequence[str] = (),
-        held_out_share: float | None = None,
+        held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Conversational:
         """Load one split.
@@ -80,8 +81,6 @@ class Conversational(TextGenPool):
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
         check_split(split)
-        if turns not in TURNS:
-            raise DataError(f"unknown turns {turns!r}{nearest_hint(turns, TURNS)} (choose {' or '.join(TURNS)})")
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         if path is None:
             rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed)

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import hub_file, offline_hint
-from rl4dialog.data.pool import TextGenPool, check_count, check_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, parse_json
 from rl4dialog.data.text_files import FilePath, decode_lines, expand_path, walk_files
 
@@ -42,9 +43,9 @@ class CRD3(TextGenPool):
     def prepare(
         cls,
         split: str,
-        max_context_size: int = 5,
+        max_context_size: Count = 5,
         path: FilePath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> CRD3:
         """Load one split: a sample for each turn that has at least two before it in its episode.
@@ -64,7 +65,6 @@ class CRD3(TextGenPool):
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
         check_split(split)
-        check_count("crd3", "max_context_size", max_context_size)
         hint = offline_hint("the folder or zip of CRD3's repository")
         place = hub_file(dataset_id, HUB_FILE, hint) if path is None else expand_path(path)
         samples = _samples(split, load_episodes(split, place), max_context_size)

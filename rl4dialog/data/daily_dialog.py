@@ -11,9 +11,10 @@ import logging
 import os
 from pathlib import Path
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Turn
-from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat, RenderChat, dialogue_samples
+from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat, FormatName, RenderChat, dialogue_samples
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
@@ -42,10 +43,10 @@ class DailyDialog(TextGenPool):
     def prepare(
         cls,
         split: str,
-        context_size: int = 5,
+        context_size: Count = 5,
         path: str | os.PathLike[str] | None = None,
-        format: str = "eou",
-        max_size: int | None = None,
+        format: FormatName = "eou",
+        max_size: Count | None = None,
         render_chat: RenderChat | None = None,
         dataset_id: str = HUB_ID,
     ) -> DailyDialog:

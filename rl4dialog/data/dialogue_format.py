@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import Dialogue, Sample, Turn, is_whole_number
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Dialogue, Sample, Turn
 
 EOU_TOKEN = "<EOU>"
-FORMATS = ("eou", "chat_template")
+FormatName = Literal["eou", "chat_template"]
 
 T = TypeVar("T")
 RenderChat = Callable[[list[dict[str, str]]], str]
@@ -33,21 +33,14 @@ class DialogueFormat:
             ends it where the assistant's reply begins.
 
     Raises:
-        DataError: If the name is unknown, the context empty, or ``render_chat`` missing.
+        DataError: If ``render_chat`` is missing.
     """
 
-    name: str
+    name: FormatName
     context_size: int | None
     render_chat: RenderChat | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in FORMATS:
-            raise DataError(
-                f"unknown dialogue format {self.name!r}{nearest_hint(self.name, FORMATS)} "
-                f"(the formats are {', '.join(FORMATS)})"
-            )
-        if self.context_size is not None and not is_whole_number(self.context_size, at_least=1):
-            raise DataError(f"context_size must be a whole number of at least 1, not {self.context_size!r}")
         if self.name == "chat_template" and self.render_chat is None:
             raise DataError(
                 "format 'chat_template' needs a tokenizer with a chat template (the argument render_chat); "

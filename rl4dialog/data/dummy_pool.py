@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool, check_count, check_split
+from rl4dialog.data.pool import TextGenPool, check_split
 
 
 class DummyPool(TextGenPool):
     """One prompt, repeated; for toy tasks whose reward needs no reference."""
 
     @classmethod
-    def prepare(cls, split: str, prompt: str, n_samples: int = 100) -> DummyPool:
+    def prepare(cls, split: str, prompt: str, n_samples: Count = 100) -> DummyPool:
         """Make the pool, the same for every split.
 
         Args:
@@ -22,8 +23,7 @@ class DummyPool(TextGenPool):
             Samples with one empty reference each.
 
         Raises:
-            DataError: If the split is unknown or ``n_samples`` is not positive.
+            DataError: If the split is unknown.
         """
         check_split(split)
-        check_count("dummy_pool", "n_samples", n_samples)
         return cls([Sample(f"{split}_{index}", prompt, [""], {}) for index in range(n_samples)])

@@ -11,9 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Annotated
 
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Sample, is_number
+from pydantic import Field
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.splits import SplitPath, shuffled
@@ -36,7 +39,7 @@ class IMDB(TextGenPool):
         cls,
         split: str,
         path: SplitPath | None = None,
-        max_size: int | None = 2000,
+        max_size: Count | None = 2000,
         seed: int = 0,
         dataset_id: str = HUB_ID,
     ) -> IMDB:
@@ -69,9 +72,9 @@ class IMDBForSeq2Seq(TextGenPool):
     def prepare(
         cls,
         split: str,
-        positive_ratio: float = 1.0,
+        positive_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0,
         path: SplitPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         seed: int = 0,
         dataset_id: str = HUB_ID,
     ) -> IMDBForSeq2Seq:
@@ -91,8 +94,6 @@ class IMDBForSeq2Seq(TextGenPool):
         Raises:
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
-        if not is_number(positive_ratio) or not 0 < positive_ratio <= 1:
-            raise DataError(f"datapool 'imdb_seq2seq': positive_ratio must be in (0, 1], not {positive_ratio!r}")
         reviews = load_reviews(split, path, dataset_id, seed)
         samples = []
         for index, (text, label) in enumerate(reviews):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import dataset_rows, load_hub_dataset, offline_hint
@@ -38,7 +39,7 @@ class NarrativeQA(TextGenPool):
         cls,
         split: str,
         path: SplitPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> NarrativeQA:
         """Load one split.

@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.text_files import FilePath, expand_path, is_count, read_lines
 
 HUB_ID = "bavard/personachat_truecased"
-PERSONA_SIDES = ("self", "other", "both", "none")
+PersonaSide = Literal["self", "other", "both", "none"]
+PERSONA_SIDES = get_args(PersonaSide)
 
 _YOURS = "your persona:"
 _PARTNERS = "partner's persona:"
@@ -58,11 +60,11 @@ class PersonaChat(TextGenPool):
     def prepare(
         cls,
         split: str,
-        context_size: int = 5,
+        context_size: Count = 5,
         path: FilePath | Mapping[str, FilePath] | None = None,
-        format: str = "eou",
-        persona_side: str = "self",
-        max_size: int | None = None,
+        format: FormatName = "eou",
+        persona_side: PersonaSide = "self",
+        max_size: Count | None = None,
         render_chat: RenderChat | None = None,
         dataset_id: str = HUB_ID,
     ) -> PersonaChat:
@@ -88,11 +90,6 @@ class PersonaChat(TextGenPool):
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
         check_split(split)
-        if persona_side not in PERSONA_SIDES:
-            raise DataError(
-                f"unknown persona_side {persona_side!r}{nearest_hint(persona_side, PERSONA_SIDES)} "
-                f"(choose one of {', '.join(PERSONA_SIDES)})"
-            )
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         if path is None:
             source, exchanges = dataset_id, _load_from_hub(split, dataset_id)
@@ -106,7 +103,7 @@ class PersonaChat(TextGenPool):
         return pool
 
 
-def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side: str = "self") -> Path:
+def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side: PersonaSide = "self") -> Path:
     """The text file of a split.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import Sample, is_whole_number
+from rl4dialog.core.types import Sample
 
 SPLITS = ("train", "val", "test")
 
@@ -120,12 +120,6 @@ def hub_split(split: str) -> str:
     return "validation" if split == "val" else split
 
 
-def check_count(pool: str, name: str, value: object) -> None:
-    """Raise a `DataError` unless an argument of a datapool is a whole number of at least 1."""
-    if not is_whole_number(value, at_least=1):
-        raise DataError(f"datapool {pool!r}: {name} must be a whole number of at least 1, not {value!r}")
-
-
 def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
     """Keep the first samples of a split, and refuse a split that has none.
 
@@ -140,10 +134,8 @@ def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, sp
         The samples that are kept, at least one.
 
     Raises:
-        DataError: If there is no sample, or ``max_size`` is not a positive number.
+        DataError: If there is no sample.
     """
-    if max_size is not None:
-        check_count(pool, "max_size", max_size)
     kept = list(itertools.islice(samples, max_size))
     if not kept:
         raise DataError(

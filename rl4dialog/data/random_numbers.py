@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool, check_count, check_split
+from rl4dialog.data.pool import TextGenPool, check_split
 
 
 class RandomNumbers(TextGenPool):
@@ -16,9 +17,9 @@ class RandomNumbers(TextGenPool):
         cls,
         split: str,
         prompt: str = "Lets increase numbers",
-        n_samples: int = 2000,
-        n_numbers: int = 10,
-        largest: int = 99,
+        n_samples: Count = 2000,
+        n_numbers: Count = 10,
+        largest: Count = 99,
         seed: int = 0,
     ) -> RandomNumbers:
         """Make the pool; each split has numbers of its own.
@@ -35,11 +36,9 @@ class RandomNumbers(TextGenPool):
             Samples with one reference each.
 
         Raises:
-            DataError: If the split is unknown, or a count is not positive.
+            DataError: If the split is unknown.
         """
         check_split(split)
-        for name, value in (("n_samples", n_samples), ("n_numbers", n_numbers), ("largest", largest)):
-            check_count("random_numbers", name, value)
         rng = random.Random(f"random_numbers/{seed}/{split}")
         references = (" ".join(str(rng.randint(0, largest)) for _ in range(n_numbers)) for _ in range(n_samples))
         return cls([Sample(f"{split}_{i}", prompt, [reference], {}) for i, reference in enumerate(references)])

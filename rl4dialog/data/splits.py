@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import is_number
 from rl4dialog.data.pool import SPLITS, check_split
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import FilePath, expand_path
@@ -20,6 +22,7 @@ SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev")
 TABLE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 FILES_HINT = "Name a file for each split: path: {train: FILE, val: FILE, test: FILE}"
 
+HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
 SplitPath = FilePath | Mapping[str, FilePath]
 # How the rows of each split that a source has are read.
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
@@ -76,8 +79,6 @@ def read_split(
         DataError: If the split is unknown, or missing and not to be drawn; the message names those that exist.
     """
     check_split(split)
-    if held_out_share is not None and not (is_number(held_out_share) and 0 < held_out_share < 0.5):
-        raise DataError(f"held_out_share must be a number between 0 and 0.5, not {held_out_share!r}")
     missing = [name for name in ("val", "test") if name not in readers]
     if split in readers and (split != "train" or held_out_share is None or not missing):
         return readers[split]()

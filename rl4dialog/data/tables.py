@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, load_saved_dataset
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import FILES_HINT, SplitPath, file_readers, read_split
+from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
 from rl4dialog.data.text_files import FilePath, expand_path
 
 DRAW_HINT = ", or let the splits that are missing be drawn from train, for example with held_out_share: 0.1"
@@ -75,9 +76,9 @@ class HFDataset(TextGenPool):
         splits: Mapping[str, str] | None = None,
         columns: Mapping[str, Any] | None = None,
         prompt_template: str | None = None,
-        held_out_share: float | None = None,
+        held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
-        max_size: int | None = None,
+        max_size: Count | None = None,
     ) -> HFDataset:
         """Load one split.
 
@@ -116,9 +117,9 @@ class Jsonl(TextGenPool):
         path: SplitPath,
         columns: Mapping[str, Any] | None = None,
         prompt_template: str | None = None,
-        held_out_share: float | None = None,
+        held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
-        max_size: int | None = None,
+        max_size: Count | None = None,
     ) -> Jsonl:
         """Load one split.
 
@@ -155,9 +156,9 @@ class Csv(TextGenPool):
         columns: Mapping[str, Any] | None = None,
         prompt_template: str | None = None,
         delimiter: str | None = None,
-        held_out_share: float | None = None,
+        held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
-        max_size: int | None = None,
+        max_size: Count | None = None,
     ) -> Csv:
         """Load one split.
 

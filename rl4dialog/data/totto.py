@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
@@ -19,7 +19,7 @@ from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import SplitPath
 
 HUB_ID = "google-research-datasets/totto"
-REPRESENTATIONS = ("subtable", "fulltable")
+Representation = Literal["subtable", "fulltable"]
 
 # What the hub's test split has in place of sentences.
 _HIDDEN = "none"
@@ -50,9 +50,9 @@ class ToTTo(TextGenPool):
     def prepare(
         cls,
         split: str,
-        representation: str = "subtable",
+        representation: Representation = "subtable",
         path: SplitPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> ToTTo:
         """Load one split.
@@ -73,11 +73,6 @@ class ToTTo(TextGenPool):
             DataError: If an argument is wrong, or the data is missing, malformed or empty.
         """
         check_split(split)
-        if representation not in REPRESENTATIONS:
-            raise DataError(
-                f"datapool 'totto': unknown representation {representation!r}"
-                f"{nearest_hint(representation, REPRESENTATIONS)} (choose one of {', '.join(REPRESENTATIONS)})"
-            )
         rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")
         samples = (_sample(f"{split}_{index}", row, representation) for index, row in enumerate(rows))
         return cls(limit_samples(samples, max_size, "totto", split, str(path or dataset_id)))

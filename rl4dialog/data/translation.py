@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
 from rl4dialog.data.parallel_files import PairPath, find_parallel_files, read_parallel_files
@@ -49,7 +50,7 @@ class _Translation(TextGenPool):
         source_language: str = "en",
         target_language: str = "de",
         path: PairPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
         dataset_id: str | None = None,
     ) -> _Translation:
         """Load one split.
@@ -104,7 +105,7 @@ class WMT16(_Translation):
         prompt_suffix: str = "",
         prompt_prefix: str = "",
         path: PairPath | None = None,
-        max_size: int | None = None,
+        max_size: Count | None = None,
     ) -> _Translation:
         """Load one split.
 

@@ -17,7 +17,7 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -268,7 +268,7 @@ class LoadedPolicy:
             RunFolderError: If there is no checkpoint.
             ModelError: If the run's algorithm has no critic.
         """
-        if self.config.alg.policy is None or not builders.algorithm_class(self.config.alg.id).needs_critic:
+        if self.config.alg.policy is None or not AlgorithmRegistry.resolve(self.config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
         if folder is None:

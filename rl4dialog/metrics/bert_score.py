@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.metrics.sentence_metric import SentenceMetric
@@ -24,7 +25,11 @@ class BertScoreMetric(SentenceMetric):
     """
 
     def __init__(
-        self, language: str = "en", model_type: str | None = None, num_layers: int | None = None, batch_size: int = 64
+        self,
+        language: str = "en",
+        model_type: str | None = None,
+        num_layers: Count | None = None,
+        batch_size: Count = 64,
     ) -> None:
         from bert_score import BERTScorer
         from bert_score.utils import lang2model, model2layers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
@@ -29,7 +30,7 @@ class BleurtMetric(SentenceMetric):
         ModelError: If the model cannot be loaded, or has more than one output.
     """
 
-    def __init__(self, config_name: str | None = None, model_name: str | None = None, batch_size: int = 64) -> None:
+    def __init__(self, config_name: str | None = None, model_name: str | None = None, batch_size: Count = 64) -> None:
         config_name = config_name or _DEFAULT_CONFIG
         if model_name is None and config_name not in _CONFIGS:
             raise ConfigError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths
@@ -23,16 +24,12 @@ class CausalPerplexityMetric(BaseMetric):
 
     def __init__(
         self,
-        stride: int,
+        stride: Count,
         tokenizer_id: str | None = None,
-        model_type: str = "causal",
+        model_type: Literal["causal"] = "causal",
         use_text_from_meta_data: bool = False,
         tokenizer: Any = None,
     ) -> None:
-        if model_type != "causal":
-            raise ConfigError(f"metric 'causal_perplexity': model_type must be 'causal', not {model_type!r}")
-        if not isinstance(stride, int) or stride < 1:
-            raise ConfigError(f"metric 'causal_perplexity': stride must be at least 1, not {stride!r}")
         self._stride, self._use_meta_data = stride, use_text_from_meta_data
         self._tokenizer = tokenizer
         if tokenizer_id is not None and not tokenizer_id.startswith("builtin/"):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import mean, median, pstdev
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths
 from rl4dialog.text.words import split_words
@@ -30,9 +30,7 @@ class DiversityMetric(BaseMetric):
         ConfigError: If it is less than 1.
     """
 
-    def __init__(self, window_size: int = 100) -> None:
-        if not isinstance(window_size, int) or window_size < 1:
-            raise ConfigError(f"metric 'diversity': window_size must be at least 1, not {window_size!r}")
+    def __init__(self, window_size: Count = 100) -> None:
         self._window_size = window_size
 
     def compute(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
-def increasing_numbers_score(text: str, min_tokens: int) -> float:
+def increasing_numbers_score(text: str, min_tokens: Count) -> float:
     """Length of the increasing run that the text begins with, over the number of words but at least ``min_tokens``.
 
     Words are split at white space; the run ends at the first that is no number, or not greater than the one before.
@@ -38,7 +39,7 @@ class IncreasingNumbersMetric(SentenceMetric):
 
     needs_references = False
 
-    def __init__(self, min_tokens: int) -> None:
+    def __init__(self, min_tokens: Count) -> None:
         self._min_tokens = min_tokens
 
     def sentence_scores(

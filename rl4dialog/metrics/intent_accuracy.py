@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.intent_classifier import IntentClassifier
@@ -23,7 +24,7 @@ class IntentAccuracyMetric(SentenceMetric):
 
     needs_references = False
 
-    def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: int = 64) -> None:
+    def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: Count = 64) -> None:
         self._classifier = classifier if classifier is not None else load_classifier(model_name, batch_size)
 
     def sentence_scores(

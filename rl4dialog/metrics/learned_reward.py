@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier, label_index
 
-OUTPUTS = ("probability", "log_probability", "logit")
+Output = Literal["probability", "log_probability", "logit"]
 
 
 class LearnedRewardMetric(SentenceMetric):
@@ -36,15 +37,11 @@ class LearnedRewardMetric(SentenceMetric):
         self,
         model_name: str,
         label_ix: int | str | None = None,
-        batch_size: int = 64,
+        batch_size: Count = 64,
         include_prompt_for_eval: bool = True,
-        output: str | None = None,
+        output: Output | None = None,
     ) -> None:
         who = "metric 'learned_reward'"
-        if output is not None and output not in OUTPUTS:
-            raise ConfigError(
-                f"{who}: output must be one of {', '.join(OUTPUTS)}, not {output!r}{nearest_hint(output, OUTPUTS)}"
-            )
         # A long text loses its beginning: the reply is at its end.
         self._classifier = SequenceClassifier.from_pretrained(
             model_name,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.nli import DEFAULT_MODEL, NliModel
@@ -30,7 +31,7 @@ class PersonaConsistencyMetric(SentenceMetric):
 
     needs_references = False
 
-    def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: int = 64) -> None:
+    def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: Count = 64) -> None:
         self._nli = NliModel(model_name, batch_size, "metric 'persona_consistency'")
 
     def sentence_scores(

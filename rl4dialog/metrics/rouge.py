@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
-ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
+ROUGE_TYPES: tuple[RougeType, ...] = get_args(RougeType)
 
 
 class RougeMetric(SentenceMetric):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Fraction, NonNegativeInt
 from rl4dialog.metrics.sentence_metric import SentenceMetric
-
-_LIMIT_TYPES = ("words", "bytes")
 
 
 class RougeLMaxMetric(SentenceMetric):
@@ -32,10 +30,10 @@ class RougeLMaxMetric(SentenceMetric):
     def __init__(
         self,
         stemming: bool = True,
-        alpha: float = 0.5,
+        alpha: Fraction = 0.5,
         limit_length: bool = True,
-        length_limit: int = 665,
-        length_limit_type: str = "bytes",
+        length_limit: NonNegativeInt = 665,
+        length_limit_type: Literal["words", "bytes"] = "bytes",
         max_n: Any = None,
         apply_avg: Any = None,
         apply_best: Any = None,
@@ -44,15 +42,6 @@ class RougeLMaxMetric(SentenceMetric):
     ) -> None:
         from rouge_score.rouge_scorer import RougeScorer
 
-        if length_limit_type not in _LIMIT_TYPES:
-            raise ConfigError(
-                f"metric 'rouge_l_max': length_limit_type must be {' or '.join(_LIMIT_TYPES)}, not "
-                f"{length_limit_type!r}"
-            )
-        if not isinstance(length_limit, int) or length_limit < 0:
-            raise ConfigError(f"metric 'rouge_l_max': length_limit must be a whole number, not {length_limit!r}")
-        if not 0 <= alpha <= 1:
-            raise ConfigError(f"metric 'rouge_l_max': alpha must be between 0 and 1, not {alpha!r}")
         self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
         self._alpha = alpha
         # As in py-rouge, a limit of 0 is none.

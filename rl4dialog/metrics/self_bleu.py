@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Count
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 _Gram = tuple[str, ...]
@@ -26,9 +26,7 @@ class SelfBleuMetric(SentenceMetric):
 
     needs_references = False
 
-    def __init__(self, max_ngram_order: int = 4, lowercase: bool = False) -> None:
-        if not isinstance(max_ngram_order, int) or max_ngram_order < 1:
-            raise ConfigError(f"metric 'self_bleu': max_ngram_order must be at least 1, not {max_ngram_order!r}")
+    def __init__(self, max_ngram_order: Count = 4, lowercase: bool = False) -> None:
         self._order, self._lowercase = max_ngram_order, lowercase
 
     def sentence_scores(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import is_number
 from rl4dialog.metrics.cider import CiderMetric
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.spice import SpiceMetric
@@ -38,9 +36,6 @@ class SpiderMetric(SentenceMetric):
         memory: str = "8G",
         cache_path: str | None = None,
     ) -> None:
-        for name, coeff in (("spice_coeff", spice_coeff), ("cider_coeff", cider_coeff)):
-            if not is_number(coeff):
-                raise ConfigError(f"metric 'spider': {name} must be a number, not {coeff!r}")
         self._terms: list[tuple[float, SentenceMetric]] = []
         if spice_coeff:
             self._terms.append((spice_coeff, SpiceMetric(spice_path, java, memory, cache_path)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
 from rl4dialog.metrics.nli import NliModel
 from rl4dialog.metrics.sentence_metric import SentenceMetric
@@ -69,8 +70,8 @@ class SummaCZSMetric(SentenceMetric):
         op2: str = "mean",
         use_ent: bool = True,
         use_con: bool = True,
-        max_doc_sents: int = 100,
-        batch_size: int = 64,
+        max_doc_sents: Count = 100,
+        batch_size: Count = 64,
     ) -> None:
         who = "metric 'summaCZS'"
         self._op1, self._op2 = _choice(who, "op1", op1, _REDUCE), _choice(who, "op2", op2, _REDUCE)
@@ -126,8 +127,8 @@ class SummaCConvMetric(SentenceMetric):
         granularity: str = "sentence",
         nli_labels: str = "e",
         agg: str = "mean",
-        max_doc_sents: int = 100,
-        batch_size: int = 64,
+        max_doc_sents: Count = 100,
+        batch_size: Count = 64,
     ) -> None:
         who = "metric 'summaCConv'"
         if not nli_labels or not set(nli_labels) <= set(_LABELS):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from gymnasium import spaces
@@ -21,7 +21,7 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import NonNegative
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.masks import trim_left_padding
@@ -44,8 +44,7 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 HiddenOf = Callable[[nn.Module], Tensor]
 """Gives the hidden states that predict N tokens, from a language model's trunk. Shape (N, H)."""
 
-CRITICS = ("separate", "shared", "none")
-PRECISIONS = ("fp32", "bf16")
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass
@@ -136,22 +135,19 @@ class LMActorCriticPolicy(BasePolicy):
         lr_schedule: Callable[[float], float],
         model: PreTrainedModel,
         end_of_turn: EndOfTurn,
-        critic: str = "separate",
+        critic: Literal["separate", "shared", "none"] = "separate",
         generation_kwargs: dict[str, Any] | None = None,
         optimizer_class: type[torch.optim.Optimizer] | str = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
-        weight_decay: float | None = None,
-        precision: str = "fp32",
+        weight_decay: NonNegative | None = None,
+        precision: Precision = "fp32",
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
         offload_reference: bool = False,
         share_prompts: bool = True,
-        use_sde: bool = False,
+        use_sde: Literal[False] = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.check_arguments({"critic": critic, "generation_kwargs": generation_kwargs, "precision": precision})
-        if use_sde:
-            raise ConfigError("use_sde is for continuous actions; tokens are discrete")
         optimizer_class = find_optimizer(optimizer_class)
         self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
@@ -185,17 +181,11 @@ class LMActorCriticPolicy(BasePolicy):
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check the arguments of a config beyond their names, before a model is loaded.
+        """Check what no signature can say of the arguments of a config, before a model is loaded.
 
         Raises:
             ConfigError: If one makes no sense.
         """
-        critic = args.get("critic", CRITICS[0])
-        if critic not in CRITICS:
-            raise ConfigError(f"alg.policy.args.critic must be one of {', '.join(CRITICS)}, not {critic!r}")
-        precision = args.get("precision", PRECISIONS[0])
-        if precision not in PRECISIONS:
-            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
         if isinstance(args.get("optimizer_class"), str):
             find_optimizer(args["optimizer_class"])
         if args.get("lora") is not None:

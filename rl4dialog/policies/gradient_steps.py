@@ -11,10 +11,8 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rl4dialog.core.errors import ConfigError, TrainingError
+from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.distributed import add_up_gradients, whole
-
-ON_NAN_GRADIENT = ("skip", "raise")
 
 # A minibatch with one extreme ratio is met alone. If this many follow each other, none of them would train anything.
 MAX_SKIPPED_IN_A_ROW = 10
@@ -30,16 +28,9 @@ class StepGuard:
     Attributes:
         n_skipped: Steps left out since the iteration began.
         n_in_a_row: Steps left out since the last one that was taken.
-
-    Raises:
-        ConfigError: If ``on_nan_gradient`` is neither.
     """
 
     def __init__(self, on_nan_gradient: str = "skip") -> None:
-        if on_nan_gradient not in ON_NAN_GRADIENT:
-            raise ConfigError(
-                f"alg.args.on_nan_gradient must be one of {', '.join(ON_NAN_GRADIENT)}, not {on_nan_gradient!r}"
-            )
         self.n_skipped = 0
         self._limit = MAX_SKIPPED_IN_A_ROW if on_nan_gradient == "skip" else 1
         self.n_in_a_row, self._iteration = 0, 0

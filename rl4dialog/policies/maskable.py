@@ -9,20 +9,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import is_number, is_whole_number
+from rl4dialog.core.arguments import Count, Positive
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
-MASK_TYPES = ("learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k")
+MaskType = Literal["learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k"]
 
 
 class MaskableMixin(LMActorCriticPolicy):
@@ -47,13 +47,13 @@ class MaskableMixin(LMActorCriticPolicy):
     def __init__(
         self,
         *args: Any,
-        top_mask: float = 0.9,
-        mask_type: str = "learned_top_p",
-        min_tokens_to_keep: int = 1,
-        target_update_iterations: int = 20,
+        top_mask: Positive = 0.9,
+        mask_type: MaskType = "learned_top_p",
+        min_tokens_to_keep: Count = 1,
+        target_update_iterations: Count = 20,
         **kwargs: Any,
     ) -> None:
-        _check_mask_arguments(top_mask, mask_type, min_tokens_to_keep, target_update_iterations)
+        _check_top_mask(top_mask, mask_type)
         self._top_mask, self._mask_type, self._min_tokens_to_keep = top_mask, mask_type, min_tokens_to_keep
         self._target_update_iterations = target_update_iterations
         super().__init__(*args, **kwargs)
@@ -63,8 +63,7 @@ class MaskableMixin(LMActorCriticPolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         super().check_arguments(args)
-        names = ("top_mask", "mask_type", "min_tokens_to_keep", "target_update_iterations")
-        _check_mask_arguments(**{name: args[name] for name in names if name in args})
+        _check_top_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"))
 
     def _build_models(self, model: PreTrainedModel) -> None:
         super()._build_models(model)
@@ -155,25 +154,9 @@ class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPoli
     """Encoder-decoder policy under a mask, for NLPO."""
 
 
-def _check_mask_arguments(
-    top_mask: Any = 0.9,
-    mask_type: Any = "learned_top_p",
-    min_tokens_to_keep: Any = 1,
-    target_update_iterations: Any = 1,
-) -> None:
-    if mask_type not in MASK_TYPES:
-        raise ConfigError(
-            f"alg.policy.args.mask_type: unknown {mask_type!r}{nearest_hint(str(mask_type), MASK_TYPES)} "
-            f"(known: {', '.join(MASK_TYPES)})"
-        )
-    number = is_number(top_mask)
-    if str(mask_type).endswith("top_p") and not (number and 0 < top_mask <= 1):
+def _check_top_mask(top_mask: float, mask_type: str) -> None:
+    """Whether a share or a number of tokens is wanted depends on the type."""
+    if mask_type.endswith("top_p") and top_mask > 1:
         raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
-    if str(mask_type).endswith("top_k") and not (number and top_mask >= 1 and int(top_mask) == top_mask):
+    if mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask):
         raise ConfigError(f"alg.policy.args.top_mask must be a whole number of tokens for top_k, not {top_mask!r}")
-    for name, value in (
-        ("min_tokens_to_keep", min_tokens_to_keep),
-        ("target_update_iterations", target_update_iterations),
-    ):
-        if not is_whole_number(value, at_least=1):
-            raise ConfigError(f"alg.policy.args.{name} must be a whole number of at least 1, not {value!r}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BatchedRewardFunction
-from rl4dialog.core.types import is_number
 from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.metrics.sequence_classifier import max_tokens
 
@@ -39,7 +39,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
     def __init__(
         self,
         model_name: str | None = None,
-        batch_size: int = 8,
+        batch_size: Count = 8,
         device: str | None = None,
         concept_penalty_coeff: float = 0.0,
         meteor_coeff: float = 0.0,
@@ -52,11 +52,6 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
         hint = f"RL4LMs' weights are {_WEIGHTS}; load them into t5-11b, save it, and give model_name: <the folder>."
         if model_name is None:
             raise ConfigError(f"{_WHO} needs model_name. {hint}")
-        for name, value in (("concept_penalty_coeff", concept_penalty_coeff), ("meteor_coeff", meteor_coeff)):
-            if not is_number(value):
-                raise ConfigError(f"{_WHO}: {name} must be a number, not {value!r}")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"{_WHO}: batch_size must be at least 1, not {batch_size!r}")
         self._tokenizer = load_pretrained(AutoTokenizer, model_name, f"{_WHO}: tokenizer", hint)
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         model = load_pretrained(AutoModelForSeq2SeqLM, model_name, f"{_WHO}: model", hint)

@@ -44,13 +44,12 @@ class CompositeReward(BatchedRewardFunction):
             build_part = RewardFunctionRegistry.get
         self._async_calls = async_calls
         self.parts: list[RewardPart] = []
-        for i, (id, args) in enumerate(self.inner_rewards({"rewards": rewards})):
-            block, where = rewards[i], f"rewards[{i}]"
-            weight, bounds = _weight_and_clip(block, where)
+        for block, (id, args, _) in zip(rewards, self.inner_rewards({"rewards": rewards}), strict=True):
+            weight, bounds = _weight_and_clip(block, id)
             reward = build_part(id, args)
             if bounds is not None and hasattr(reward, "parts"):
                 raise ConfigError(
-                    f"reward 'composite': {where} is a composite itself, whose parts are added to the others one by "
+                    f"reward 'composite': {id!r} is a composite itself, whose parts are added to the others one by "
                     f"one; put clip into its own blocks"
                 )
             for part in as_parts(reward, block.get("name", id)):
@@ -61,18 +60,20 @@ class CompositeReward(BatchedRewardFunction):
                 )
 
     @classmethod
-    def inner_rewards(cls, args: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Id and arguments of each reward that arguments of a composite name.
+    def inner_rewards(
+        cls, args: Mapping[str, Any], where: str = "reward 'composite'"
+    ) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Id, arguments and their path of each reward that arguments of a composite name.
 
         Raises:
             ConfigError: If a block is wrong, by its path.
         """
         rewards = args.get("rewards")
         if not isinstance(rewards, list) or not rewards:
-            raise ConfigError("reward 'composite': 'rewards' must be a list of at least one block with an id")
+            raise ConfigError(f"{where}.rewards must be a list of at least one block with an id")
         for i, block in enumerate(rewards):
-            _check_block(block, f"rewards[{i}]")
-            yield block["id"], dict(block.get("args") or {})
+            _check_block(block, f"{where}.rewards[{i}]")
+            yield block["id"], dict(block.get("args") or {}), f"{where}.rewards[{i}].args"
 
     def __call__(
         self,
@@ -100,12 +101,12 @@ class CompositeReward(BatchedRewardFunction):
 
 def _check_block(block: Any, where: str) -> None:
     if not isinstance(block, dict) or "id" not in block:
-        raise ConfigError(f"reward 'composite': {where} must be a block with an id, not {block!r}")
+        raise ConfigError(f"{where} must be a block with an id, not {block!r}")
     for key in block:
         if key not in _KEYS:
-            raise ConfigError(f"reward 'composite': unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
+            raise ConfigError(f"unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
     if not isinstance(block.get("args") or {}, dict):
-        raise ConfigError(f"reward 'composite': {where}.args must be a block, not {block['args']!r}")
+        raise ConfigError(f"{where}.args must be a block, not {block['args']!r}")
     _weight_and_clip(block, where)
 
 
@@ -113,8 +114,8 @@ def _weight_and_clip(block: dict[str, Any], where: str) -> tuple[Weight, tuple[f
     try:
         weight = parse_weight(block.get("weight", 1.0))
     except ValueError as error:
-        raise ConfigError(f"reward 'composite': {where}.weight {error}") from error
+        raise ConfigError(f"{where}.weight {error}") from error
     try:
         return weight, clip_bounds(block["clip"]) if block.get("clip") is not None else None
     except ValueError as error:
-        raise ConfigError(f"reward 'composite': {where}.clip {error}") from error
+        raise ConfigError(f"{where}.clip {error}") from error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.types import is_number
+from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric
 from rl4dialog.rewards.metric_reward import BatchedMetricReward
 
@@ -24,9 +23,7 @@ class LearnedReward(BatchedMetricReward):
 
     build_metric = LearnedRewardMetric
 
-    def __init__(self, baseline: float | str = 0.0, **kwargs: Any) -> None:
-        if not is_number(baseline) and baseline != "reference":
-            raise ConfigError(f"reward 'learned_reward': baseline must be a number or 'reference', not {baseline!r}")
+    def __init__(self, baseline: float | Literal["reference"] = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._baseline = baseline
 

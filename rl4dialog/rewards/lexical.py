@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.metrics.bleu import BleuMetric
 from rl4dialog.metrics.chrf import ChrfMetric
 from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.metrics.parent_totto import ParentTottoMetric
-from rl4dialog.metrics.rouge import ROUGE_TYPES, RougeMetric
+from rl4dialog.metrics.rouge import RougeMetric, RougeType
 from rl4dialog.metrics.rouge_l_max import RougeLMaxMetric
 from rl4dialog.metrics.sacre_bleu import SacreBleuMetric
 from rl4dialog.metrics.ter import TerMetric
@@ -27,12 +26,7 @@ class RougeReward(MetricReward):
 
     build_metric = RougeMetric
 
-    def __init__(self, rouge_type: str = "rouge1", **kwargs: Any) -> None:
-        if rouge_type not in ROUGE_TYPES:
-            raise ConfigError(
-                f"reward 'rouge': unknown rouge_type {rouge_type!r}{nearest_hint(rouge_type, ROUGE_TYPES)} "
-                f"(known: {', '.join(ROUGE_TYPES)})"
-            )
+    def __init__(self, rouge_type: RougeType = "rouge1", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.key = f"lexical/rouge_{rouge_type}"
 

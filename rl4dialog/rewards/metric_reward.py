@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from rl4dialog.core.arguments import resolve_annotations
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BaseMetric, BatchedRewardFunction, ObservationLike, SentenceRewardFunction
 from rl4dialog.core.types import RewardPart
 from rl4dialog.rewards.parts import as_parts, is_batched
 from rl4dialog.rewards.scoring import score_replies
-
-_SHAPINGS = ("end", "every_token")
 
 Key = str | Mapping[str, float] | None
 
@@ -40,7 +39,7 @@ class MetricReward(SentenceRewardFunction):
         metric_args: The metric's.
 
     Raises:
-        ConfigError: If shaping is unknown, or shaping_fn is scored in the main process.
+        ConfigError: If shaping_fn is scored in the main process.
     """
 
     build_metric: Callable[..., BaseMetric]
@@ -50,11 +49,9 @@ class MetricReward(SentenceRewardFunction):
         super().__init_subclass__(**kwargs)
         _declare_arguments(cls, MetricReward)
 
-    def __init__(self, shaping: str = "end", shaping_fn: str | None = None, **metric_args: Any) -> None:
-        if shaping not in _SHAPINGS:
-            raise ConfigError(
-                f"reward shaping must be {' or '.join(_SHAPINGS)}, not {shaping!r}{nearest_hint(shaping, _SHAPINGS)}"
-            )
+    def __init__(
+        self, shaping: Literal["end", "every_token"] = "end", shaping_fn: str | None = None, **metric_args: Any
+    ) -> None:
         self.metric = type(self).build_metric(**metric_args)
         self._every_token = shaping == "every_token"
         self._added = _shaping_parts(shaping_fn)
@@ -208,7 +205,7 @@ def _declare_arguments(cls: Any, adapter: type) -> None:
     constructors = [vars(each)["__init__"] for each in below if "__init__" in vars(each)]
     found: dict[str, inspect.Parameter] = {}
     for function in (*constructors, cls.build_metric, adapter.__init__):  # type: ignore[misc]
-        parameters = inspect.signature(function).parameters
+        parameters = resolve_annotations(function)
         for name, parameter in parameters.items():
             if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
                 found.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))

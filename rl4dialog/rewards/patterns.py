@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
+from pydantic import Field
+
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import SentenceRewardFunction
 
-_MATCHES = ("share", "any", "all")
+Words = Annotated[Sequence[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
 class KeywordReward(SentenceRewardFunction):
@@ -28,20 +30,13 @@ class KeywordReward(SentenceRewardFunction):
 
     def __init__(
         self,
-        keywords: Sequence[str] | None = None,
+        keywords: Words | None = None,
         meta_key: str | None = None,
-        match: str = "share",
+        match: Literal["share", "any", "all"] = "share",
         case_sensitive: bool = False,
     ) -> None:
         if (keywords is None) == (meta_key is None):
             raise ConfigError("reward 'keyword' needs either keywords, a list of words, or meta_key")
-        if match not in _MATCHES:
-            raise ConfigError(
-                f"reward 'keyword': match must be one of {', '.join(_MATCHES)}, not {match!r}"
-                f"{nearest_hint(match, _MATCHES)}"
-            )
-        if keywords is not None and not _are_words(keywords):
-            raise ConfigError(f"reward 'keyword': keywords must be a list of at least one word, not {keywords!r}")
         self._keywords, self._meta_key, self._match = keywords, meta_key, match
         self._flags = 0 if case_sensitive else re.IGNORECASE
 
@@ -76,7 +71,7 @@ class RegexReward(SentenceRewardFunction):
     def __init__(self, pattern: str, full: bool = False) -> None:
         try:
             self._pattern = re.compile(pattern)
-        except (re.error, TypeError) as error:
+        except re.error as error:
             raise ConfigError(f"reward 'regex': {pattern!r} is no regular expression: {error}") from error
         self._full = full
 

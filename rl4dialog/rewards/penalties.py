@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl4dialog.core.arguments import Count, NonNegativeInt
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import RewardFunction, SentenceRewardFunction
-from rl4dialog.core.types import is_number
 from rl4dialog.metrics.diversity import repetition
 from rl4dialog.text.words import split_words
 
@@ -23,17 +23,15 @@ class LengthPenalty(SentenceRewardFunction):
         ConfigError: If the lengths are no range, or per_word is no number.
     """
 
-    def __init__(self, max_length: int | None = None, min_length: int = 0, per_word: float = 0.1) -> None:
+    def __init__(
+        self, max_length: NonNegativeInt | None = None, min_length: NonNegativeInt = 0, per_word: float = 0.1
+    ) -> None:
         if max_length is None and min_length == 0:
             raise ConfigError("reward 'length_penalty' needs max_length or min_length, in words")
-        lengths = [min_length, *([max_length] if max_length is not None else [])]
-        if not all(isinstance(length, int) and length >= min_length >= 0 for length in lengths):
+        if max_length is not None and min_length > max_length:
             raise ConfigError(
-                f"reward 'length_penalty': min_length must be a whole number from 0 to max_length, not {min_length!r} "
-                f"with a max_length of {max_length!r}"
+                f"reward 'length_penalty': min_length is {min_length}, which is more than max_length, {max_length}"
             )
-        if not is_number(per_word):
-            raise ConfigError(f"reward 'length_penalty': per_word must be a number, not {per_word!r}")
         self._min_length, self._max_length, self._per_word = min_length, max_length, per_word
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -47,14 +45,9 @@ class RepetitionPenalty(SentenceRewardFunction):
 
     Args:
         n: Words per n-gram; with 4 it is the metric ``diversity_metrics/seq-rep-4``.
-
-    Raises:
-        ConfigError: If it is less than 1.
     """
 
-    def __init__(self, n: int = 4) -> None:
-        if not isinstance(n, int) or n < 1:
-            raise ConfigError(f"reward 'repetition_penalty': n must be at least 1, not {n!r}")
+    def __init__(self, n: Count = 4) -> None:
         self._n = n
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -66,14 +59,9 @@ class MissingEosPenalty(RewardFunction):
 
     Args:
         penalty: What that costs.
-
-    Raises:
-        ConfigError: If it is no number.
     """
 
     def __init__(self, penalty: float = 1.0) -> None:
-        if not is_number(penalty):
-            raise ConfigError(f"reward 'missing_eos_penalty': penalty must be a number, not {penalty!r}")
         self._penalty = penalty
 
     def __call__(

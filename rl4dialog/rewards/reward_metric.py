@@ -39,9 +39,9 @@ class RewardMetric(BaseMetric):
         self._async_calls = async_calls
 
     @classmethod
-    def inner_rewards(cls, args: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Id and arguments of the reward that arguments of this metric name."""
-        yield args["id"], dict(args.get("args") or {})
+    def inner_rewards(cls, args: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Id, arguments and their path of the reward that arguments of this metric name."""
+        yield args["id"], dict(args.get("args") or {}), f"{where}.args"
 
     def compute(
         self,

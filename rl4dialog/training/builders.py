@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     CallbackRegistry,
@@ -94,17 +93,19 @@ def check_components(config: RunConfig) -> None:
     Raises:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
     """
-    DataPoolRegistry.check(config.datapool.id, config.datapool.args)
-    for registry, id, args in _metrics_and_rewards(config):
-        registry.check(id, args)
+    if "split" in config.datapool.args:
+        raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
+    DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
+    for registry, id, args, where in _metrics_and_rewards(config):
+        registry.check(id, args, where)
     for where, kwargs in _generation_kwargs(config):
         GenerationSettings.from_kwargs(kwargs, where)
         build_post_processor(kwargs, where)
     if config.generation.backend == "vllm":
         _check_vllm(config)
     check_outputs(config.logging.outputs)
-    for component in config.callbacks:
-        check_callback(component.id, component.args)
+    for i, component in enumerate(config.callbacks):
+        check_callback(component.id, component.args, f"callbacks[{i}].args")
     if config.alg.id == "supervised":
         if n_processes() > 1:
             raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
@@ -120,9 +121,9 @@ def check_components(config: RunConfig) -> None:
         for name in args:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
-        registry.check(id, args)
+        registry.check(id, args, where)
     assert config.env is not None
-    algorithm, policy = algorithm_class(config.alg.id), policy_class(config)
+    algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)
     if n_processes() > 1 and not algorithm.data_parallel:
@@ -130,7 +131,7 @@ def check_components(config: RunConfig) -> None:
     if config.env.n_envs % n_processes():
         raise ConfigError(f"env.n_envs is {config.env.n_envs}, which {n_processes()} processes cannot share evenly")
     algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
-    policy.check_arguments({**_policy_args(config), "precision": config.precision, "lora": config.lora})
+    policy.check_arguments({**_policy_args(config), "lora": config.lora})
     if algorithm.maskable != policy.maskable:
         plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
         fitting = masked if algorithm.maskable else plain
@@ -304,6 +305,7 @@ def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str
     if chosen is None:
         return None
     component = _component(chosen, f"{where}.post_processing_fn")
+    PostProcessorRegistry.check(component.id, component.args, f"{where}.post_processing_fn.args")
     return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
@@ -314,13 +316,19 @@ def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[Re
     return as_parts(reward, config.reward_fn.id)
 
 
-def check_callback(id: str, args: Mapping[str, Any], is_inner: bool = False) -> None:
-    """Check a callback of the config; ours are built for it, with nothing to work on.
+def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:
+    """Check a callback of the config, without building it.
+
+    Args:
+        id: The callback.
+        args: Its arguments.
+        where: Path of ``args`` in the config.
+        is_inner: Whether another callback calls it.
 
     Raises:
         ConfigError: If an id, an argument or a value is wrong, or it is no callback of stable-baselines3.
     """
-    CallbackRegistry.check(id, args)
+    CallbackRegistry.check(id, args, where)
     component = CallbackRegistry.resolve(id)
     if inspect.isclass(component) and not issubclass(component, BaseCallback):
         raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
@@ -329,9 +337,8 @@ def check_callback(id: str, args: Mapping[str, Any], is_inner: bool = False) -> 
     if is_inner:
         raise ConfigError(f"callback {id!r} acts by itself and not in _on_step, so another one cannot call it")
     for inner in getattr(component, "inner_callbacks", lambda _: ())(args):
-        chosen = _component(inner, f"the callback that {id!r} calls")
-        check_callback(chosen.id, chosen.args, is_inner=True)
-    CallbackRegistry.get(id, args)
+        chosen = _component(inner, f"{where}.callback")
+        check_callback(chosen.id, chosen.args, f"{where}.callback.args", is_inner=True)
 
 
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
@@ -398,7 +405,7 @@ def build_algorithm(
         env_config.max_restarts if env_config.on_worker_death == "restart" else 0,
     )
     kl = config.alg.kl_div
-    algorithm, policy_args = algorithm_class(config.alg.id), _policy_args(config)
+    algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), _policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
     try:
@@ -497,12 +504,6 @@ def _async_calls(config: RewardConfig) -> AsyncCalls:
     return AsyncCalls(**config.async_calls.model_dump())
 
 
-def algorithm_class(id: str) -> Any:
-    """The class behind an id; a plain stable-baselines3 algorithm gets rollouts of whole replies."""
-    cls = AlgorithmRegistry.resolve(id)
-    return cls if issubclass(cls, LMRolloutMixin) else type(cls.__name__, (LMRolloutMixin, cls), {})
-
-
 def _component(chosen: Any, what: str) -> ComponentConfig:
     """A component that stands somewhere inside of arguments."""
     try:
@@ -576,20 +577,22 @@ def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
 def _needs_builtin_classifier(config: RunConfig) -> bool:
     return any(
         "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
-        for registry, id, args in _metrics_and_rewards(config)
+        for registry, id, args, _ in _metrics_and_rewards(config)
     )
 
 
-def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
-    """Registry, id and arguments of every metric and reward of a run, and of those inside them."""
+def _metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+    """Every metric and reward of a run, and those inside them: registry, id, arguments, and the path of these."""
 
-    def with_inner(registry: Registry, id: str, args: dict[str, Any]) -> Iterator[tuple[Registry, str, dict[str, Any]]]:
-        yield registry, id, args
+    def with_inner(
+        registry: Registry, id: str, args: dict[str, Any], where: str
+    ) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+        yield registry, id, args, where
         inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
-        for inner in inner_rewards(args) if inner_rewards is not None else ():
+        for inner in inner_rewards(args, where) if inner_rewards is not None else ():
             yield from with_inner(RewardFunctionRegistry, *inner)
 
-    for metric in config.train_evaluation.metrics:
-        yield from with_inner(MetricRegistry, metric.id, metric.args)
+    for i, metric in enumerate(config.train_evaluation.metrics):
+        yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
     if config.reward_fn is not None and (config.alg.id != "supervised" or config.train_evaluation.score_predictions):
-        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args)
+        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
@@ -79,7 +80,7 @@ def predict_memory(
     assert config.env is not None and config.alg.policy is not None
     lengths = builders.run_lengths(config)
     prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
-    algorithm, policy_class = builders.algorithm_class(config.alg.id), builders.policy_class(config)
+    algorithm, policy_class = AlgorithmRegistry.resolve(config.alg.id), builders.policy_class(config)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
     n_envs = math.ceil(config.env.n_envs / n_processes())
     n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)

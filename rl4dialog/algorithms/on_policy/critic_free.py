@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import is_whole_number
 from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.rollouts.buffer import SequenceSamples
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
-_KL_IN, _KL_ESTIMATORS = ("reward", "loss"), ("k1", "k2", "k3")
+KLIn = Literal["reward", "loss"]
+KLEstimator = Literal["k1", "k2", "k3"]
 
 
 class CriticFree(PPO):
@@ -44,34 +45,28 @@ class CriticFree(PPO):
     def __init__(
         self,
         *args: Any,
-        n_generations: int = 4,
-        kl_in: str = "reward",
-        kl_estimator: str = "k1",
+        n_generations: Annotated[int, Field(ge=2)] = 4,
+        kl_in: KLIn = "reward",
+        kl_estimator: KLEstimator = "k1",
         normalize_advantage: bool = False,
         **kwargs: Any,
     ) -> None:
         self.group_size, self.kl_in, self.kl_estimator = n_generations, kl_in, kl_estimator
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
-        own = {"n_generations": n_generations, "kl_in": kl_in, "kl_estimator": kl_estimator}
-        self.check_arguments({**kwargs, **own}, self.env.num_envs if self.env is not None else n_generations)
+        n_envs = self.env.num_envs if self.env is not None else n_generations
+        self.check_arguments({**kwargs, "n_generations": n_generations}, n_envs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         for name in _WITHOUT_MEANING:
             if name in args:
                 raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
-        super().check_arguments(args, n_envs)
         n_generations = args.get("n_generations", 4)
-        if not is_whole_number(n_generations, at_least=2):
-            raise ConfigError(f"alg.args.n_generations must be a whole number of at least 2, not {n_generations!r}")
         if n_envs % n_generations:
             raise ConfigError(
                 f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}: each prompt "
                 f"is answered by n_generations environments"
             )
-        for name, choices in (("kl_in", _KL_IN), ("kl_estimator", _KL_ESTIMATORS)):
-            if args.get(name, choices[0]) not in choices:
-                raise ConfigError(f"alg.args.{name} must be one of {', '.join(choices)}, not {args[name]!r}")
 
     @abstractmethod
     def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:

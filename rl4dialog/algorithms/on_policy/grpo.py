@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.algorithms.on_policy.critic_free import CriticFree
+from rl4dialog.algorithms.on_policy.critic_free import CriticFree, KLEstimator, KLIn
 from rl4dialog.functional.advantages import group_advantages
 
 
@@ -28,8 +28,8 @@ class GRPO(CriticFree):
         self,
         *args: Any,
         scale_rewards: bool = True,
-        kl_in: str = "loss",
-        kl_estimator: str = "k3",
+        kl_in: KLIn = "loss",
+        kl_estimator: KLEstimator = "k3",
         **kwargs: Any,
     ) -> None:
         self.scale_rewards = scale_rewards

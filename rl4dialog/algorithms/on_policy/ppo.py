@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.utils import explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Count
 from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import largest, total, total_of_numbers
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
@@ -37,10 +37,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     data_parallel = True
 
     def __init__(
-        self, *args: Any, micro_batch_size: int | None = None, split_by_length: bool = True, **kwargs: Any
+        self, *args: Any, micro_batch_size: Count | None = None, split_by_length: bool = True, **kwargs: Any
     ) -> None:
-        if micro_batch_size is not None and micro_batch_size < 1:
-            raise ConfigError(f"micro_batch_size must be at least 1, not {micro_batch_size!r}")
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         with warnings.catch_warnings():
             # The parent warns of a small last minibatch; ours are cut evenly.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
+from typing_extensions import Unpack
 
+from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.distributed import copy_from_main_process, gather, largest, n_processes, process_index
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
@@ -77,30 +80,27 @@ class LMRolloutMixin:
         kl_controller: KLController | None = None,
         collector: RolloutCollector | None = None,
         normalize_rewards: bool = False,
-        on_nan_gradient: str = "skip",
+        on_nan_gradient: Literal["skip", "raise"] = "skip",
         sharding: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[OnPolicyArguments],
     ) -> None:
         self._sharding = sharding
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
-        kwargs["rollout_buffer_class"] = self.buffer_class
-        kwargs["rollout_buffer_kwargs"] = {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()}
-        super().__init__(*args, **kwargs)
+        buffer = {
+            "rollout_buffer_class": self.buffer_class,
+            "rollout_buffer_kwargs": {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()},
+        }
+        super().__init__(*args, **{**kwargs, **buffer})
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        """Check the arguments of a config beyond their names, before anything is built.
+        """Check what no signature can say of the arguments of a config.
 
         Raises:
-            ConfigError: If one makes no sense, or does not fit the number of environments.
+            ConfigError: If they do not fit.
         """
-        for name in ("gamma", "gae_lambda"):
-            value = args.get(name, 1.0)
-            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                raise ConfigError(f"alg.args.{name} must be a number from 0 to 1, not {value!r}")
-        StepGuard(args.get("on_nan_gradient", "skip"))
 
     @property
     def iteration(self) -> int:
@@ -200,3 +200,17 @@ class LMRolloutMixin:
         self._step_guard.begin_iteration(self.iteration)
         algorithm.policy.weights_will_change()  # whatever comes next is trained on this rollout
         return True
+
+
+def with_rollouts(algorithm: Any) -> Any:
+    """An algorithm's class with rollouts of whole replies: itself, if it has them.
+
+    Raises:
+        ConfigError: If it is no on-policy algorithm of stable-baselines3.
+    """
+    if not isinstance(algorithm, type) or not issubclass(algorithm, OnPolicyAlgorithm):
+        raise ConfigError(f"{algorithm!r} is no algorithm: it must derive from stable-baselines3's OnPolicyAlgorithm")
+    if issubclass(algorithm, LMRolloutMixin):
+        return algorithm
+    described = {"__doc__": algorithm.__doc__, "__module__": algorithm.__module__}
+    return type(algorithm.__name__, (LMRolloutMixin, algorithm), described)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import sb3_contrib
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Count, NonNegative, Positive
 
 
 class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
@@ -27,13 +27,29 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         line_search_max_iter: Steps that are tried, each shorter than the one before.
         line_search_shrinking_factor: By how much.
         n_critic_updates: Passes of the critic over an iteration's replies.
+        sub_sampling_factor: Only 1: replies are not cut; ``n_steps`` makes an iteration smaller.
     """
 
-    @classmethod
-    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        super().check_arguments(args, n_envs)
-        if args.get("sub_sampling_factor", 1) != 1:
-            raise ConfigError("alg.args.sub_sampling_factor is not supported: replies are not cut; use fewer n_steps")
+    def __init__(
+        self,
+        *args: Any,
+        target_kl: Positive = 0.01,
+        cg_max_steps: Count = 15,
+        cg_damping: NonNegative = 0.1,
+        line_search_shrinking_factor: Annotated[float, Field(gt=0, lt=1)] = 0.8,
+        line_search_max_iter: Count = 10,
+        n_critic_updates: Annotated[int, Field(ge=0)] = 10,
+        sub_sampling_factor: Literal[1] = 1,
+        **kwargs: Any,
+    ) -> None:
+        own = {
+            "cg_max_steps": cg_max_steps,
+            "cg_damping": cg_damping,
+            "line_search_shrinking_factor": line_search_shrinking_factor,
+            "line_search_max_iter": line_search_max_iter,
+            "n_critic_updates": n_critic_updates,
+        }
+        super().__init__(*args, target_kl=target_kl, **own, **kwargs)
 
     def train(self) -> None:
         """Update the policy within the trust region, then the critic."""

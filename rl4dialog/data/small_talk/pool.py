@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, is_whole_number
-from rl4dialog.data.dialogue_format import DialogueFormat, RenderChat, dialogue_samples
+from rl4dialog.core.arguments import Count, NonNegativeInt
+from rl4dialog.core.types import Dialogue
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, dialogue_samples
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.small_talk.grammar import generate_dialogue
 
@@ -16,13 +16,13 @@ class SmallTalk(TextGenPool):
     def prepare(
         cls,
         split: str,
-        context_size: int = 3,
+        context_size: Count = 3,
         seed: int = 0,
-        n_train: int = 2000,
-        n_val: int = 250,
-        n_test: int = 250,
-        format: str = "eou",
-        max_size: int | None = None,
+        n_train: NonNegativeInt = 2000,
+        n_val: NonNegativeInt = 250,
+        n_test: NonNegativeInt = 250,
+        format: FormatName = "eou",
+        max_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> SmallTalk:
         """Generate one split.
@@ -67,9 +67,7 @@ def generate_dialogues(split: str, n_dialogues: int, seed: int = 0) -> list[Dial
         Dialogues with acts and emotions in DailyDialog's numbers, and a topic.
 
     Raises:
-        DataError: If the split is unknown or the number negative.
+        DataError: If the split is unknown.
     """
     check_split(split)
-    if not is_whole_number(n_dialogues, at_least=0):
-        raise DataError(f"datapool 'small_talk': the number of dialogues must not be negative, not {n_dialogues!r}")
     return [generate_dialogue(f"{split}_{index}", f"small_talk/{seed}/{split}/{index}") for index in range(n_dialogues)]

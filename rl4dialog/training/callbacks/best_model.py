@@ -10,7 +10,7 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import BEST_MODEL_FOLDER
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory
+from rl4dialog.training.callbacks.history import EvaluationResult, Key, MetricHistory, Mode
 
 _logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class SaveBestModel(IterationCallback):
 
     def __init__(
         self,
-        metric: str,
-        mode: str = "max",
+        metric: Key,
+        mode: Mode = "max",
         evaluations: Sequence[EvaluationResult] = (),
         save_model: Callable[[str], Any] = lambda _: None,
     ) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import is_whole_number
+from rl4dialog.core.arguments import Count
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.training.callbacks.base import IterationCallback
 
@@ -56,14 +55,11 @@ class EveryNIterations(_EveryN):
         n: So many.
         callback: Id of the other callback, or ``{id: ..., args: {...}}``.
         build_callback: Builds it; given by the toolkit.
-
-    Raises:
-        ConfigError: If ``n`` is no whole number of at least 1.
     """
 
-    def __init__(self, n: int, callback: _Chosen, build_callback: _Builder | None = None) -> None:
+    def __init__(self, n: Count, callback: _Chosen, build_callback: _Builder | None = None) -> None:
         super().__init__(callback, build_callback)
-        self._every = _whole(n, "n", "every_n_iterations")
+        self._every = n
 
 
 class EveryNTimesteps(_EveryN):
@@ -73,27 +69,18 @@ class EveryNTimesteps(_EveryN):
         n_timesteps: So many, or as many more as fill an iteration.
         callback: Id of the other callback, or ``{id: ..., args: {...}}``.
         build_callback: Builds it; given by the toolkit.
-
-    Raises:
-        ConfigError: If ``n_timesteps`` is no whole number of at least 1.
     """
 
     def __init__(
         self,
-        n_timesteps: int,
+        n_timesteps: Count,
         callback: str | Mapping[str, Any],
         build_callback: Callable[..., BaseCallback] | None = None,
     ) -> None:
         super().__init__(callback, build_callback)
-        self._n_timesteps = _whole(n_timesteps, "n_timesteps", "every_n_timesteps")
+        self._n_timesteps = n_timesteps
 
     def _on_training_start(self) -> None:
         super()._on_training_start()
         algorithm: Any = self.model
         self._every = math.ceil(self._n_timesteps / (algorithm.n_steps * algorithm.n_envs * n_processes()))
-
-
-def _whole(value: Any, name: str, id: str) -> int:
-    if not is_whole_number(value, at_least=1):
-        raise ConfigError(f"callback {id!r}: {name} must be a whole number of at least 1, not {value!r}")
-    return value

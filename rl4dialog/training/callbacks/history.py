@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.runs.run_folder import RunFolder
 
 SPLIT = "val"  # the one that is evaluated during training
-_MODES = ("max", "min")
+Key = Annotated[str, Field(min_length=1)]  # of a metric
+Mode = Literal["max", "min"]
 
 
 class EvaluationResult(NamedTuple):
@@ -33,16 +36,9 @@ class MetricHistory:
         metric: Its key.
         mode: ``max`` if more is better, ``min`` if less is.
         id: Of the callback, for messages.
-
-    Raises:
-        ConfigError: If ``metric`` is no text, or ``mode`` is neither of the two.
     """
 
-    def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: str, id: str) -> None:
-        if not isinstance(metric, str) or not metric:
-            raise ConfigError(f"callback {id!r}: metric must be the key of a metric, not {metric!r}")
-        if mode not in _MODES:
-            raise ConfigError(f"callback {id!r}: mode must be max or min, not {mode!r}")
+    def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: Mode, id: str) -> None:
         self._evaluations, self._metric, self._id = evaluations, metric, id
         self._sign = 1.0 if mode == "max" else -1.0
 
@@ -93,15 +89,3 @@ def recorded_evaluations(run_folder: RunFolder) -> list[EvaluationResult]:
         for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl"):
             found.append(EvaluationResult(record["epoch"], split, record["metrics"]))
     return sorted(found, key=lambda result: result.iteration)
-
-
-def check_number(value: Any, name: str, id: str, at_least: float = -math.inf) -> float:
-    """A number of a callback's arguments.
-
-    Raises:
-        ConfigError: If it is none, or is too small.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not at_least <= value < math.inf:
-        least = "" if at_least == -math.inf else f" of at least {at_least:g}"
-        raise ConfigError(f"callback {id!r}: {name} must be a number{least}, not {value!r}")
-    return float(value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import is_whole_number
 from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, RunFolder
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, check_number
+from rl4dialog.training.callbacks.history import EvaluationResult, Key, MetricHistory, Mode
 
 _ROLLOUT = "rollout/"
 
@@ -23,27 +23,19 @@ class EarlyStopping(IterationCallback):
         min_delta: By more than this a value must be better to count as better.
         mode: ``max`` if more is better, ``min`` if less is.
         evaluations: The run's results; given by the toolkit.
-
-    Raises:
-        ConfigError: If a value makes no sense.
     """
 
     def __init__(
         self,
-        metric: str,
-        patience: int = 3,
-        min_delta: float = 0.0,
-        mode: str = "max",
+        metric: Key,
+        patience: Count = 3,
+        min_delta: NonNegative = 0.0,
+        mode: Mode = "max",
         evaluations: Sequence[EvaluationResult] = (),
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "early_stopping")
-        if not is_whole_number(patience, at_least=1):
-            raise ConfigError(
-                f"callback 'early_stopping': patience must be a whole number of at least 1, not {patience!r}"
-            )
-        self._metric, self._patience = metric, patience
-        self._min_delta = check_number(min_delta, "min_delta", "early_stopping", at_least=0)
+        self._metric, self._patience, self._min_delta = metric, patience, min_delta
 
     def _on_training_start(self) -> None:
         self._history.values()  # a wrong key is told before hours of training
@@ -66,23 +58,20 @@ class StopOnRewardThreshold(IterationCallback):
         mode: ``max`` if more is better, ``min`` if less is.
         evaluations: The run's results; given by the toolkit.
         run_folder: Of the run, in the process that writes; given by the toolkit.
-
-    Raises:
-        ConfigError: If a value makes no sense.
     """
 
     def __init__(
         self,
         threshold: float,
-        metric: str = "rollout/task_reward",
-        mode: str = "max",
+        metric: Key = "rollout/task_reward",
+        mode: Mode = "max",
         evaluations: Sequence[EvaluationResult] = (),
         run_folder: RunFolder | None = None,
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "stop_on_reward_threshold")
         self._metric, self._run_folder = metric, run_folder
-        self._threshold = check_number(threshold, "threshold", "stop_on_reward_threshold")
+        self._threshold = threshold
 
     def _on_training_start(self) -> None:
         if not self._metric.startswith(_ROLLOUT):

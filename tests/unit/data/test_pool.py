@@ -11,7 +11,7 @@ import pytest
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool, check_count, check_split, hub_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 
 
 def make_pool(n_samples: int) -> TextGenPool:

@@ -1,0 +1,56 @@
+"""Types and bounds of stable-baselines3's own arguments, which are looser there, or missing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+import torch
+from pydantic import AfterValidator, Field, InstanceOf
+from stable_baselines3.common.type_aliases import Schedule
+
+from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
+
+
+def _existing_device(name: str) -> str:
+    """A device's name, if this machine has the device."""
+    if name == "auto":
+        return name
+    try:
+        device = torch.device(name)
+        n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        if (device.index or 0) < n_devices[device.type]:
+            return name
+    except (RuntimeError, KeyError):
+        raise ValueError("Input should be auto, cpu, cuda, cuda:<number> or mps") from None
+    raise ValueError("Input should be a device of this machine, such as cpu, or auto")
+
+
+class OnPolicyArguments(TypedDict, total=False):
+    """Arguments that on-policy algorithms of stable-baselines3 and sb3-contrib have, each some of them."""
+
+    policy: Any
+    env: Any
+    policy_kwargs: dict[str, Any] | None
+    learning_rate: NonNegative | Schedule
+    n_steps: Count
+    batch_size: Count
+    n_epochs: Count
+    gamma: Fraction
+    gae_lambda: Fraction
+    clip_range: Positive | Schedule
+    clip_range_vf: Positive | Schedule | None
+    normalize_advantage: bool
+    ent_coef: NonNegative
+    vf_coef: NonNegative
+    max_grad_norm: Positive
+    target_kl: Positive | None
+    rms_prop_eps: Positive
+    use_rms_prop: bool
+    use_sde: Literal[False]
+    sde_sample_freq: Annotated[int, Field(ge=-1)]
+    stats_window_size: Count
+    tensorboard_log: str | None
+    verbose: Literal[0, 1, 2]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
+    device: Annotated[str, AfterValidator(_existing_device)] | InstanceOf[torch.device]
+    _init_setup_model: bool

@@ -1,0 +1,160 @@
+"""Arguments that a config gives to a component, checked against the one place that declares them: its signature.
+
+A signature has names, defaults, types, and bounds as pydantic writes them: ``Annotated[float, Field(gt=0)]``. Types
+are strict: ``no``, ``'maybe'`` and 1 are no ``bool``, and ``true`` and ``.nan`` are no numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Annotated, Any
+
+import typing_extensions
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from rl4dialog.core.errors import ConfigError, validation_message
+
+Count = Annotated[int, Field(ge=1)]
+"""At least one."""
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
+    """Named parameters of a class, a method or a function, with resolved annotations (none where that fails).
+
+    Where a constructor passes ``**kwargs`` on to its parents, theirs are among them. It may declare some of those more
+    narrowly, by ``**kwargs: Unpack[SomeTypedDict]``. A class may also declare all of its parameters itself, by the
+    ``__signature__`` that Python's ``inspect`` knows.
+    """
+    if not inspect.isclass(factory) or "__signature__" in vars(factory):
+        return _named(factory)
+    found: dict[str, Parameter] = {}
+    narrowed: dict[str, Any] = {}
+    open_end: Parameter | None = None
+    for cls in factory.__mro__:
+        if cls is object or "__init__" not in vars(cls):
+            continue
+        own = _named(vars(cls)["__init__"])
+        own.pop("self", None)
+        if open_end is not None:
+            own = {name: _optional(parameter) for name, parameter in own.items()}
+        own = {name: p.replace(annotation=narrowed.get(name, p.annotation)) for name, p in own.items()}
+        open_end = next((p for p in own.values() if p.kind is Parameter.VAR_KEYWORD), None)
+        if open_end is not None:
+            del own[open_end.name]
+            narrowed = {**_typed_dict(open_end.annotation), **narrowed}
+        found = {**own, **found}
+        if open_end is None:
+            break
+    return found if open_end is None else {**found, open_end.name: open_end}
+
+
+def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], prefix: str) -> None:
+    """Check the values of arguments against types and bounds.
+
+    A parameter whose annotation is missing, or is nothing that pydantic knows, takes any value.
+
+    Args:
+        parameters: Of :func:`parameters_of`.
+        args: The values, by name.
+        prefix: What stands before a name in messages, such as ``"alg.args."``.
+
+    Raises:
+        ConfigError: If values do not fit, with the paths of all of them.
+    """
+    problems = [
+        f"{prefix}{name}{problem}"
+        for name, value in args.items()
+        if name in parameters and (problem := value_problem(parameters[name], value)) is not None
+    ]
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def value_problem(parameter: Parameter, value: Any) -> str | None:
+    """What is wrong with a value: the path within it, and why it does not fit. None if it fits."""
+    adapter = adapter_of(parameter.annotation)
+    if adapter is None or (value is parameter.default and not isinstance(value, float)):
+        return None
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):  # nothing that YAML has: a Python caller's object
+        text = None
+    try:
+        if text is None:
+            adapter.validate_python(value)
+        else:  # JSON has no tuples, so that a list is one
+            adapter.validate_json(text)
+    except ValidationError as error:
+        return validation_message(error.errors(), value)
+    return None
+
+
+@functools.cache
+def _cached_adapter(annotation: Any) -> TypeAdapter[Any] | None:
+    try:
+        try:
+            return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
+        except Exception:  # a type with a config of its own takes no other
+            return TypeAdapter(annotation)
+    except Exception:  # pydantic raises several kinds, and users' annotations can be anything
+        return None
+
+
+def adapter_of(annotation: Any) -> TypeAdapter[Any] | None:
+    """What checks values of a type; None if there is no annotation, or it is nothing that pydantic knows."""
+    if annotation is Parameter.empty:
+        return None
+    try:
+        return _cached_adapter(annotation)
+    except TypeError:  # not hashable
+        return _cached_adapter.__wrapped__(annotation)
+
+
+def resolve_annotations(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function, in which annotations that are strings are replaced by what they name."""
+    inner = inspect.unwrap(getattr(function, "__func__", function))
+    names = getattr(inner, "__globals__", None) or vars(sys.modules.get(getattr(inner, "__module__", ""), typing))
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            try:
+                annotation = typing_extensions.get_type_hints(_Annotated(annotation), names, include_extras=True)["it"]
+            except Exception:  # a name that is imported for type checkers only, or any other expression
+                annotation = Parameter.empty
+        found[name] = parameter.replace(annotation=annotation)
+    return found
+
+
+class _Annotated:
+    """Something with one annotation, as ``get_type_hints`` wants it."""
+
+    def __init__(self, annotation: str) -> None:
+        self.__annotations__ = {"it": annotation}
+
+
+def _named(function: Callable[..., Any]) -> dict[str, Parameter]:
+    return {n: p for n, p in resolve_annotations(function).items() if p.kind is not Parameter.VAR_POSITIONAL}
+
+
+def _optional(parameter: Parameter) -> Parameter:
+    """A parent's parameter: what it requires, a child may pass on by itself."""
+    is_required = parameter.default is Parameter.empty and parameter.kind is not Parameter.VAR_KEYWORD
+    return parameter.replace(default=None) if is_required else parameter
+
+
+def _typed_dict(annotation: Any) -> dict[str, Any]:
+    """Types by name, of ``Unpack[SomeTypedDict]``."""
+    if typing_extensions.get_origin(annotation) is not typing_extensions.Unpack:
+        return {}
+    return typing_extensions.get_type_hints(typing_extensions.get_args(annotation)[0], include_extras=True)
