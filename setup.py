@@ -34,7 +34,7 @@ setup(
         "stable-baselines3>=2.6",
         "sb3-contrib>=2.6",
         "gymnasium>=1.0",
-        "datasets>=3.0",
+        "datasets>=4.0",
         "evaluate>=0.4",
         "nltk>=3.9",
         "rouge-score>=0.1.2",

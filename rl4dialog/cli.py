@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from rl4dialog.commands.output import lenient_output
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command may be given again
@@ -32,7 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)
     args.argv = list(sys.argv[1:] if argv is None else argv)
-    return _run(args.command, args)
+    with lenient_output() as output:
+        code = _run(args.command, args)
+        output.flush()
+        if output.error is None or isinstance(output.error, BrokenPipeError):  # who reads may have seen enough
+            return code
+        print(f"error: the standard output cannot be written: {output.error}", file=sys.stderr)
+        return code or (0 if args.command == "train" else 2)  # all that a run finds is in its folder
 
 
 def main_of(name: str, argv: Sequence[str] | None = None) -> int:

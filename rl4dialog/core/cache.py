@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.manifest import read_manifest, write_manifest
 
 _logger = logging.getLogger(__name__)
@@ -43,10 +45,14 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         kind: First part of the folder's name.
         key: Everything that decides the content; must be JSON.
         build: Writes the files into an empty folder. Called when there is no folder, or when one of its files is
-            missing or differs from what was written: a damaged cache is rebuilt, never trusted.
+            missing or differs from what was written: a damaged cache is rebuilt, never trusted. Called a second time,
+            for a folder elsewhere, when the cache's disk is full.
 
     Returns:
         The folder; a temporary one if the cache cannot be written.
+
+    Raises:
+        RunFolderError: If a temporary one cannot be written either.
     """
     canonical, folder = _place(kind, key)
     if folder.exists():
@@ -58,13 +64,16 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
-        _logger.warning("the cache folder %s cannot be written (%s); using %s", folder.parent, error, temporary)
-        build(temporary)
-        return temporary
+        return _elsewhere(kind, folder.parent, error, build)
     try:
         build(temporary)
         write_manifest(temporary, key=canonical)
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not _is_full(error):
+            raise
+        return _elsewhere(kind, folder.parent, error, build)
+    try:
         try:
             temporary.rename(folder)
         except OSError:
@@ -73,6 +82,29 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _elsewhere(kind: str, root: Path, error: Exception, build: Callable[[Path], None]) -> Path:
+    """Build in a temporary folder what the cache cannot hold."""
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
+        _logger.warning("the cache folder %s cannot be written (%s); using %s", root, error, temporary)
+        build(temporary)
+    except Exception as second:
+        if not (isinstance(second, OSError) or _is_full(second)):
+            raise
+        raise RunFolderError(
+            f"neither the cache folder {root} nor the temporary folder {tempfile.gettempdir()} can be written "
+            f"({second}); set RL4DIALOG_CACHE to a folder with space"
+        ) from second
+    return temporary
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether an error, of whichever library, says that a disk is full."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return os.strerror(errno.ENOSPC) in str(error)
 
 
 def is_cached(kind: str, key: Mapping[str, Any]) -> bool:

@@ -98,16 +98,16 @@ class EnvArgs(_Block):
     """Samples are drawn by their weight to this power; 0 draws all equally often."""
     bootstrap_truncated: bool = False
     """Whether a truncated reply is worth what the critic expects behind it."""
-    partner_replies: list[str] | None = None
+    partner_replies: list[str] | None = Field(default=None, min_length=1)
     """What a scripted partner says between the agent's utterances."""
 
 
 class EnvConfig(_Block):
-    n_envs: int = Field(default=1, ge=1)
+    n_envs: int = Field(default=1, ge=1, le=65_536)
     """Environments, each with one conversation at a time."""
     vec_env: Literal["subproc", "dummy"] = "subproc"
     """Whether they live in worker processes, or in the run's own."""
-    n_workers: int | None = Field(default=None, ge=1)
+    n_workers: int | None = Field(default=None, ge=1, le=4096)
     """Worker processes; by default one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
     """Whether a worker that dies ends the run, or is replaced."""
@@ -325,8 +325,14 @@ class RunConfig(_Block):
         if self.train_evaluation.n_iters is None:
             raise ValueError("the key 'train_evaluation.n_iters' is missing")
         assert self.env is not None
-        if self.env.args.max_turns > 1 and self.env.args.partner_replies is None:
+        env_args = self.env.args
+        if env_args.max_turns > 1 and env_args.partner_replies is None:
             raise ValueError("env.args.max_turns above 1 needs env.args.partner_replies")
+        if env_args.partner_replies is not None and len(env_args.partner_replies) < env_args.max_turns - 1:
+            raise ValueError(
+                f"env.args.partner_replies has {len(env_args.partner_replies)} replies, and env.args.max_turns: "
+                f"{env_args.max_turns} needs {env_args.max_turns - 1}, one between each two of the agent's turns"
+            )
         self._check_sizes(self.env)
         return self
 

@@ -7,6 +7,7 @@ names the key or the file, says what was wrong, and says what would be right.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,9 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
     deepest = max(told, key=lambda problem: len(_path(problem["loc"], value)))
     path = _path(deepest["loc"], value)
     alike = [problem["msg"] for problem in told if _path(problem["loc"], value) == path]
-    return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}"
+    choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()
+    hint = nearest_hint(deepest["input"], choices)
+    return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}{hint}"
 
 
 def _path(location: Sequence[int | str], value: Any) -> list[str]:
@@ -107,7 +110,7 @@ def _joined(messages: Iterable[str]) -> str:
     return text[0].lower() + text[1:]
 
 
-def nearest_hint(name: str, candidates: Iterable[str]) -> str:
+def nearest_hint(name: object, candidates: Iterable[str]) -> str:
     """Say which candidate was probably meant.
 
     Returns:

@@ -15,7 +15,7 @@ from rl4dialog.core.errors import ModelError
 
 
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a folder or a hub id.
+    """Call ``auto_class.from_pretrained`` for a folder or a hub id; code that comes with a model is never run.
 
     Args:
         auto_class: One of transformers' classes.
@@ -29,8 +29,13 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
     """
     try:
         with cache_only_without_network():
-            return auto_class.from_pretrained(str(Path(name).expanduser()), **kwargs)
+            return auto_class.from_pretrained(str(Path(name).expanduser()), trust_remote_code=False, **kwargs)
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... by what is missing
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"{what} {name!r} cannot be loaded: it comes with Python code of its own, which is not run. Take a "
+                f"model that transformers has the code of, or convert it."
+            ) from error
         raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
 
 

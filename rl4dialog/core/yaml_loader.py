@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rl4dialog.core.errors import ConfigError, shown
+from rl4dialog.core.files import read_regular
 
 _STEP = r"[^.\[\]]+|\[\d{1,9}\]"
 # Of a config, far above any sensible one; aliases can make a few lines stand for more than fits into memory.
@@ -19,7 +20,7 @@ _MAX_DEPTH, _MAX_VALUES = 50, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with YAML 1.2's floats and booleans, and without silent overwriting of keys."""
+    """PyYAML's safe loader with YAML 1.2's numbers and booleans, without dates and without overwriting of keys."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Make a value; one that its type cannot hold, such as the 13th month, is an error with a place."""
@@ -50,11 +51,10 @@ def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[An
     return dict(loader.construct_pairs(node, deep=True))  # type: ignore[no-untyped-call]
 
 
-# PyYAML follows YAML 1.1, where 1e-6 is a string and "on" a boolean.
+# PyYAML follows YAML 1.1, where 1e-6 is a string, "on" a boolean, 1:30:00 is 5400 and 010 is 8.
+_OTHERWISE = tuple(f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "timestamp"))
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [
-        (tag, regexp) for tag, regexp in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:float")
-    ]
+    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _OTHERWISE]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver(
@@ -68,6 +68,11 @@ _StrictLoader.add_implicit_resolver(
     list("-+0123456789."),
 )
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^[-+]?(?:0|[1-9][\d_]*|0b[01_]+|0x[\da-fA-F_]+)$"),
+    list("-+0123456789"),
+)
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; --config_path wants a YAML file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
     return parse_yaml(text, str(path))

@@ -196,6 +196,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
+    if not path.is_file():
+        raise DataError(f"{path} is no file")
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             number = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import tarfile
 import zipfile
@@ -11,6 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import read_regular
+
+_SURELY_FITS = 100 * 2**20
+_MAX_RATIO = 200
+_BYTES_AT_ONCE = 2**24
+_ENCRYPTED = 0x1  # bit of a zip member's flags
 
 FilePath = str | os.PathLike[str]
 
@@ -50,15 +57,35 @@ def decode_lines(data: bytes, file: str) -> list[str]:
 def read_lines(path: Path) -> list[str]:
     """Lines of a text file, unpacked if its name ends in ``.gz``; see `decode_lines`."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     if path.suffix == ".gz":
         try:
-            data = gzip.decompress(data)
+            data = _unpacked(data, path)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
     return decode_lines(data, str(path))
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """What a gzip file holds."""
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(_BYTES_AT_ONCE):
+            parts.append(part)
+            size += len(part)
+            _check_size(size, len(data), path)
+    return b"".join(parts)
+
+
+def _check_size(unpacked: int, packed: int, place: Path) -> None:
+    """Refuse what was packed to fill the memory: no text is so much shorter packed."""
+    if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
+        raise DataError(
+            f"{place} holds more than {_MAX_RATIO} times its own size, which no packed text does; if it is all right, "
+            f"unpack it and give the folder"
+        )
 
 
 def read_zip_lines(path: Path, member: str) -> list[str]:
@@ -86,18 +113,27 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             for path in sorted(place.rglob("*")):
                 if path.is_file() and wanted(path.relative_to(place).as_posix()):
                     yield str(path), path.read_bytes()
+        elif not place.is_file():
+            raise DataError(f"{place} is neither a folder nor an archive")
         elif ".tar" in place.suffixes or place.suffix == ".tgz":
+            size = 0
             with tarfile.open(place) as tar:
                 for member in tar:
+                    size += member.size
+                    _check_size(size, place.stat().st_size, place)
                     file = tar.extractfile(member) if wanted(member.name) else None
                     if file is not None:
                         yield f"{place}/{member.name}", file.read()
         else:
             with zipfile.ZipFile(place) as archive:
-                for name in archive.namelist():
+                for info in archive.infolist():
+                    name = info.filename
                     if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
+                        _check_size(info.file_size, place.stat().st_size, place)
+                        if info.flag_bits & _ENCRYPTED:
+                            raise DataError(f"{place}/{name} is encrypted; unpack it and give the folder")
                         yield f"{place}/{name}", archive.read(name)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: packed in a way that Python does not know
         raise DataError(f"{place} cannot be read as a zip file: {error}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{place} cannot be read: {error}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.hub import cache_only_without_network
+from rl4dialog.core.hub import cache_only_without_network, load_pretrained
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import max_tokens
 
@@ -33,8 +33,15 @@ class BertScoreMetric(SentenceMetric):
     ) -> None:
         from bert_score import BERTScorer
         from bert_score.utils import lang2model, model2layers
+        from transformers import AutoConfig
 
         default = lang2model[language]
+        hint = (
+            f"Without a network, give model_type: <folder of a downloaded {default}> and num_layers: "
+            f"{model2layers[default]}, its layer"
+        )
+        # The package itself would ask whether code that comes with a model may be run.
+        load_pretrained(AutoConfig, model_type or default, "metric 'bert_score': model", hint)
         try:
             with cache_only_without_network():
                 self._scorer = BERTScorer(
@@ -42,8 +49,7 @@ class BertScoreMetric(SentenceMetric):
                 )
         except Exception as error:  # OSError, KeyError, ... by what is missing
             raise ModelError(
-                f"metric 'bert_score' cannot load the model {model_type or default!r}; without a network, give "
-                f"model_type: <folder of a downloaded {default}> and num_layers: {model2layers[default]}, its layer"
+                f"metric 'bert_score': model {model_type or default!r} cannot be loaded ({error}). {hint}"
             ) from error
         # A tokenizer that knows no longest text says 1e30, at which fast tokenizers fail.
         tokenizer = self._scorer._tokenizer

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.mappings import flatten
 from rl4dialog.functional.distributed import whole
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -73,7 +74,10 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     if policy.lora is not None:
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
     else:
-        saved = policy.auto_class.from_pretrained(folder / MODEL_FOLDER, dtype=torch.float32)
+        hint = "Take another checkpoint."
+        saved = load_pretrained(
+            policy.auto_class, str(folder / MODEL_FOLDER), "language model", hint, dtype=torch.float32
+        )
         _copy_all(policy.language_model.state_dict(), saved.state_dict())
     for file in _states(policy):
         load_state_beside(policy, folder, file)

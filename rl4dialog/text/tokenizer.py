@@ -47,7 +47,7 @@ def build_tokenizer(
 
     if model_name.startswith(BUILTIN_PREFIX):
         folder = _trained_byte_level_bpe(list(corpus), vocab_size, turn_marker)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
         tokenizer = load_pretrained(
             AutoTokenizer,

@@ -29,6 +29,7 @@ from rl4dialog.catalog import (
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
@@ -207,7 +208,8 @@ def build_language_model(
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
 
-    def build(folder: Path) -> None:
+    @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
+    def train() -> None:
         warm_start(
             model,
             tokenizer,
@@ -219,9 +221,13 @@ def build_language_model(
             prompt_truncation_side=lengths.truncation_side,
             seed=derive_seed(config.seed, "warm_start"),
         )
+
+    def build(folder: Path) -> None:
+        train()
         model.save_pretrained(folder)
 
-    warmed = auto_class.from_pretrained(cached_folder(WARM_START, key, build), dtype=torch.float32)
+    cached = str(cached_folder(WARM_START, key, build))
+    warmed = load_pretrained(auto_class, cached, "warm-started model", "Remove it.", dtype=torch.float32)
     check_fits(warmed, *fit, model_name)
     return warmed  # type: ignore[no-any-return]
 

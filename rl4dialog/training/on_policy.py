@@ -137,11 +137,11 @@ class OnPolicyTrainer:
         if self.algorithm.iteration:
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
         write_report_or_warn(run_path)
+        write_result(self._tracker.run_folder, self.algorithm.iteration, metrics_of(before), metrics_of(after))
         self._tracker.show()
         self.evaluator.summarize(before["test"], after["test"], self.algorithm.policy, ("before RL", "after RL"))
         if self._watch is not None and self._watch.summary is not None:
             print(self._watch.summary)
-        write_result(self._tracker.run_folder, self.algorithm.iteration, metrics_of(before), metrics_of(after))
         return before["test"], after["test"]
 
     def save_model(self, folder_name: str) -> Path | None:

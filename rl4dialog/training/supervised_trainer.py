@@ -59,8 +59,8 @@ class SupervisedTrainer:
         after = {split: self.evaluator.run(self._generator(), split, 1) for split in ("val", "test")}
         self._tracker.save_auto_model(self.model, self.tokenizer, self.lora)
         write_report_or_warn(self._tracker.run_folder.root)
-        self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         write_result(self._tracker.run_folder, 1, metrics_of(before), metrics_of(after))
+        self.evaluator.summarize(before["test"], after["test"], self._generator(), ("before", "after"))
         return before["test"], after["test"]
 
     def _generator(self) -> LMActorCriticPolicy:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.cache import cached_folder, content_hash, is_cached
+from rl4dialog.core.cache import cache_root, cached_folder, content_hash, is_cached
+from rl4dialog.core.errors import RunFolderError
 
 
 def build_counting(calls: list[int]):  # type: ignore[no-untyped-def]
@@ -64,3 +66,28 @@ def test_unwritable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.M
 
 def test_borders_of_texts_count() -> None:
     assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("IoError: No space left on device")]
+)
+def test_full_cache_falls_back_to_a_temporary_folder(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    folders: list[Path] = []
+
+    def build(folder: Path) -> None:
+        folders.append(folder)
+        (folder / "a.txt").write_text("half" if len(folders) == 1 else "whole")
+        if len(folders) == 1:
+            raise error
+
+    folder = cached_folder("test", {"full": str(error)}, build)
+    assert (folder / "a.txt").read_text() == "whole" and not folders[0].exists()
+    assert cache_root() not in folder.parents and "No space left on device" in caplog.text
+
+
+def test_error_says_what_to_do_if_no_disk_has_space() -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RunFolderError, match="neither the cache folder .* nor .*; set RL4DIALOG_CACHE"):
+        cached_folder("test", {"full": "everywhere"}, fail)

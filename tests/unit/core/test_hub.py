@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoConfig
 
 from rl4dialog.core import hub
 from rl4dialog.core.errors import ModelError
@@ -29,7 +32,11 @@ def test_a_hub_that_does_not_resolve_is_not_asked(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(hub, "_resolves", lambda host: reachable)
     monkeypatch.setattr(hub.urllib.request, "getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    assert hub.load_pretrained(_Auto(None), "a/b", "model", "Hint.", x=1) == ("a/b", {"x": 1}, not reachable)
+    assert hub.load_pretrained(_Auto(None), "a/b", "model", "Hint.", x=1) == (
+        "a/b",
+        {"trust_remote_code": False, "x": 1},
+        not reachable,
+    )
     assert constants.HF_HUB_OFFLINE is False
 
 
@@ -41,3 +48,11 @@ def test_the_error_names_what_which_why_and_the_way_out() -> None:
 def test_an_error_without_words_is_named_by_its_type() -> None:
     with pytest.raises(ModelError, match=r"\(KeyError\)"):
         hub.load_pretrained(_Auto(KeyError()), "a/b", "language model", "Give a folder.")
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="comes with Python code of its own, which is not run"):
+        hub.load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")

@@ -19,6 +19,13 @@ from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_ya
         ("True", True),
         ("on", "on"),
         ("~", None),
+        ("1:30:00", "1:30:00"),
+        ("010", "010"),
+        ("0", 0),
+        ("-1_000", -1000),
+        ("0x1f", 31),
+        ("2026-01-02", "2026-01-02"),
+        ("2026-13-45", "2026-13-45"),
     ],
 )
 def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
@@ -34,7 +41,6 @@ def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
         ("a: 1\n\tb: 2", "line 2, column 1"),
         ("", "it holds nothing"),
         ("- 1", "it holds a list"),
-        ("a: 2026-13-45", "line 1, column 4: not a valid timestamp .month must be in 1..12"),
         ("a:\n  ? [b, c]\n  : d", "line 2, column 5: a key must be a single word"),
         ("a: " + "9" * 5000, "line 1, column 4: not a valid int"),
         ("a: 0x" + "f" * 5000, "more than 64 bits"),

@@ -77,8 +77,3 @@ def test_hub_rows_become_samples(fake_hub: Any) -> None:
 def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         CNNDailyMail.prepare("train", path=write(files))
-
-
-def test_truncation_must_be_a_positive_number() -> None:
-    with pytest.raises(DataError, match="'cnn_daily_mail': truncate_article must be a whole number"):
-        CNNDailyMail.prepare("train", truncate_article=0)

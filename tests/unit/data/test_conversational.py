@@ -169,8 +169,3 @@ def test_bad_row_is_named(pool_of: Any, row: Any, message: str) -> None:
 def test_plain_and_conversational_rows_do_not_mix(pool_of: Any) -> None:
     with pytest.raises(DataError, match="both plain prompts and conversations"):
         pool_of({"prompt": "a"}, {"prompt": [USER]})
-
-
-def test_unknown_turns_are_named() -> None:
-    with pytest.raises(DataError, match="unknown turns 'al'; did you mean 'all'"):
-        Conversational.prepare("train", ".", turns="al")

@@ -21,11 +21,6 @@ def test_default_size_is_100() -> None:
     assert len(DummyPool.prepare("train", "x")) == 100
 
 
-def test_no_samples_is_an_error() -> None:
-    with pytest.raises(DataError, match="n_samples must be a whole number of at least 1, not 0"):
-        DummyPool.prepare("train", "x", n_samples=0)
-
-
 def test_unknown_split_is_an_error() -> None:
     with pytest.raises(DataError, match="unknown split 'validation'"):
         DummyPool.prepare("validation", "x")

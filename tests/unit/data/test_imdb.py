@@ -83,12 +83,6 @@ def test_label_must_be_zero_or_one(write: Write) -> None:
         IMDB.prepare("train", path=folder)
 
 
-@pytest.mark.parametrize("ratio", [0, 1.5, "half", True])
-def test_positive_ratio_must_be_a_share(ratio: Any) -> None:
-    with pytest.raises(DataError, match=r"positive_ratio must be in \(0, 1\], not"):
-        IMDBForSeq2Seq.prepare("train", ratio)
-
-
 def test_empty_folder_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no .* file named after a split"):
         IMDB.prepare("train", path=tmp_path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rl4dialog.core.errors import DataError
 from rl4dialog.data.random_numbers import RandomNumbers
 from rl4dialog.metrics.increasing_numbers import increasing_numbers_score
 
@@ -25,9 +22,3 @@ def test_splits_and_seeds_differ_and_the_same_seed_does_not() -> None:
     assert references("train") == references("train")
     assert references("train") != references("val")
     assert references("train") != references("train", seed=1)
-
-
-@pytest.mark.parametrize("name", ["n_samples", "n_numbers", "largest"])
-def test_counts_must_be_positive(name: str) -> None:
-    with pytest.raises(DataError, match=name):
-        RandomNumbers.prepare("train", **{name: 0})

@@ -285,11 +285,6 @@ def test_no_dialogues_is_an_empty_split() -> None:
         SmallTalk.prepare("val", n_val=0)
 
 
-def test_negative_number_of_dialogues_is_an_error() -> None:
-    with pytest.raises(DataError, match="number of dialogues must not be negative, not -1"):
-        SmallTalk.prepare("val", n_val=-1)
-
-
 def test_unknown_split_is_an_error() -> None:
     with pytest.raises(DataError, match="unknown split 'dev'"):
         SmallTalk.prepare("dev")

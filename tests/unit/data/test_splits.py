@@ -94,12 +94,6 @@ def test_split_that_exists_is_not_drawn() -> None:
     assert len(values(read_split("train", everything, "here", 0.2))) == 10
 
 
-@pytest.mark.parametrize("share", [0, 0.5, -1, "much", True])
-def test_share_must_leave_something_to_train_on(share: Any) -> None:
-    with pytest.raises(DataError, match=r"held_out_share must be a number between 0 and 0\.5, not"):
-        read_split("val", readers_of(train=10), "here", share)
-
-
 def test_draw_is_the_same_on_every_machine() -> None:
     assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]

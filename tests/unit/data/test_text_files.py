@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -87,3 +91,40 @@ def test_missing_path_is_named(tmp_path: Path) -> None:
 def test_path_of_wrong_type_is_an_error() -> None:
     with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
         expand_path(3)  # type: ignore[arg-type]
+
+
+def test_encrypted_zip_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a.txt", "one\n")
+    data = bytearray((tmp_path / "x.zip").read_bytes())
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(header) + flags] |= 1
+    (tmp_path / "x.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.zip/a\.txt is encrypted; unpack it"):
+        read_zip_lines(tmp_path / "x.zip", "a.txt")
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.gz"])
+def test_archive_that_would_fill_the_memory_is_refused(tmp_path: Path, name: str) -> None:
+    path, bomb = tmp_path / name, bytes(2**20) * 150
+    if name == "x.gz":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            file.write(bomb)
+    elif name == "x.zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.txt", bomb)
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            info = tarfile.TarInfo("a.txt")
+            info.size = len(bomb)
+            tar.addfile(info, io.BytesIO(bomb))
+    with pytest.raises(DataError, match=rf"{re.escape(name)} holds more than 200 times its own size"):
+        read_lines(path) if name == "x.gz" else list(walk_files(path, lambda name: True))
+
+
+def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; give a regular file"):
+        read_lines(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"pipe\.zip is neither a folder nor an archive"):
+        list(walk_files(tmp_path / "pipe.zip", lambda name: True))

@@ -96,8 +96,3 @@ def test_malformed_example_is_named(write: Write, change: Any, message: str) -> 
 def test_file_of_something_else_names_the_column_that_is_missing(write: Write) -> None:
     with pytest.raises(DataError, match=r"totto_dev_data\.jsonl:1: no column 'highlighted_cells' \(columns: text\)"):
         ToTTo.prepare("val", path=write_examples(write, {"text": "x"}))
-
-
-def test_unknown_representation_lists_the_known_ones() -> None:
-    with pytest.raises(DataError, match=r"'subtabel'; did you mean 'subtable'.*subtable, fulltable"):
-        ToTTo.prepare("val", "subtabel")

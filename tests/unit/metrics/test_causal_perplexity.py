@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny import make_gpt2, make_tokenizer
 
-from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.metrics.causal_perplexity import CausalPerplexityMetric
 
 REFERENCES = [["w1 w2 w3 w4 w5"], ["w6 w7", "w8 w9 w1 w1"], ["w0 w2 w4 w6 w8 w10 3 1 4 1 5"]]
@@ -83,9 +83,3 @@ def test_missing_tokenizer_is_named(tmp_path: object, tokenizer: Any) -> None:
     with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
         CausalPerplexityMetric(4, tokenizer_id=f"{tmp_path}/nowhere")
     CausalPerplexityMetric(4, tokenizer_id="builtin/any", tokenizer=tokenizer)
-
-
-@pytest.mark.parametrize(("arguments", "word"), [({"stride": 0}, "stride"), ({"stride": 4, "model_type": "t5"}, "t5")])
-def test_wrong_argument_is_refused(arguments: dict[str, Any], word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        CausalPerplexityMetric(**arguments)

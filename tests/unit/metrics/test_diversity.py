@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.metrics.diversity import DiversityMetric
 
 # Words: a b a . | A c
@@ -65,9 +63,3 @@ def test_repetition_is_share_of_4grams_written_before() -> None:
     scores, corpus = DiversityMetric().compute([""] * 3, texts, [[""]] * 3)["diversity_metrics/seq-rep-4"]
     assert scores == pytest.approx([1 / 5, 0, 0])
     assert corpus == pytest.approx(1 / 15)
-
-
-@pytest.mark.parametrize("window_size", [0, "100"])
-def test_wrong_window_is_refused(window_size: Any) -> None:
-    with pytest.raises(ConfigError, match="window_size must be at least 1"):
-        DiversityMetric(window_size)

@@ -7,7 +7,6 @@ import random
 import pytest
 from sacrebleu.metrics import BLEU
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.metrics.self_bleu import SelfBleuMetric
 
 
@@ -30,8 +29,3 @@ def test_same_texts_score_1_different_ones_and_one_alone_0() -> None:
     assert metric.compute([""] * 2, ["so it is"] * 2, [[]] * 2)["diversity_metrics/self_bleu"][1] == pytest.approx(1.0)
     assert metric.compute([""] * 2, ["so it is", "what else"], [[]] * 2)["diversity_metrics/self_bleu"][1] == 0.0
     assert metric.compute([""], ["so it is"], [[]])["diversity_metrics/self_bleu"] == ([0.0], 0.0)
-
-
-def test_wrong_order_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max_ngram_order must be at least 1, not 0"):
-        SelfBleuMetric(0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import DataError
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 from rl4dialog.rewards.learned_reward import LearnedReward
@@ -57,9 +57,3 @@ def test_baseline_is_subtracted(save_classifier: Save) -> None:
     assert gold == pytest.approx([0, 0, 0], abs=1e-5)
     with pytest.raises(DataError, match="a reference each"):
         less_reference(PROMPTS, TEXTS, [[], ["a"], ["b"]], ALL)
-
-
-@pytest.mark.parametrize("baseline", ["references", None, True])
-def test_baseline_is_a_number_or_the_reference(baseline: object) -> None:
-    with pytest.raises(ConfigError, match="baseline must be a number or 'reference'"):
-        LearnedReward(baseline=baseline, model_name="x")  # type: ignore[arg-type]

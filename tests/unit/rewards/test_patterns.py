@@ -40,8 +40,8 @@ def test_keywords_of_each_sample() -> None:
     [
         ({}, "either keywords"),
         ({"keywords": ["a"], "meta_key": "b"}, "either keywords"),
-        ({"keywords": []}, "at least one word"),
-        ({"keywords": "tea"}, "at least one word, not 'tea'"),
+        ({"keywords": []}, "keywords: .* at least 1 item"),
+        ({"keywords": "tea"}, "keywords: .*, got 'tea'"),
         ({"keywords": ["a"], "match": "alll"}, "did you mean 'all'"),
     ],
 )
@@ -55,6 +55,5 @@ def test_regular_expressions() -> None:
     whole = RewardFunctionRegistry.get("regex", {"pattern": r"\d+ dollars", "full": True})
     assert [pay(anywhere, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [1.0, 1.0, 0.0]
     assert [pay(whole, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [0.0, 1.0, 0.0]
-    for pattern in ("(", 3):
-        with pytest.raises(ConfigError, match="no regular expression"):
-            RewardFunctionRegistry.get("regex", {"pattern": pattern})
+    with pytest.raises(ConfigError, match="no regular expression"):
+        RewardFunctionRegistry.get("regex", {"pattern": "("})

@@ -32,16 +32,8 @@ def test_words_too_few_and_too_many_cost(args: dict[str, Any], costs: list[float
     "args", [{}, {"max_length": 1, "min_length": 2}, {"min_length": -1}, {"max_length": 2.5}, {"max_length": "x"}]
 )
 def test_lengths_must_be_a_range(args: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'length_penalty'.*max_length"):
+    with pytest.raises(ConfigError, match=r"'length_penalty'.*(max|min)_length"):
         RewardFunctionRegistry.get("length_penalty", args)
-
-
-@pytest.mark.parametrize(
-    ("id", "args"), [("length_penalty", {"max_length": 2, "per_word": "x"}), ("missing_eos_penalty", {"penalty": "x"})]
-)
-def test_costs_must_be_numbers(id: str, args: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"'{id}': (per_word|penalty) must be a number, not 'x'"):
-        RewardFunctionRegistry.get(id, args)
 
 
 def test_repetition_costs_what_the_metric_measures() -> None:
@@ -51,8 +43,6 @@ def test_repetition_costs_what_the_metric_measures() -> None:
     assert measured is not None and measured[0] > measured[1] > measured[2] == 0
     assert [pay(reward, text) for text in texts] == pytest.approx([-score for score in measured])
     assert pay(RewardFunctionRegistry.get("repetition_penalty", {"n": 1}), "a b a b") == pytest.approx(-0.5)
-    with pytest.raises(ConfigError, match="n must be at least 1, not 0"):
-        RewardFunctionRegistry.get("repetition_penalty", {"n": 0})
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [([5, 6, 0], 0.0), ([5, 6, 7, 8, 9], -2.0), ([5, 6, 7, 8, 0], 0.0)])

@@ -1,0 +1,21 @@
+"""Files that users name, which may be anything."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+_KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
+
+
+def read_regular(path: Path) -> bytes:
+    """Content of a file; reading a pipe or a device may never end.
+
+    Raises:
+        OSError: If it cannot be read, or is no regular file.
+    """
+    mode = path.stat().st_mode
+    for is_kind, name in _KINDS:
+        if is_kind(mode):
+            raise OSError(f"it is {name}; give a regular file")
+    return path.read_bytes()
