@@ -27,6 +27,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config_path", default=None, help="with --model: the YAML file that says what to do with it")
     parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
     add_overrides(parser)
+    add_trust(parser)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """``--trust``."""
+    parser.add_argument("--trust", action="store_true", help="run the code that the run's config names, as imports do")
 
 
 def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
@@ -51,7 +57,8 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
     if args.model is not None:
         return LoadedPolicy(read_config(args), args.model)
     run = Path(args.run_path).expanduser()
-    config = read_run_config(run, args.overrides)
+    config = read_run_config(run, args.overrides, args.trust)
+    config.alg.args.pop("device", None)  # a trained model is used on what there is
     check_components(config)
     return load_run(config, run, args.checkpoint)
 
@@ -71,6 +78,7 @@ def load_compared(args: argparse.Namespace) -> LoadedPolicy:
                 model=None,
                 config_path=None,
                 overrides=[],
+                trust=args.trust,
             )
         )
     if args.compare_checkpoint is not None:
@@ -79,7 +87,8 @@ def load_compared(args: argparse.Namespace) -> LoadedPolicy:
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.saved_run import read_run_config
 
-    config = read_config(args) if args.run_path is None else read_run_config(Path(args.run_path).expanduser())
+    run = args.run_path and Path(args.run_path).expanduser()
+    config = read_config(args) if run is None else read_run_config(run, trust=args.trust)
     return LoadedPolicy(config, str(folder) if folder.exists() else args.compare)
 
 

@@ -113,7 +113,7 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             for path in sorted(place.rglob("*")):
                 if path.is_file() and wanted(path.relative_to(place).as_posix()):
                     yield str(path), path.read_bytes()
-        elif not place.is_file():
+        elif place.exists() and not place.is_file():
             raise DataError(f"{place} is neither a folder nor an archive")
         elif ".tar" in place.suffixes or place.suffix == ".tgz":
             size = 0

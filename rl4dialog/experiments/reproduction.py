@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,38 +12,45 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.runs.comparison import Finding, compare_runs
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance
 from rl4dialog.runs.results import read_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, write_json
 from rl4dialog.runs.summary import table_style
+from rl4dialog.runs.trust import refuse_code
 
 _MAX_SHOWN = 60
 
 
-def reproduce(run: Path, output: Path | None = None, overwrite: bool = False) -> int:
+def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, trust: bool = False) -> int:
     """Run the resolved config of a run again, where and with as many threads as then, and compare.
 
     Args:
         run: A complete run.
         output: Folder of the new run; by default beside the old one, with ``_reproduced`` behind its name.
         overwrite: Replace a run that is there already.
+        trust: Whether code that the run's config names may be run.
 
     Returns:
         Exit code: 0 if both are identical, 1 if they differ, else that of the run that failed.
 
     Raises:
         RunFolderError: If the run is not complete, or the new folder is there already.
+        ConfigError: If the run's config names code without ``trust``.
     """
     run = run.expanduser().absolute()
     read_result(run)
+    config = load_yaml(run / CONFIG_FILE)
+    if not trust:
+        refuse_code(config, run)
     output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
     if output == run:
         raise RunFolderError(f"{run} cannot be reproduced in its own folder; give another --output_path")
     if output.exists() and not overwrite:
         raise RunFolderError(f"{output} exists already; give --overwrite to replace it, or another --output_path")
-    code = _run_again(run, output, overwrite)
+    code = _run_again(run, config, output, overwrite)
     if code:
         return code
     findings = compare_runs(run, output)
@@ -53,9 +59,8 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False) ->
     return int(any(finding.where for finding in findings))
 
 
-def _run_again(run: Path, output: Path, overwrite: bool) -> int:
+def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool) -> int:
     recorded = read_provenance(run)
-    config = json.loads((run / CONFIG_FILE).read_text(encoding="utf-8"))
     # The config's own folder, from which relative names count, is another one now.
     config["imports"] = [_absolute(name, config_folder(run)) for name in config.get("imports", [])]
     threads = recorded.get("hardware", {}).get("torch_threads")

@@ -42,20 +42,21 @@ _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None
 
 
-def load_policy(run: str | Path, checkpoint: Checkpoint = None) -> LoadedPolicy:
+def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = False) -> LoadedPolicy:
     """Load the policy of a run.
 
     Args:
         run: The run folder, wherever it lies now.
         checkpoint: ``None`` for the model at the run's end; else the number of an iteration, ``"last"`` or ``"best"``.
+        trust: Whether code that the run's config names may be run: its ``imports``, and programs of metrics.
 
     Raises:
         RunFolderError: If the folder holds no run, no model, or no such checkpoint.
-        ConfigError: If what the run's config imports cannot be imported.
+        ConfigError: If the run's config names code without ``trust``, or what it imports cannot be imported.
         ModelError: If the model cannot be loaded.
     """
     folder = Path(run).expanduser()
-    return load_run(read_run_config(folder), folder, checkpoint)
+    return load_run(read_run_config(folder, trust=trust), folder, checkpoint)
 
 
 def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> LoadedPolicy:

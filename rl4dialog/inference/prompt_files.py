@@ -91,6 +91,9 @@ class ReplyFile:
             raise RunFolderError(f"{path} cannot be written: {error.strerror}; give another --output") from error
         try:
             self.n_done = self._count_done()
+        except OSError as error:
+            self._file.close()
+            raise RunFolderError(f"{path} is no file that replies can be added to ({error.strerror})") from error
         except BaseException:
             self._file.close()
             raise

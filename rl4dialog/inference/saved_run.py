@@ -12,6 +12,7 @@ from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.results import check_is_run
 from rl4dialog.runs.run_folder import CONFIG_FILE
+from rl4dialog.runs.trust import refuse_code
 from rl4dialog.training.checkpoint import (
     best_checkpoint,
     checkpoint_folders,
@@ -20,15 +21,22 @@ from rl4dialog.training.checkpoint import (
 )
 
 
-def read_run_config(run: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False) -> RunConfig:
     """The resolved config of a run, with all that it imports.
+
+    Args:
+        run: The run folder, which may be somebody else's.
+        overrides: As ``--set`` takes them.
+        trust: Whether code that the config names may be run.
 
     Raises:
         RunFolderError: If the folder holds no run.
-        ConfigError: If an override is wrong, or an import fails.
+        ConfigError: If an override is wrong, an import fails, or the config names code without ``trust``.
     """
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
+    if not trust:
+        refuse_code(config.model_dump(), run)
     load_entry_points()
     load_imports(config.imports, config_folder(run))
     return config

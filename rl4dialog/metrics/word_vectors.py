@@ -47,6 +47,8 @@ class VectorFile:
         return np.array(found).reshape(len(found), self._n_dimensions)
 
     def _index(self) -> None:
+        if self._path.exists() and not self._path.is_file():
+            raise OSError("it is no file")
         with self._path.open("rb") as file:
             place, line = 0, file.readline()
             if len(line.split()) == 2:  # word2vec's first line: how many words and dimensions

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.files import read_regular
 from rl4dialog.core.manifest import sync_path
 
 
@@ -41,7 +42,7 @@ def whole_lines(path: Path) -> list[bytes]:
     Raises:
         OSError: If it cannot be read.
     """
-    data = path.read_bytes()
+    data = read_regular(path)
     lines = data.split(b"\n")
     last = lines.pop()
     return [*lines, last] if _is_record(last) else lines

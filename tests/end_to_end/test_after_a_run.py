@@ -70,7 +70,7 @@ def save_checkpoint(run: Path, policy: LMActorCriticPolicy, iteration: int) -> P
 
 
 def policy_with_critic(run: Path, critic: str = "separate") -> LMActorCriticPolicy:
-    loaded = rl4dialog.load_policy(run)
+    loaded = rl4dialog.load_policy(run, trust=True)
     policy = loaded._around(loaded._language_model(run / "model"), critic=critic)
     assert policy._value_head is not None
     torch.nn.init.normal_(policy._value_head.weight, std=0.2)
@@ -94,21 +94,21 @@ def test_run_says_where_it_came_from_and_that_it_is_complete(workshop: Path, run
 def test_evaluation_gives_exactly_what_the_run_logged(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
+    assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
     found = read(tmp_path / "found" / "metrics.json")
     assert found["metrics"] == read(run / "result.json")["test"]["after"]
     assert found["split"] == "test" and found["n_samples"] == 6
     assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
     output = capsys.readouterr().out
     assert "gold replies" in output and f"Evaluation: {tmp_path / 'found'}" in output
-    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
+    assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
 def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied: Path) -> None:
-    save_checkpoint(copied, rl4dialog.load_policy(copied).policy, 1)
+    save_checkpoint(copied, rl4dialog.load_policy(copied, trust=True).policy, 1)
     for flags in ([], [], ["--checkpoint", "1"]):
-        assert cli.main(["evaluate", "--run", str(copied), "--split", "val", *flags]) == 0
+        assert cli.main(["evaluate", "--trust", "--run", str(copied), "--split", "val", *flags]) == 0
     names = sorted(path.name for path in (copied / "evaluations").iterdir())
     assert len(names) == 3 and names[2].startswith("val_2") and sum(name.startswith("val_1_") for name in names) == 1
     found = [read(path / "metrics.json")["metrics"] for path in (copied / "evaluations").iterdir()]
@@ -137,9 +137,18 @@ def test_commands_say_which_model_they_want(flags: list[str], message: str, caps
     assert message in capsys.readouterr().err
 
 
+def test_code_of_a_run_is_not_run_without_trust(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["evaluate", "--run"], ["chat", "--run"], ["ui", "--run"], ["reproduce"]):
+        assert cli.main([*command, str(copied)]) == 2
+        message = capsys.readouterr().err
+        assert "imports: ./own_reward.py" in message and "--trust" in message and str(copied) in message
+    with pytest.raises(ConfigError, match=r"names code .*\(imports: \./own_reward\.py\).*trust=True"):
+        rl4dialog.load_policy(copied)
+
+
 def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> None:
     shutil.rmtree(copied / "checkpoints", ignore_errors=True)
-    loaded = rl4dialog.load_policy(str(copied))
+    loaded = rl4dialog.load_policy(str(copied), trust=True)
     predictions = read(copied / "epoch_2_test_split_predictions.json")
     prompts = [prediction["prompt_text"] for prediction in predictions]
     first = loaded.generate(prompts, seed=3)
@@ -152,7 +161,7 @@ def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> 
 
 
 def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
-    loaded = rl4dialog.load_policy(run)
+    loaded = rl4dialog.load_policy(run, trust=True)
     prompts, replies = ["do you like tea ? <EOU>", "snow <EOU>"], ["yes , i do .", ""]
     found = loaded.log_probs(prompts, replies)
     tokenizer, model = loaded.tokenizer, loaded.policy.language_model
@@ -168,7 +177,7 @@ def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
 
 
 def test_scores_are_the_runs_reward_and_its_parts(run: Path) -> None:
-    loaded = rl4dialog.load_policy(run)
+    loaded = rl4dialog.load_policy(run, trust=True)
     scores = loaded.scores(["a <EOU>", "b <EOU>"], ["yes i do", "no"], [["yes i do"], ["never"]])
     assert scores.parts == {"n_words": [3.0, 1.0], "rouge": [1.0, 0.0]}
     assert scores.total == [5.0, 1.0]
@@ -183,7 +192,7 @@ def test_values_are_those_of_the_newest_checkpoint(copied: Path, critic: str) ->
     policy = policy_with_critic(copied, critic)
     save_checkpoint(copied, policy, 12)
 
-    loaded = rl4dialog.load_policy(copied)
+    loaded = rl4dialog.load_policy(copied, trust=True)
     found = loaded.values(["do you like tea ? <EOU>", "snow <EOU>"], ["yes , i do .", "no"])
     prompt = torch.tensor([loaded.tokenizer("snow <EOU>")["input_ids"]])
     obs = {"prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt)}
@@ -192,19 +201,19 @@ def test_values_are_those_of_the_newest_checkpoint(copied: Path, critic: str) ->
         first = policy.predict_values({**obs, "context_ids": none, "context_mask": none}).item()
     assert found[1][0] == pytest.approx(first, abs=1e-5) and first != 0
     assert [len(row) for row in found] == [len(row) for row in loaded.log_probs(["a", "a"], ["yes , i do .", "no"])]
-    assert rl4dialog.load_policy(copied, checkpoint=1).values(["snow <EOU>"], ["no"])[0] != found[1]
+    assert rl4dialog.load_policy(copied, checkpoint=1, trust=True).values(["snow <EOU>"], ["no"])[0] != found[1]
 
 
 def test_values_of_adapters_are_read_around_the_base_model(copied: Path) -> None:
     config = read(copied / "config.json")
     (copied / "config.json").write_text(json.dumps({**config, "lora": {"r": 2}}))
-    loaded = rl4dialog.load_policy(copied)
+    loaded = rl4dialog.load_policy(copied, trust=True)
     base = build_language_model(loaded.config, loaded.tokenizer, loaded.data, loaded.lengths)
     policy = loaded._around(base, critic="separate", lora={"r": 2})
     for parameter in policy.critic_parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     save_checkpoint(copied, policy, 2)
-    found = rl4dialog.load_policy(copied).values(["snow <EOU>"], ["no"])
+    found = rl4dialog.load_policy(copied, trust=True).values(["snow <EOU>"], ["no"])
     loaded.__dict__["policy_with_critic"] = policy
     assert loaded.values(["snow <EOU>"], ["no"]) == found and found[0][0] != 0
 
@@ -216,23 +225,23 @@ def test_code_of_the_page_works_as_it_stands(copied: Path) -> None:
         0
     ]
     found: dict[str, Any] = {}
-    exec(code.replace("runs/my_project/my_run", str(copied)), found)
+    exec(code.replace('"runs/my_project/my_run"', f'"{copied}", trust=True'), found)
     assert len(found["replies"]) == 1 and isinstance(found["replies"][0], str)
 
 
 def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
     with pytest.raises(RunFolderError, match=r"holds no critic, so there are no values.*save_every"):
-        rl4dialog.load_policy(copied).values(["a"], ["b"])
+        rl4dialog.load_policy(copied, trust=True).values(["a"], ["b"])
     with pytest.raises(RunFolderError, match=r"has no checkpoint 7 \(there are none\)"):
-        rl4dialog.load_policy(copied, checkpoint=7)
-    save_checkpoint(copied, rl4dialog.load_policy(copied).policy, 20)
+        rl4dialog.load_policy(copied, checkpoint=7, trust=True)
+    save_checkpoint(copied, rl4dialog.load_policy(copied, trust=True).policy, 20)
     with pytest.raises(RunFolderError, match=r"has no checkpoint 'best' \(there are those of the iterations 20\)"):
-        rl4dialog.load_policy(copied, checkpoint="best")
+        rl4dialog.load_policy(copied, checkpoint="best", trust=True)
     with pytest.raises(ModelError, match=r"critic\.safetensors is missing"):
-        rl4dialog.load_policy(copied, checkpoint="last").values(["a"], ["b"])
+        rl4dialog.load_policy(copied, checkpoint="last", trust=True).values(["a"], ["b"])
     shutil.rmtree(copied / "model")
     with pytest.raises(RunFolderError, match="model is missing: the run is not complete"):
-        rl4dialog.load_policy(copied)
+        rl4dialog.load_policy(copied, trust=True)
 
 
 def test_algorithm_without_critic_or_reward_says_so(run: Path, tmp_path: Path) -> None:
@@ -274,7 +283,7 @@ def mask_of(policy: Any) -> str:
 def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
     copied: Path, args: dict[str, Any], is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy = rl4dialog.load_policy(masked(copied, **args)).policy
+    policy = rl4dialog.load_policy(masked(copied, **args), trust=True).policy
     trained = weights_hash(policy.language_model)
     first = read(copied / "provenance.json")["model_hash"]
     assert mask_of(policy) == (first if is_first else trained) and first != trained
@@ -283,14 +292,14 @@ def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
 
 def test_mask_between_two_updates_is_that_of_a_checkpoint(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     masked(copied, n_iterations=5, target_update_iterations=2)
-    policy: Any = rl4dialog.load_policy(copied).policy
+    policy: Any = rl4dialog.load_policy(copied, trust=True).policy
     assert "masked by what the model itself finds likely" in caplog.text
     torch.nn.init.zeros_(policy._learned_mask_model.get_input_embeddings().weight)
     save_checkpoint(copied, policy, 3)
-    assert mask_of(rl4dialog.load_policy(copied).policy) != mask_of(policy), "of iteration 2, and not of 4"
+    assert mask_of(rl4dialog.load_policy(copied, trust=True).policy) != mask_of(policy), "of iteration 2, and not of 4"
     save_checkpoint(copied, policy, 4)
-    assert mask_of(rl4dialog.load_policy(copied).policy) == mask_of(policy)
-    assert mask_of(rl4dialog.load_policy(copied, checkpoint=3).policy) == mask_of(policy)
+    assert mask_of(rl4dialog.load_policy(copied, trust=True).policy) == mask_of(policy)
+    assert mask_of(rl4dialog.load_policy(copied, checkpoint=3, trust=True).policy) == mask_of(policy)
 
 
 def test_evaluation_of_a_masked_policy_gives_what_the_run_logged(tmp_path: Path) -> None:
@@ -304,7 +313,7 @@ def test_evaluation_of_a_masked_policy_gives_what_the_run_logged(tmp_path: Path)
     )
     assert train(tmp_path, config) == 0
     run = run_folder(tmp_path)
-    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
+    assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
     assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
     assert read(tmp_path / "found" / "metrics.json")["metrics"] == read(run / "result.json")["test"]["after"]
 
@@ -315,7 +324,7 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
     turns = [{"role": "user", "content": "do you like tea ?"}]
     lines = [{"prompt": f"number {n} <EOU>", "id": n} for n in range(4)] + [{"messages": turns}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.jsonl"), "--batch_size", "2"]
+    command = ["generate", "--trust", "--run", str(run), "--input", str(tmp_path / "in.jsonl"), "--batch_size", "2"]
     command += ["--generation_kwargs", "top_k=0", "--output"]
     assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
     whole = (tmp_path / "out.jsonl").read_bytes()
@@ -333,7 +342,16 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
 
 def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.txt").write_text("hello\n")
-    command = ["generate", "--run", str(run), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out")]
+    command = [
+        "generate",
+        "--trust",
+        "--run",
+        str(run),
+        "--input",
+        str(tmp_path / "in.txt"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     for flags, message in (
         (["--generation_kwargs", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
         (["--generation_kwargs", "top_p"], "is not of the form key.path=value"),
@@ -349,7 +367,7 @@ def test_reproduced_run_is_identical(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     again = tmp_path / "project" / "again"
-    assert cli.main(["reproduce", str(run), "--output_path", str(again)]) == 0
+    assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(again)]) == 0
     assert "Identical: all" in capfd.readouterr().out
     assert read(again / "provenance.json")["working_directory"] == read(run / "provenance.json")["working_directory"]
 

@@ -89,5 +89,5 @@ def test_error_says_what_to_do_if_no_disk_has_space() -> None:
     def fail(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(RunFolderError, match="neither the cache folder .* nor .*; set RL4DIALOG_CACHE"):
+    with pytest.raises(RunFolderError, match=r"neither the cache folder .* nor .*; set RL4DIALOG_CACHE"):
         cached_folder("test", {"full": "everywhere"}, fail)

@@ -53,7 +53,7 @@ def started(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_the_same_config_runs_where_and_as_the_run_did(run: Path, started: dict[str, Any], tmp_path: Path) -> None:
-    assert cli.main(["reproduce", str(run)]) == 0
+    assert cli.main(["reproduce", str(run), "--trust"]) == 0
     assert started["folder"] == tmp_path and started["environment"] == {"OMP_NUM_THREADS": "3"}
     imports = started["config"].pop("imports")
     assert [Path(name) for name in imports] == [tmp_path / "mine.py", Path("json")]
@@ -71,7 +71,7 @@ def test_first_difference_and_its_likely_causes_are_told(
         "rollout_info.jsonl": {"iteration": 1, "rollout/kl": 0.25},
         "provenance.json": changed,
     }
-    assert cli.main(["reproduce", str(run)]) == 1
+    assert cli.main(["reproduce", str(run), "--trust"]) == 1
     output = capsys.readouterr().out
     assert "iteration 1, rollout/kl" in output and "0.25" in output
     assert "1 of 1 files differ." in output and "may be the cause" in output
@@ -82,7 +82,7 @@ def test_difference_without_a_known_cause_says_so(
     run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     started["changes"] = {"rollout_info.jsonl": {"iteration": 1, "rollout/kl": 0.25}}
-    assert cli.main(["reproduce", str(run)]) == 1
+    assert cli.main(["reproduce", str(run), "--trust"]) == 1
     assert "No difference of code, data or machine is recorded." in capsys.readouterr().out
 
 
@@ -90,7 +90,7 @@ def test_run_that_fails_again_is_not_compared(
     run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     started["code"] = 5
-    assert cli.main(["reproduce", str(run)]) == 5
+    assert cli.main(["reproduce", str(run), "--trust"]) == 5
     assert not capsys.readouterr().out
 
 
@@ -98,11 +98,11 @@ def test_nothing_is_overwritten_unless_asked_for(
     run: Path, started: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "there").mkdir()
-    assert cli.main(["reproduce", str(run), "--output_path", str(tmp_path / "there")]) == 2
+    assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there")]) == 2
     assert "give --overwrite to replace it, or another --output_path" in capsys.readouterr().err
-    assert cli.main(["reproduce", str(run), "--output_path", str(tmp_path / "there"), "--overwrite"]) == 0
-    assert cli.main(["reproduce", str(run), "--output_path", str(run), "--overwrite"]) == 2
+    assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there"), "--overwrite"]) == 0
+    assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(run), "--overwrite"]) == 2
     assert "cannot be reproduced in its own folder" in capsys.readouterr().err
     (run / "result.json").unlink()
-    assert cli.main(["reproduce", str(run)]) == 2
+    assert cli.main(["reproduce", str(run), "--trust"]) == 2
     assert "is not complete: it has no result.json" in capsys.readouterr().err
