@@ -16,7 +16,9 @@ Side = Literal["left", "right"]
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, validate_default=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, validate_default=False, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -39,7 +41,7 @@ class TokenizerConfig(_Block):
     """Pad with the end-of-sequence token where the tokenizer has no pad token."""
     max_length: int | None = Field(default=None, ge=1)
     """The tokenizer's limit in tokens, in place of its own."""
-    vocab_size: int = Field(default=1000, ge=260)
+    vocab_size: int = Field(default=1000, ge=260, le=1_000_000)
     """Tokens of a built-in tokenizer."""
 
 
@@ -82,9 +84,9 @@ class RewardConfig(ComponentConfig):
 
 
 class EnvArgs(_Block):
-    max_prompt_length: int = Field(ge=1)
+    max_prompt_length: int = Field(ge=1, le=1_000_000)
     """Tokens of a prompt; longer ones are cut."""
-    max_episode_length: int = Field(ge=1)
+    max_episode_length: int = Field(ge=1, le=1_000_000)
     """Tokens of a reply; longer ones are truncated."""
     terminate_on_eos: bool = True
     """Whether an end-of-sequence token or turn marker ends a reply."""

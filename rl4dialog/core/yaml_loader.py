@@ -16,7 +16,7 @@ from rl4dialog.core.files import read_regular
 
 _STEP = r"[^.\[\]]+|\[\d{1,9}\]"
 # Of a config, far above any sensible one; aliases can make a few lines stand for more than fits into memory.
-_MAX_DEPTH, _MAX_VALUES = 50, 100_000
+_MAX_BYTES, _MAX_DEPTH, _MAX_VALUES = 500_000, 50, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -88,7 +88,10 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; --config_path wants a YAML file")
     try:
-        text = read_regular(path).decode("utf-8")
+        data = read_regular(path)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{path} has {len(data):,} bytes, which no config has (at most {_MAX_BYTES:,})")
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
     return parse_yaml(text, str(path))

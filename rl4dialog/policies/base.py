@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import NonNegative
+from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.masks import trim_left_padding
@@ -186,8 +187,13 @@ class LMActorCriticPolicy(BasePolicy):
         Raises:
             ConfigError: If one makes no sense.
         """
-        if isinstance(args.get("optimizer_class"), str):
-            find_optimizer(args["optimizer_class"])
+        optimizer, optimizer_kwargs = args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {}
+        try:
+            find_optimizer(optimizer)([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
+        except (TypeError, ValueError, AssertionError) as error:
+            raise ConfigError(
+                f"alg.policy.args.optimizer_kwargs: {shown(optimizer_kwargs)} does not fit {optimizer!r}: {error}"
+            ) from error
         if args.get("lora") is not None:
             check_settings(args["lora"])
         GenerationSettings.from_kwargs(args.get("generation_kwargs"), "alg.policy.args.generation_kwargs")
