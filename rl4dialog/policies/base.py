@@ -188,8 +188,9 @@ class LMActorCriticPolicy(BasePolicy):
             ConfigError: If one makes no sense.
         """
         optimizer, optimizer_kwargs = args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {}
+        chosen: Any = find_optimizer(optimizer)
         try:
-            find_optimizer(optimizer)([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
+            chosen([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
         except (TypeError, ValueError, AssertionError) as error:
             raise ConfigError(
                 f"alg.policy.args.optimizer_kwargs: {shown(optimizer_kwargs)} does not fit {optimizer!r}: {error}"

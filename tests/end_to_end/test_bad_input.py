@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import signal
@@ -298,6 +300,21 @@ def test_disk_that_is_full_at_the_end_of_an_iteration(
     monkeypatch.setattr(RunFolder, "append_jsonl", full)
     assert "no space left" in error_of(capsys, train(tmp_path, make_config(tmp_path)))
     assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+
+
+class _NoSpace(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("stream", [_NoSpace(), io.TextIOWrapper(io.BytesIO(), encoding="latin-1")])
+def test_run_is_complete_though_nothing_can_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: io.TextIOBase
+) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    config = make_config(tmp_path, train_evaluation__n_iters=0, logging__outputs=["stdout"])
+    assert train(tmp_path, config) == 0
+    assert (run_folder(tmp_path) / "result.json").is_file()
 
 
 def start(tmp_path: Path, config: dict[str, Any]) -> subprocess.Popen[str]:

@@ -160,7 +160,7 @@ CONFIG_FILES = [
 
 TABLE = (("datapool", {"id": "jsonl", "args": {"path": "{folder}/table"}}),)
 CSV = (("datapool", {"id": "csv", "args": {"path": "{folder}/table"}}),)
-ARCHIVE = (("datapool", {"id": "daily_dialog", "args": {"path": "{folder}/zips"}}),)
+ARCHIVE = (("datapool", {"id": "daily_dialog", "args": {"path": "{folder}/zips", "context_size": 2}}),)
 PARQUET = (("datapool", {"id": "imdb", "args": {"path": "{folder}/table"}}),)
 
 

@@ -42,7 +42,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         sub_sampling_factor: Literal[1] = 1,
         **kwargs: Any,
     ) -> None:
-        own = {
+        own: dict[str, Any] = {
             "cg_max_steps": cg_max_steps,
             "cg_damping": cg_damping,
             "line_search_shrinking_factor": line_search_shrinking_factor,
