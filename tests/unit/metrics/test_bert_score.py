@@ -44,14 +44,14 @@ def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
 
 def test_missing_model_is_named(tmp_path: object) -> None:
     with pytest.raises(
-        ModelError, match=r"'bert_score' cannot load .*nowhere.*downloaded roberta-large> and num_layers: 17"
+        ModelError, match=r"'bert_score': model .*nowhere' cannot be loaded.*downloaded roberta-large> and num_layers: 17"
     ):
         BertScoreMetric(model_type=f"{tmp_path}/nowhere", num_layers=1)
 
 
 def test_missing_model_of_a_language_says_what_to_download() -> None:
     with pytest.raises(
-        ModelError, match=r"cannot load the model 'roberta-large'.*folder of a downloaded roberta-large>"
+        ModelError, match=r"model 'roberta-large' cannot be loaded.*folder of a downloaded roberta-large>"
     ):
         BertScoreMetric()
     with pytest.raises(ModelError, match=r"downloaded bert-base-multilingual-cased> and num_layers: 9"):
