@@ -30,5 +30,9 @@ def test_rows_tell_type_default_and_bounds() -> None:
     page = schema_page()
     assert "| `n_envs` | whole number, at least 1, at most 65,536 | `1` | " in page
     assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
-    assert re.search(r"## env\.args\n.*\| `max_prompt_length` \| whole number, at least 1, at most 1,000,000 \|  \| ", page, re.DOTALL)
+    assert re.search(
+        r"## env\.args\n.*\| `max_prompt_length` \| whole number, at least 1, at most 1,000,000 \|  \| ",
+        page,
+        re.DOTALL,
+    )
     assert "| `metrics` | list of `{id, args}` | `[]` | " in page

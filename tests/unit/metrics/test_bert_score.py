@@ -44,7 +44,8 @@ def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
 
 def test_missing_model_is_named(tmp_path: object) -> None:
     with pytest.raises(
-        ModelError, match=r"'bert_score': model .*nowhere' cannot be loaded.*downloaded roberta-large> and num_layers: 17"
+        ModelError,
+        match=r"'bert_score': model .*nowhere' cannot be loaded.*downloaded roberta-large> and num_layers: 17",
     ):
         BertScoreMetric(model_type=f"{tmp_path}/nowhere", num_layers=1)
 
