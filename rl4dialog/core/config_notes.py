@@ -46,7 +46,7 @@ def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
         config: Checked.
         given: The config as it was written.
     """
-    return [*_keys_without_effect(config, given), *_defaults(given), *_decoding(config), *_supervised(config, given)]
+    return [*_keys_without_effect(config, given), *_defaults(given), *_decoding(config), *_supervised(config)]
 
 
 def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
@@ -63,10 +63,13 @@ def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
                 without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[config.env.vec_env]
     if config.env is not None:
         without_effect["tokenizer.max_length"] = "env.args.max_prompt_length and max_episode_length decide"
-        side = config.env.args.prompt_truncation_side
-        if config.tokenizer.truncation_side != side:
-            reason = f"env.args.prompt_truncation_side decides, which is {side}"
-            without_effect["tokenizer.truncation_side"] = reason
+        # By the values, not by what is given: a resolved config, which names every key, has the same notes.
+        tokenizer_side, side = config.tokenizer.truncation_side, config.env.args.prompt_truncation_side
+        if tokenizer_side != side:
+            yield (
+                f"tokenizer.truncation_side, {tokenizer_side}, has no effect: env.args.prompt_truncation_side decides, "
+                f"which is {side}"
+            )
     if config.tokenizer.padding_side != "left":
         without_effect["tokenizer.padding_side"] = "prompts are padded on the left, and replies on the right"
     if config.reward_fn is not None and config.reward_fn.id == "nlp_reward":
@@ -166,14 +169,14 @@ def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Ite
         )
 
 
-def _supervised(config: RunConfig, given: Kwargs) -> Iterator[str]:
+def _supervised(config: RunConfig) -> Iterator[str]:
     if config.alg.id != "supervised":
         return
     blocks = [config.train_evaluation.generation_kwargs, config.alg.generation_kwargs]
     of_evaluation = next((kwargs for kwargs in blocks if kwargs), {})
     if of_evaluation.get("max_new_tokens") is None and of_evaluation.get("max_length") is None and config.env is None:
         yield "generation_kwargs has no max_new_tokens: evaluations end replies after 32 tokens"
-    if config.alg.model_type == "causal" and _at(given, "alg.loss_on") is None:
+    if config.alg.model_type == "causal" and config.alg.loss_on == "reply":
         yield "alg.loss_on is reply: only replies are learned; RL4LMs learns the prompts too (loss_on: all)"
     args = config.alg.training_args or {}
     if args.get("save_strategy") in (None, "no"):

@@ -25,7 +25,7 @@ NOTES = {
     "answers_t5_ppo.yml": [
         MODEL_PARALLEL,
         START,
-        "tokenizer.truncation_side has no effect",
+        "tokenizer.truncation_side, right, has no effect",
         "alg.policy.args.generation_kwargs has no max_new_tokens",
     ],
     "dialog_gpt2_nlpo.yml": [MODEL_PARALLEL, "train_evaluation.generation_kwargs.num_beams is refused by NLPO's mask"],

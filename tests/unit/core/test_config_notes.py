@@ -28,7 +28,7 @@ def supervised_notes(tmp_path: Path, **alg: Any) -> list[str]:
 
 
 def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
-    assert notes(tmp_path) == supervised_notes(tmp_path, loss_on="reply") == []
+    assert notes(tmp_path) == supervised_notes(tmp_path, loss_on="all") == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
             "has no max_new_tokens: replies end after env.args.max_episode_length = 10 tokens; in RL4LMs .* 20",
         ),
         ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model goes on"),
-        ({"tokenizer__truncation_side": "right"}, "truncation_side has no effect: .* which is left"),
+        ({"tokenizer__truncation_side": "right"}, "truncation_side, right, has no effect: .* which is left"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
         ({"tokenizer__padding_side": "right"}, "padding_side has no effect: prompts are padded on the left"),
     ],
