@@ -40,10 +40,10 @@ def head_is_plain(model: PreTrainedModel) -> bool:
     large = 30 * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden)
     both = torch.cat([hidden, large])
     own = _logits_through_model(model, both)
-    if not torch.allclose(own[: len(hidden)], logits, rtol=1e-3, atol=1e-4):
+    if not torch.allclose(own[: len(hidden)], logits, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise refusal(model.config, type(model).__name__, "its logits are no function of the last hidden state")
     model.train(was_training)
-    return torch.allclose(model.get_output_embeddings()(both), own, rtol=1e-4, atol=1e-5)
+    return torch.allclose(model.get_output_embeddings()(both), own, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def hidden_size(model: PreTrainedModel) -> int:
@@ -54,15 +54,15 @@ def hidden_size(model: PreTrainedModel) -> int:
 
 
 def _forward(model: PreTrainedModel, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Last hidden states of the trunk, and logits of the whole model. Shape (1, N) -> (N, H), (N, V)."""
-    if model.config.is_encoder_decoder:
-        encoded = model.get_encoder()(input_ids=ids).last_hidden_state
-        trunk = model.get_decoder()(input_ids=ids, encoder_hidden_states=encoded, use_cache=False)
-        whole = model(input_ids=ids, decoder_input_ids=ids, use_cache=False)
-    else:
-        trunk = model.base_model(input_ids=ids, use_cache=False)
-        whole = model(input_ids=ids, use_cache=False)
-    return trunk.last_hidden_state[0], whole.logits[0]
+    """Last hidden states, and the logits that the model makes of them. Shape (1, N) -> (N, H), (N, V)."""
+    outputs: list[Any] = []
+    hook = model.get_decoder().register_forward_hook(lambda module, args, output: outputs.append(output))
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
+    try:
+        logits: Tensor = model(**inputs, use_cache=False).logits[0]
+    finally:
+        hook.remove()
+    return outputs[-1].last_hidden_state[0], logits
 
 
 class TrunkOutput(BaseModelOutputWithPastAndCrossAttentions):
