@@ -176,7 +176,7 @@ def test_arguments_of_rl4lms_and_openrl_configs_are_accepted(id: str, arguments:
 
 # -- in forked workers ------------------------------------------------------------------------------------------------
 
-N_WORKERS, N_REPLIES = 4, 240
+N_WORKERS = 4
 
 
 def own_scores(env: Any, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
@@ -207,7 +207,8 @@ def english_texts(n: int) -> list[str]:
 
 
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
-def test_forked_workers_score_as_one_process_does(args: Any) -> None:
+@pytest.mark.parametrize("n_replies", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> None:
     """Each scores other replies at the same time. That no file is shared is checked elsewhere."""
     parts: list[RewardPart] = []
     for id in RewardFunctionRegistry.ids():
@@ -217,7 +218,7 @@ def test_forked_workers_score_as_one_process_does(args: Any) -> None:
     of_texts = [part for part in parts if not part.name.startswith("missing_eos_penalty")]
     names = [part.name for part in of_texts]
     assert len(names) > 12 and "meteor/meteor" in names
-    shares = [english_texts(N_REPLIES)[i::N_WORKERS] for i in range(N_WORKERS)]
+    shares = [english_texts(n_replies)[i::N_WORKERS] for i in range(N_WORKERS)]
     replies = ["w1", "w2"]
     kwargs = make_env_kwargs(reward_parts=parts, max_turns=3, partner=ScriptedPartner(replies))
     env = make_vec_env(kwargs, N_WORKERS, "blocks", N_WORKERS)
