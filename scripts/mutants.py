@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run those that survived once more, after tests changed")
     args = parser.parse_args()
 
+    shutil.rmtree(RESULTS / "tests", ignore_errors=True)  # mutmut copies them, and would keep those that are gone
     # A first run of few makes all mutants, and finds out which tests cover them.
     run_mutmut(["rl4dialog.algorithms.on_policy.rloo.*"], args.jobs)
     names = sample(list(results()), args.n, args.seed)
@@ -45,9 +47,10 @@ def main() -> int:
 
 
 def run_mutmut(names: list[str], jobs: int) -> None:
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    # One thread, as processes are forked; and one hash seed, so that tests run in the same order every time.
+    settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs), *names]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **threads}, check=True)
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
 
 
 def results() -> dict[str, int | None]:

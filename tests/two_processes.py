@@ -30,7 +30,7 @@ def in_two_processes(work: Callable[[int], Any], folder: Path) -> tuple[Any, Any
     try:
         return _work(work, store, 0), mine.recv()
     finally:
-        second.join(timeout=30)
+        second.join(timeout=60)
         second.kill()
 
 
@@ -39,7 +39,7 @@ def _second(work: Callable[[int], Any], store: Path, results: Connection) -> Non
 
 
 def _work(work: Callable[[int], Any], store: Path, number: int) -> Any:
-    limit = timedelta(seconds=20)
+    limit = timedelta(seconds=60)
     dist.init_process_group("gloo", store=dist.FileStore(str(store), 2), rank=number, world_size=2, timeout=limit)
     try:
         return work(number)

@@ -86,11 +86,14 @@ def test_rows_of_padding_alone_keep_one_column() -> None:
 
 
 def test_distinct_rows_are_told_by_their_real_tokens() -> None:
-    """0 is a token as good as others, and as padding it makes no difference."""
+    """Ids as small as 0 and 1 are tokens as good as others, and as padding they make no difference."""
     ids = torch.tensor([[7, 1, 2], [8, 1, 2], [0, 1, 2], [7, 1, 2], [5, 5, 3]])
     mask = torch.tensor([[0, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1], [0, 0, 1]]).bool()
     first, inverse = distinct_rows(ids, mask)
     assert sorted(first.tolist()) == [0, 2, 3, 4]
     assert first[inverse].tolist() == [0, 0, 2, 3, 4]
+    for id in (0, 1):
+        row = torch.tensor([[id, 4], [9, 4]])
+        assert len(distinct_rows(row, torch.tensor([[1, 1], [0, 1]]).bool())[0]) == 2
     nothing, of_none = distinct_rows(ids[:0], mask[:0])
     assert len(nothing) == len(of_none) == 0

@@ -164,7 +164,7 @@ def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_moni
     for iteration in (1, 2):
         assert trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps) is True
         assert (trained.num_timesteps, trained.iteration) == (32 * iteration, iteration)
-    logged = trained.logger.name_to_value
+    logged = dict(trained.logger.name_to_value)
     newest = list(trained.ep_info_buffer)[-int(logged["rollout/n_episodes"]) :]
     assert sum(episode["l"] for episode in newest) == logged["rollout/tokens"] == trained.rollout_buffer.n_tokens
     assert np.mean([episode["r"] for episode in newest]) == pytest.approx(logged["rollout/task_reward"], rel=1e-5)
