@@ -194,11 +194,6 @@ def test_an_unknown_optimizer_is_refused() -> None:
     assert isinstance(policy_of("gpt2", optimizer_class="adamw").optimizer, torch.optim.AdamW)
 
 
-def test_precisions_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ConfigError, match="precision must be one of fp32, bf16"):
-        policy_of("gpt2", precision="fp16")
-
-
 @pytest.mark.parametrize("name", ["adam_8bit", "adamw_8bit"])
 def test_8_bit_optimizers_keep_their_moments_in_bytes_and_are_resumed(name: str, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")

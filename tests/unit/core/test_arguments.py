@@ -151,6 +151,8 @@ WRONG = [
     ("algorithm", "ppo", "n_steps", "many"),
     ("algorithm", "ppo", "micro_batch_size", 0),
     ("algorithm", "ppo", "gamma", 1.5),
+    ("algorithm", "ppo", "gae_lambda", -0.01),
+    ("algorithm", "ppo", "gae_lambda", None),
     ("algorithm", "ppo", "device", "cuda:99"),
     ("algorithm", "ppo", "device", "gpu"),
     ("algorithm", "ppo", "on_nan_gradient", "ignore"),

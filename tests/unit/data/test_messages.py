@@ -210,7 +210,6 @@ def test_what_is_not_clear_is_told_with_file_and_row(
             {"format": "eou"},
             r"jsonl:1: a text cannot contain <EOU>, which ends a turn; prompts in",
         ),
-        ({"prompt": "Hi!"}, {"format": "chat"}, r"unknown dialogue format 'chat'"),
         (
             {"talk": TEXTS},
             {"columns": {"dialogue": "talk", "references": "r"}},

@@ -16,7 +16,6 @@ from two_processes import in_two_processes
 from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rollouts.buffer import SequenceSamples, StoredUtterance
 
@@ -106,12 +105,6 @@ def test_clip_ranges_follow_their_schedules() -> None:
     assert seen == [(0.2, 0.1)]
     logged = trained.logger.name_to_value
     assert (logged["train/clip_range"], logged["train/clip_range_vf"]) == (0.2, 0.1)
-
-
-@pytest.mark.parametrize("micro_batch_size", [0, -1])
-def test_micro_batch_without_replies_is_an_error(micro_batch_size: int) -> None:
-    with pytest.raises(ConfigError, match=f"micro_batch_size must be at least 1, not {micro_batch_size}"):
-        PPO("unused", None, micro_batch_size=micro_batch_size)
 
 
 class Warns(PPO):
