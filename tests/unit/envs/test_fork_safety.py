@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import socket
@@ -17,7 +18,7 @@ import pytest
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.envs.fork_safety import Holdings, check_can_fork
-from rl4dialog.envs.fork_server import ForkServer
+from rl4dialog.envs.fork_server import _ENVIRONMENT, ForkServer
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks for open files in /proc")
 
@@ -94,11 +95,11 @@ import {module}
 {then}
 check_can_fork(before)
 """
-    quiet = subprocess.run([sys.executable, "-c", program.format(module="pandas", then="")], capture_output=True)
+    environment = {**os.environ, **_ENVIRONMENT}
+    run = functools.partial(subprocess.run, capture_output=True, env=environment)
+    quiet = run([sys.executable, "-c", program.format(module="pandas", then="")])
     assert quiet.returncode == 0, quiet.stderr.decode()
     # As a library starts it: nothing that threading knows.
     then = "_thread.start_new_thread(time.sleep, (600,))"
-    pool = subprocess.run(
-        [sys.executable, "-c", program.format(module="_thread, time", then=then)], capture_output=True
-    )
+    pool = run([sys.executable, "-c", program.format(module="_thread, time", then=then)])
     assert b"a library's thread" in pool.stderr
