@@ -24,6 +24,7 @@ def test_emits_a_token(algorithm: str, architecture: str, seed: int) -> None:
     assert np.mean(rewards[-3:]) > 0.8
 
 
+@pytest.mark.long
 def test_writes_increasing_numbers(algorithm: str, architecture: str, seed: int) -> None:
     reward = IncreasingNumbersReward(min_tokens=5)
     rewards, _ = learn(reward, seed, 2 * N_ITERS[algorithm], algorithm, architecture, enough=0.45)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from learn import SEEDS, W, learn, share_of_target
 
 from rl4dialog.core.protocols import Partner
@@ -52,6 +53,7 @@ def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed: i
     assert np.mean(rewards[-3:]) > 0.9
 
 
+@pytest.mark.long
 @SEEDS
 def test_large_kl_coefficient_keeps_the_policy_and_zero_lets_it_go(seed: int) -> None:
     _, free = learn(share_of_target, seed, 20)

@@ -162,7 +162,7 @@ def test_supervised_loss_is_the_models_own(name: str) -> None:
     model = make_model(name)
     in_encoder = model.config.is_encoder_decoder
     lengths = {"end_of_turn": None, "max_prompt_length": 12, "max_reply_length": 6}
-    examples = build_examples(SAMPLES, TOKENIZER, in_encoder=in_encoder, **lengths)
+    examples, _ = build_examples(SAMPLES, TOKENIZER, in_encoder=in_encoder, **lengths)
     total, n_tokens = 0.0, 0
     for example in examples:
         row = {key: torch.tensor([ids]) for key, ids in example.items()}
