@@ -30,6 +30,9 @@ class RewardFunction(ABC):
     files, sockets, databases and threads at first use: each worker process unpickles the object for itself.
     """
 
+    needs_tokens = False
+    """Whether a reply's text alone cannot be scored; evaluations then have no metric ``reward``."""
+
     @abstractmethod
     def __call__(
         self,

@@ -61,6 +61,8 @@ class MissingEosPenalty(RewardFunction):
         penalty: What that costs.
     """
 
+    needs_tokens = True
+
     def __init__(self, penalty: float = 1.0) -> None:
         self._penalty = penalty
 

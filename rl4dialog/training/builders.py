@@ -507,6 +507,11 @@ def build_reward_columns(
     if config.reward_fn is None or not config.train_evaluation.score_predictions:
         return None
     parts = parts if parts is not None else build_reward_parts(config, toolkit)
+    if of_tokens := [repr(part.name) for part in parts if getattr(part.function, "needs_tokens", False)]:
+        _logger.warning(
+            "evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", ", ".join(of_tokens)
+        )
+        return None
     last = max(config.train_evaluation.n_iters or 1, 1)
     reward = config.reward_fn
     return RewardColumns(parts, reward.on_error, _async_calls(reward), last, reward.timeout_s, toolkit["tokenizer"])

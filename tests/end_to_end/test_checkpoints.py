@@ -121,10 +121,10 @@ def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once
     interruptions = [lambda: _raise(KeyboardInterrupt), lambda: os.kill(os.getpid(), signal.SIGTERM)]
     run = Evaluator.run
 
-    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int) -> Any:
+    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int, *rest: Any) -> Any:
         if (split, epoch) == ("val", 1) and interruptions:
             interruptions.pop(0)()
-        return run(self, policy, split, epoch)
+        return run(self, policy, split, epoch, *rest)
 
     monkeypatch.setattr(Evaluator, "run", interrupted)
     assert train(tmp_path, config) == 130
