@@ -158,7 +158,7 @@ class LMRolloutMixin:
         elif self._sharding == "deepspeed":
             use_deepspeed(policy, self.max_grad_norm)  # type: ignore[attr-defined]
         policy.gradient_steps.guard = self._step_guard
-        self.rollout_buffer.whitened = self.normalize_advantage  # type: ignore[attr-defined]
+        self.rollout_buffer.whitened = getattr(self, "normalize_advantage", False)  # type: ignore[attr-defined]
 
     def train(self) -> None:
         """Update on the collected rollout as the algorithm does, but for steps whose gradient is not finite."""
