@@ -68,9 +68,9 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     try:
         build(temporary)
         write_manifest(temporary, key=canonical)
-    except Exception as error:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not _is_full(error):
+        if not isinstance(error, Exception) or not _is_full(error):
             raise
         return _elsewhere(kind, folder.parent, error, build)
     try:

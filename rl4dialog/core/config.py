@@ -317,7 +317,7 @@ class RunConfig(_Block):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Decides everything that is drawn."""
     imports: list[str] = Field(default_factory=list)
-    """Modules, or files beside the YAML, that register parts of your own. They are code, which is run."""
+    """Modules, or files beside the YAML, that register parts of your own. They are Python code and are executed."""
     callbacks: list[ComponentConfig] = Field(default_factory=list)
     """What is called around the iterations."""
     logging: LoggingConfig = Field(default_factory=LoggingConfig)

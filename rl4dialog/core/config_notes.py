@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rl4dialog.core.types import is_whole_number
+
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
 
@@ -145,13 +147,14 @@ def _of_evaluations(config: RunConfig, where: str, kwargs: Kwargs) -> Iterator[s
     elif kwargs.get("do_sample") is None and n_beams == 1:
         yield f"{where} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"
     if (kwargs.get("num_return_sequences") or 1) != 1:
-        yield f"{where}.num_return_sequences: the best one of them is the reply that is measured"
+        which = "the best one of them" if n_beams != 1 else "one reply is sampled, and it"
+        yield f"{where}.num_return_sequences: {which} is the reply that is measured"
 
 
 def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Iterator[str]:
     assert config.env is not None
     where = "alg.policy.args.generation_kwargs"
-    longest, wanted = config.env.args.max_episode_length, rollouts.get("max_new_tokens")
+    longest, wanted = config.env.args.max_episode_length, _count(rollouts.get("max_new_tokens"))
     if rollouts.get("do_sample") is None:
         yield f"{where} has no do_sample: rollouts sample; in RL4LMs they decode greedily then, and explore nothing"
     if wanted is None:
@@ -162,7 +165,7 @@ def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Ite
     elif wanted > longest:
         yield f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} tokens"
     limit = min(wanted or longest, longest)
-    if (evaluation.get("max_new_tokens") or 0) > limit:
+    if (_count(evaluation.get("max_new_tokens")) or 0) > limit:
         yield (
             f"train_evaluation.generation_kwargs.max_new_tokens is {evaluation['max_new_tokens']}, but replies end "
             f"after {limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
@@ -174,7 +177,8 @@ def _supervised(config: RunConfig) -> Iterator[str]:
         return
     blocks = [config.train_evaluation.generation_kwargs, config.alg.generation_kwargs]
     of_evaluation = next((kwargs for kwargs in blocks if kwargs), {})
-    if of_evaluation.get("max_new_tokens") is None and of_evaluation.get("max_length") is None and config.env is None:
+    names = ("max_new_tokens",) if config.alg.model_type == "causal" else ("max_new_tokens", "max_length")
+    if not any(of_evaluation.get(name) for name in names) and config.env is None:
         yield "generation_kwargs has no max_new_tokens: evaluations end replies after 32 tokens"
     if config.alg.model_type == "causal" and config.alg.loss_on == "reply":
         yield "alg.loss_on is reply: only replies are learned; RL4LMs learns the prompts too (loss_on: all)"
@@ -191,6 +195,11 @@ def _supervised(config: RunConfig) -> Iterator[str]:
             "alg.training_args.logging_steps: the loss is logged so often; RL4LMs also evaluates the val split then, "
             "which is done here before and after training"
         )
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens; what is none is refused later, with its key."""
+    return value if is_whole_number(value, at_least=1) else None
 
 
 def _at(config: Any, path: str) -> Any:

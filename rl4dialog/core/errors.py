@@ -78,7 +78,7 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
         Such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
     """
     # What only Python callers can give is no advice for a config.
-    foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type")
+    foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type", "needs_python_object")
     told = [problem for problem in problems if problem["type"] not in foreign] or problems
     deepest = max(told, key=lambda problem: len(_path(problem["loc"], value)))
     path = _path(deepest["loc"], value)

@@ -120,7 +120,7 @@ class LoadedPolicy:
     def dialogue_format(self) -> DialogueFormat | None:
         """How the run's datapool writes dialogues; ``None`` if it holds none."""
         args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
-        if "format" not in args:
+        if args.get("format") is None:
             return None
         return DialogueFormat(args["format"], args.get("context_size"), ChatTemplate(self.tokenizer))
 

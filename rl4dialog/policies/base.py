@@ -195,7 +195,7 @@ class LMActorCriticPolicy(BasePolicy):
         chosen: Any = find_optimizer(optimizer)
         try:
             chosen([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
-        except (TypeError, ValueError, AssertionError) as error:
+        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             raise ConfigError(
                 f"alg.policy.args.optimizer_kwargs: {shown(optimizer_kwargs)} does not fit {optimizer!r}: {error}"
             ) from error

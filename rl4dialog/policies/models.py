@@ -92,7 +92,7 @@ def language_model_without_weights(
     config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
-    return auto_class.from_config(config)  # type: ignore[no-any-return]
+    return auto_class.from_config(config, dtype=torch.float32)  # as it is loaded  # type: ignore[no-any-return]
 
 
 def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:

@@ -16,7 +16,7 @@ class NlpReward(IntentAccuracyReward):
 
     Args:
         intent_model: Folder or hub id of a classifier; by default the built-in one.
-        ref_model: No effect: the reference is the policy as it was at the start.
+        ref_model: Accepted for OpenRL's configs, without effect: the reference is the policy as it was at the start.
         classifier: Predicts acts; given by the toolkit for the built-in one.
         synonyms: Whether METEOR uses WordNet.
     """

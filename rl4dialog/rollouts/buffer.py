@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rl4dialog.functional.advantages import generalized_advantages
 from rl4dialog.functional.batching import length_groups
-from rl4dialog.functional.distributed import mean_and_std, smallest, total_of_numbers
+from rl4dialog.functional.distributed import mean_and_std, n_processes, smallest, total_of_numbers
 from rl4dialog.functional.kl import kl_penalized_rewards
 from rl4dialog.functional.resolution import is_constant, log_probs_agree
 
@@ -260,7 +260,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
     def _minibatch(self, utterances: list[StoredUtterance]) -> SequenceSamples:
         """Utterances whose advantages are fit to be whitened."""
         samples = self.collate(utterances)
-        if not self.whitened:
+        if not self.whitened or (samples.advantages.numel() < 2 and n_processes() == 1):  # nothing to compare with
             return samples
         advantages = np.concatenate([u.advantages for u in utterances])
         scales = np.concatenate([u.advantage_scales for u in utterances])

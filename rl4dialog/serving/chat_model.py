@@ -94,7 +94,7 @@ def reward_in_words(
         return RewardInWords(f"reward {scores.total[0]:.3f} ({parts})")
     why = ""
     if missing not in told:
-        why = f"no reward from {missing} in this chat, which has no references to compare with"
+        why = f"no reward from {missing} in this chat (it has no references)"
         try:
             model.score(prompt, reply, meta_info)
         except RewardError as error:

@@ -178,7 +178,8 @@ def check_components(config: RunConfig) -> None:
 
 def _without_effect(registry: Registry, id: str, args: Mapping[str, Any]) -> Iterator[str]:
     """One line for each argument that is given and of which the docstring says that it has no effect."""
-    meanings = argument_meanings(registry.resolve(id))
+    component = registry.resolve(id)
+    meanings = {**argument_meanings(getattr(component, "build_metric", component)), **argument_meanings(component)}
     for name in args:
         if meanings.get(name, "").startswith("No effect"):
             reason = meanings[name].removeprefix("No effect").strip(":;,. ")
@@ -248,8 +249,10 @@ def _tokenizer_lengths(
     # A tokenizer without a limit says 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
-    reply = int(evaluation_kwargs(config).get("max_new_tokens") or DEFAULT_REPLY_LENGTH)
-    together = config.alg.model_type == "causal"
+    together, kwargs = config.alg.model_type == "causal", evaluation_kwargs(config)
+    # max_length counts an encoder-decoder's start token too.
+    by_total = None if together or not kwargs.get("max_length") else max(1, int(kwargs["max_length"]) - 1)
+    reply = int(kwargs.get("max_new_tokens") or by_total or DEFAULT_REPLY_LENGTH)
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:

@@ -73,7 +73,7 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
         return f"{name}, tested"
     if n_parameters > _MAX_EXAMINED_PARAMETERS:
         return f"{name}, not tested; the run examines it when the weights are loaded"
-    examine(auto_class.from_config(model.config), model_name)
+    examine(auto_class.from_config(model.config, dtype=torch.float32), model_name)
     return f"{name}, examined with random weights"
 
 

@@ -32,7 +32,9 @@ def first_prompt(subject: Subject) -> Finding:
     """The first prompt of the train split as the model reads it, special tokens included."""
     tokenizer, lengths = subject.tokenizer, subject.lengths
     sample = subject.data.samples("train")[0]
-    ids = encode_prompt(tokenizer, sample.prompt_or_input_text, lengths.prompt, lengths.truncation_side)
+    ids = encode_prompt(
+        tokenizer, sample.prompt_or_input_text, lengths.prompt, lengths.truncation_side, lengths.turn_end
+    )
     text = str(tokenizer.decode(ids, skip_special_tokens=False))
     shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
     if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:

@@ -123,3 +123,8 @@ def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Pat
     assert "evaluations end replies after 32 tokens" in note
     saved, logged = supervised_notes(tmp_path, loss_on="all", training_args={"save_total_limit": 1, "logging_steps": 5})
     assert "no effect without save_strategy" in saved and "RL4LMs also evaluates the val split" in logged
+
+
+def test_values_that_are_no_numbers_are_left_to_the_check_of_the_sampler(tmp_path: Path) -> None:
+    notes(tmp_path, alg__policy__args__generation_kwargs={**SAMPLING, "max_new_tokens": "abc"})
+    notes(tmp_path, train_evaluation__generation_kwargs={**SAMPLING, "max_new_tokens": [3]})
