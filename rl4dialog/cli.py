@@ -38,8 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.flush()
         if output.error is None or isinstance(output.error, BrokenPipeError):  # who reads may have seen enough
             return code
-        print(f"error: the standard output cannot be written: {output.error}", file=sys.stderr)
-        return code or (0 if args.command == "train" else 2)  # all that a run finds is in its folder
+        # All that a run finds is in its folder.
+        code = code or (0 if args.command == "train" and not args.dry_run else 2)
+        kind = "error" if code else "warning"
+        print(f"{kind}: the standard output cannot be written: {output.error}", file=sys.stderr)
+        return code
 
 
 def main_of(name: str, argv: Sequence[str] | None = None) -> int:

@@ -25,8 +25,7 @@ _GRACE_S = 1.0
 
 ADVICE = (
     "An open file, socket, database or lock, and a thread, belong to one process: open or start it at first use, in "
-    "the worker, not when a module is imported. env.vec_env: subproc shares nothing between workers, and env.vec_env: "
-    "dummy has none"
+    "the worker, not in a constructor or when a module is imported. env.vec_env: dummy has no workers"
 )
 
 
