@@ -28,9 +28,9 @@ WIDE = {
     "changes",
     [
         {},
-        {"alg__policy__args__critic": "shared", "lora": {"r": 8}},
-        {"alg__policy__args__gradient_checkpointing": True},
-        {"precision": "bf16"},
+        pytest.param({"alg__policy__args__critic": "shared", "lora": {"r": 8}}, marks=pytest.mark.long),
+        pytest.param({"alg__policy__args__gradient_checkpointing": True}, marks=pytest.mark.long),
+        pytest.param({"precision": "bf16"}, marks=pytest.mark.long),
     ],
 )
 def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -91,7 +91,7 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
     [
         ("ppo", "causal", {}),
         ("rloo", "causal", {}),
-        ("ppo", "causal", FSDP),
+        pytest.param("ppo", "causal", FSDP, marks=pytest.mark.long),
         ("nlpo", "seq2seq", FSDP),
         pytest.param("ppo", "causal", DEEPSPEED, marks=needs_deepspeed),
     ],
@@ -166,6 +166,7 @@ def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str
     assert (tmp_path / "p" / "by_2" / "best_model" / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_sharded_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
     environment = {**os.environ, **FSDP, "OMP_NUM_THREADS": "1"}

@@ -61,7 +61,7 @@ def test_trained_model_is_the_model_name_of_the_next_run(tmp_path: Path) -> None
     assert before == pytest.approx(after)
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize("critic", ["separate", pytest.param("shared", marks=pytest.mark.long)])
 def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, critic: str) -> None:
     infos = []
     uses_meteor = critic == "shared" and meteor._DEBIAN_WORDNET.is_dir()
