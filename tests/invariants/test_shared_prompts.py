@@ -55,7 +55,8 @@ def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> 
         grads = [p.grad for p in [*policy.actor_parameters(), *policy.critic_parameters()] if p.grad is not None]
         results.append([*(tensor.detach() for tensor in outputs), *grads])
     for shared, apart in zip(*results, strict=True):
-        torch.testing.assert_close(shared, apart, rtol=1e-4, atol=1e-5)
+        # What is added up in another order is off by a share of the largest numbers, not of each one.
+        torch.testing.assert_close(shared, apart, rtol=1e-4, atol=1e-5 * max(1.0, float(apart.abs().max())))
 
 
 def test_a_causal_model_reads_shared_prompts_once() -> None:
