@@ -185,6 +185,7 @@ class TerminalChat:
 
     def _correct(self, argument: str) -> None:
         self._judge("correction", correction=argument)
+        self._write("The conversation keeps the model's own reply.\n")
 
     def _judge(self, kind: str, **verdict: Any) -> None:
         """Append a judgement of the last reply to the file of feedback."""

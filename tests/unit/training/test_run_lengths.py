@@ -90,7 +90,7 @@ def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
     said = capsys.readouterr().err
     infos = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8")
     assert '"n_references_cut": 0' in infos and '"n_prompts_cut": 0' not in infos
-    assert "prompts were cut" in said and "lost their end" not in said
+    assert "with a cut prompt" in said and "without their end" not in said
 
 
 def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,4 +103,4 @@ def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys
     for made in ("Warm start: of", "Warm start, from the cache:"):
         assert train(tmp_path, config, "--overwrite") == 0
         (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
-        assert "prompts were cut" in line and "references lost their end" in line
+        assert "with a cut prompt" in line and "without their end" in line
