@@ -10,7 +10,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -23,9 +23,8 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import NonNegative
 from rl4dialog.core.errors import ConfigError, shown
-from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
-from rl4dialog.functional.masks import trim_left_padding
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
@@ -35,7 +34,6 @@ from rl4dialog.policies.generation import (
     GenerationSettings,
     SampledTokens,
     TokenMask,
-    Utterances,
     generate_replies,
     sample_steps,
 )
@@ -51,56 +49,12 @@ HiddenOf = Callable[[nn.Module], Tensor]
 Precision = Literal["fp32", "bf16"]
 
 
-@dataclass
-class SequenceBatch:
-    """Whole replies after their prompts.
-
-    Attributes:
-        prompt_ids: Padded on the left. Shape (B, P).
-        prompt_mask: True at real tokens. Shape (B, P).
-        response_ids: Padded on the right. Shape (B, T).
-        response_mask: True at the agent's tokens. Shape (B, T).
-    """
-
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    response_ids: Tensor
-    response_mask: Tensor
-
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens of prompt and response together. Shape (B,)."""
-        return self.prompt_mask.sum(dim=1) + self.response_mask.sum(dim=1)
-
-    def __getitem__(self, rows: Tensor) -> SequenceBatch:
-        """Some of the rows, without columns that none of them needs."""
-        prompt_ids, prompt_mask = trim_left_padding(self.prompt_ids[rows], self.prompt_mask[rows])
-        mask = self.response_mask[rows]
-        longest = int(mask.sum(dim=1).max())
-        return SequenceBatch(prompt_ids, prompt_mask, self.response_ids[rows, :longest], mask[:, :longest])
-
-    def by_length(self, lockstep: bool = False) -> Iterator[tuple[Tensor, SequenceBatch]]:
-        """Rows of like length together, as many as one pass without gradients should take, and their indices.
-
-        Args:
-            lockstep: All rows at once, so that every process makes as many passes.
-        """
-        device = self.prompt_ids.device
-        if lockstep:
-            yield torch.arange(len(self.prompt_ids), device=device), self
-            return
-        fixed_cost, pass_size = FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type)
-        for group in length_groups(self.lengths.cpu().numpy(), fixed_cost, pass_size):
-            rows = torch.as_tensor(group, device=device)
-            yield rows, self[rows]
-
-
 class GenerationBackend(Protocol):
     """Writes replies in a policy's place, with a copy of its weights."""
 
     def generate(
         self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
-    ) -> Utterances:
+    ) -> Replies:
         """What :meth:`LMActorCriticPolicy.generate` returns."""
 
     def weights_will_change(self) -> None:
@@ -230,7 +184,7 @@ class LMActorCriticPolicy(BasePolicy):
         """All of a language model but its head."""
 
     @abstractmethod
-    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+    def _response_hidden(self, trunk: nn.Module, batch: Replies) -> Tensor:
         """Last hidden state *before* each of the N response tokens, which is what predicts it. Shape (N, H)."""
 
     @abstractmethod
@@ -312,7 +266,7 @@ class LMActorCriticPolicy(BasePolicy):
     # -- whole replies --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Utterances:
+    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
         """Sample one reply per prompt, or find one by beam search.
 
         Args:
@@ -333,6 +287,7 @@ class LMActorCriticPolicy(BasePolicy):
         with self._autocast():
             return generate_replies(
                 self._decoder(self._policy_model, obs),
+                obs,
                 settings,
                 self.end_of_turn,
                 limit,
@@ -353,8 +308,8 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
-            rest = (self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
-            steps = sample_steps(self._decoder(self._policy_model, obs), settings, *rest, random=random)
+            rest = (settings, self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
+            steps = sample_steps(self._decoder(self._policy_model, obs), obs, *rest, random=random)
         while True:
             with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
                 step = next(steps, None)
@@ -381,7 +336,7 @@ class LMActorCriticPolicy(BasePolicy):
         limit = min(wanted or self.max_reply_length, self.max_reply_length)
         return replace(settings, min_length=min(settings.min_length, limit)), limit
 
-    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Utterances:
+    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
         if self.maskable:
             raise ConfigError(
                 f"generation_kwargs.num_beams is {settings.num_beams}, which does not go with NLPO's mask: it is "
@@ -392,42 +347,35 @@ class LMActorCriticPolicy(BasePolicy):
             ids, mask = beam_search(
                 *(self._policy_model, prompt_ids, prompt_mask, settings, self.end_of_turn, limit, self.pad_token_id)
             )
-        log_probs = self.sequence_log_probs(SequenceBatch(prompt_ids, prompt_mask, ids, mask))
-        return Utterances(ids, mask, log_probs, log_probs, truncated_mass=None)
+        replies = Replies(prompt_ids, prompt_mask, ids, mask)
+        replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
+        return replies
 
     def weights_will_change(self) -> None:
         """Tell a backend that its copy of the weights is out of date from now on."""
         if self.backend is not None:
             self.backend.weights_will_change()
 
-    def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
-        mask = batch.response_mask
-        ids = batch.response_ids[mask]
-        logits, values = self._outputs(self._hidden_of_replies(batch), ids)
-        log_probs = token_log_probs(logits, ids)
-        return _scatter(log_probs, mask), _scatter(values, mask), _scatter(token_entropy(logits), mask)
-
-    def predict_sequence_values(self, batch: SequenceBatch) -> Tensor:
+    def predict_sequence_values(self, batch: Replies) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
         if self._value_head is None:
             return torch.zeros(batch.response_mask.shape, device=batch.response_mask.device)
-        return _scatter(self._values(self._hidden_of_replies(batch)), batch.response_mask)
+        return batch.scattered(self._values(self._hidden_of_replies(batch)))
 
     @torch.no_grad()
-    def sequence_log_probs(self, batch: SequenceBatch) -> Tensor:
+    def sequence_log_probs(self, batch: Replies) -> Tensor:
         """Log-probabilities of the response tokens, as training computes them, 0 where masked. Shape (B, T)."""
         hidden_of, ids = self._hidden_of_replies(batch), batch.response_ids[batch.response_mask]
         logits = self._logits(self._policy_hidden(hidden_of), hidden_of, ids)
-        return _scatter(token_log_probs(logits, ids), batch.response_mask)
+        return batch.scattered(token_log_probs(logits, ids))
 
     @torch.no_grad()
-    def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
+    def reference_log_probs(self, batch: Replies) -> Tensor:
         """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
         with self.reference() as model:
             logits = self._head(model, self._hidden_of_replies(batch)(self._trunk(model)))
         log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
-        return _scatter(log_probs, batch.response_mask)
+        return batch.scattered(log_probs)
 
     def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
         """What a maskable policy lets the sampler use."""
@@ -476,10 +424,10 @@ class LMActorCriticPolicy(BasePolicy):
     def _hidden_of(self, obs: dict[str, Tensor]) -> HiddenOf:
         """What gives a trunk's hidden states before the tokens of observations."""
         if "response_ids" in obs:
-            return self._hidden_of_replies(sequence_batch(obs))
+            return self._hidden_of_replies(Replies.from_observations(obs))
         return self._in_precision(partial(self._next_hidden, obs=obs))
 
-    def _hidden_of_replies(self, batch: SequenceBatch) -> HiddenOf:
+    def _hidden_of_replies(self, batch: Replies) -> HiddenOf:
         """What gives a trunk's hidden states before the tokens of whole replies."""
         return self._in_precision(partial(self._response_hidden, batch=batch))
 
@@ -522,13 +470,3 @@ class LMActorCriticPolicy(BasePolicy):
     @staticmethod
     def _distribution(logits: Tensor) -> CategoricalDistribution:
         return CategoricalDistribution(logits.shape[-1]).proba_distribution(action_logits=logits)
-
-
-def sequence_batch(obs: dict[str, Tensor]) -> SequenceBatch:
-    """Whole replies from an observation that holds them."""
-    return SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), obs["response_ids"], obs["response_mask"].bool())
-
-
-def _scatter(flat: Tensor, mask: Tensor) -> Tensor:
-    """Put N numbers back where mask is True; 0 elsewhere. Shapes (N,), (B, T) -> (B, T)."""
-    return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)

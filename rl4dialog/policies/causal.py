@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder, Decoder, UncachedCausalDecoder, cache_holds, keeps_states
 
 
@@ -31,21 +32,19 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
             return CausalDecoder(model, *prompts)
         return UncachedCausalDecoder(model, *prompts, self._head_is_plain)
 
-    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+    def _response_hidden(self, trunk: nn.Module, batch: Replies) -> Tensor:
         if self.share_prompts and self._cache_can_be_shared:
             first, repeats = distinct_rows(batch.prompt_ids, batch.prompt_mask)
             if 2 * len(first) <= len(repeats):
                 return self._hidden_after_shared_prompts(trunk, batch, first, repeats)
         ids = torch.cat([batch.prompt_ids, batch.response_ids[:, :-1]], dim=1)
         # The last token of a reply predicts nothing that is needed, so it does not enter the model.
-        mask = torch.cat([batch.prompt_mask, batch.response_mask[:, 1:]], dim=1)
+        mask = torch.cat([batch.prompt_mask, batch.token_mask[:, 1:]], dim=1)
         rows, steps = batch.response_mask.nonzero(as_tuple=True)
         before_first = batch.prompt_mask.sum(dim=1) - 1
         return self._hidden(trunk, ids, mask)[rows, before_first[rows] + steps]
 
-    def _hidden_after_shared_prompts(
-        self, trunk: nn.Module, batch: SequenceBatch, first: Tensor, repeats: Tensor
-    ) -> Tensor:
+    def _hidden_after_shared_prompts(self, trunk: nn.Module, batch: Replies, first: Tensor, repeats: Tensor) -> Tensor:
         """The same, where several replies answer one prompt: its keys and values are computed once for all of them.
 
         Args:
@@ -55,7 +54,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
             repeats: Which of those each reply answers. Shape (B,).
         """
         prompt_ids, prompt_mask = trim_left_padding(batch.prompt_ids, batch.prompt_mask)
-        ids, mask = batch.response_ids[:, :-1], batch.response_mask[:, :-1]
+        ids, mask = batch.response_ids[:, :-1], batch.token_mask[:, :-1]
         positions = position_ids_from_mask(torch.cat([prompt_mask, mask], dim=1))
         at_prompt, at_reply = positions[first, : prompt_ids.shape[1]], positions[:, prompt_ids.shape[1] :]
         cache = DynamicCache(config=self._policy_model.config)

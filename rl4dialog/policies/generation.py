@@ -26,6 +26,7 @@ from transformers import (
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.functional.distributed import largest
 from rl4dialog.functional.log_probs import mask_logits, scale_logits, token_log_probs
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -133,30 +134,6 @@ class GenerationSettings:
         return processors
 
 
-@dataclass
-class Utterances:
-    """A batch of replies.
-
-    Attributes:
-        ids: Token ids, padded on the right. Shape (B, T').
-        mask: True at real tokens, the one that ends the reply included. Shape (B, T').
-        log_probs: Log-probability of each token under the policy's distribution (before top-k and the like),
-            in nats; 0 where mask is False. Shape (B, T').
-        unmasked_log_probs: The same before a maskable policy's mask; otherwise equal to ``log_probs``. Shape (B, T').
-        truncated_mass: Probability that the sampler's filters cut off at each step; ``None`` where another backend
-            samples, which does not tell. Shape (B, T').
-        sampler_log_probs: Log-probability of each token in what another backend drew it from, filters included;
-            otherwise ``None``. Shape (B, T').
-    """
-
-    ids: Tensor
-    mask: Tensor
-    log_probs: Tensor
-    unmasked_log_probs: Tensor
-    truncated_mass: Tensor | None
-    sampler_log_probs: Tensor | None = None
-
-
 class TokenMask(Protocol):
     """Which tokens a maskable policy may use, step by step."""
 
@@ -169,21 +146,22 @@ class TokenMask(Protocol):
 
 def generate_replies(
     decoder: Decoder,
+    obs: Mapping[str, Tensor],
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
     token_mask: TokenMask | None = None,
     lockstep: bool = False,
-) -> Utterances:
+) -> Replies:
     """Sample one reply per prompt, all steps at once; arguments: see :func:`sample_steps`."""
-    steps = sample_steps(decoder, settings, end_of_turn, max_new_tokens, pad_token_id, token_mask, lockstep)
+    steps = sample_steps(decoder, obs, settings, end_of_turn, max_new_tokens, pad_token_id, token_mask, lockstep)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            utterances: Utterances = end.value
-            return utterances
+            replies: Replies = end.value
+            return replies
 
 
 @dataclass
@@ -193,7 +171,7 @@ class SampledTokens:
     Attributes:
         rows: Which replies these are. Shape (n,).
         ids: Their next tokens. Shape (n,).
-        log_probs: As in :class:`Utterances`. Shape (n,).
+        log_probs: As in :class:`~rl4dialog.functional.replies.Replies`. Shape (n,).
     """
 
     rows: Tensor
@@ -204,6 +182,7 @@ class SampledTokens:
 @torch.no_grad()
 def sample_steps(
     decoder: Decoder,
+    obs: Mapping[str, Tensor],
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
@@ -211,11 +190,12 @@ def sample_steps(
     token_mask: TokenMask | None = None,
     lockstep: bool = False,
     random: torch.Generator | None = None,
-) -> Generator[SampledTokens, None, Utterances]:
+) -> Generator[SampledTokens, None, Replies]:
     """Sample one reply per prompt, and tell of every token when it is there.
 
     Args:
         decoder: Holds the prompts, and a model in eval mode.
+        obs: The prompts once more: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
         settings: How to sample.
         end_of_turn: Where replies end.
         max_new_tokens: T, the length limit.
@@ -286,10 +266,12 @@ def sample_steps(
                 token_mask.keep(keep)
 
     length = int(reply_mask.sum(dim=1).max())
-    return Utterances(
+    return Replies(
+        obs["prompt_ids"].long(),
+        obs["prompt_mask"].bool(),
         ids[:, :length],
         reply_mask[:, :length],
-        log_probs[:, :length],
-        unmasked_log_probs[:, :length],
-        truncated_mass[:, :length],
+        log_probs=log_probs[:, :length],
+        unmasked_log_probs=unmasked_log_probs[:, :length],
+        truncated_mass=truncated_mass[:, :length],
     )

@@ -41,7 +41,7 @@ def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]],
     replies = generate_replies(CausalDecoder(model, torch.tensor(ids), torch.tensor(mask)), GREEDY, end, n_tokens, 0)
     return [
         tokenizer.decode([*torch.tensor(row)[torch.tensor(m).bool()].tolist(), *reply[keep].tolist()], True)
-        for row, m, reply, keep in zip(ids, mask, replies.ids, replies.mask, strict=True)
+        for row, m, reply, keep in zip(ids, mask, replies.response_ids, replies.response_mask, strict=True)
     ]
 
 

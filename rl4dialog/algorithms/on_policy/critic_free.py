@@ -13,7 +13,7 @@ from pydantic import Field
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.kl import kl_estimates
-from rl4dialog.rollouts.buffer import SequenceSamples
+from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
@@ -78,7 +78,7 @@ class CriticFree(PPO):
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
 
-    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)

@@ -15,8 +15,8 @@ from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import largest, total, total_of_numbers
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
+from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
-from rl4dialog.rollouts.buffer import SequenceSamples
 
 
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
@@ -66,8 +66,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 n_tokens = total_of_numbers(len(advantages))[0]
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
-                minibatch: SequenceSamples = batch._replace(advantages=advantages)  # type: ignore[assignment]
-                parts = self._parts(minibatch)
+                parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
                 for i, (part, weight) in enumerate(parts):
                     terms = self._terms(part, clip_range, clip_range_vf)
                     means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
@@ -102,7 +101,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", clip_range_vf)
 
-    def _parts(self, batch: SequenceSamples) -> list[tuple[SequenceSamples, float]]:
+    def _parts(self, batch: ReplySamples) -> list[tuple[ReplySamples, float]]:
         """Micro-batches and their weights: in lockstep as many as any process has, the last for nothing."""
         lockstep = self.policy.lockstep
         by_length = self.split_by_length and not lockstep
@@ -110,7 +109,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         n_missing = largest(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
-    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
@@ -120,7 +119,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         return terms
 
     def _policy_terms(
-        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: SequenceSamples, clip_range: float
+        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: ReplySamples, clip_range: float
     ) -> dict[str, torch.Tensor]:
         """The terms without those of a critic."""
         # Ratio between new and old policy; 1 at the first update after a rollout.
