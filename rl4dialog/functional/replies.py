@@ -79,9 +79,20 @@ class Replies:
 
     @classmethod
     def from_observations(cls, obs: Mapping[str, Tensor]) -> Replies:
-        """Replies from the :attr:`observations` of some."""
-        masks = {name: obs[name].bool() for name in ("prompt_mask", "response_mask", "token_mask") if name in obs}
-        return cls(prompt_ids=obs["prompt_ids"], response_ids=obs["response_ids"], **masks)
+        """Replies from what a policy reads.
+
+        Args:
+            obs: The :attr:`observations` of some; or those of an environment of single tokens, with ``context_ids``
+                (B, T) in place of ``response_ids``: the one agent token of a row is then the next one.
+        """
+        prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
+        if "response_ids" in obs:
+            masks = (obs[name].bool() for name in ("response_mask", "token_mask") if name in obs)
+            return cls(*prompts, obs["response_ids"].long(), *masks)
+        response_ids = torch.nn.functional.pad(obs["context_ids"].long(), (0, 1))
+        places = torch.arange(response_ids.shape[1], device=response_ids.device)
+        lengths = obs["context_mask"].bool().sum(dim=1, keepdim=True)
+        return cls(*prompts, response_ids, response_mask=places == lengths, token_mask=places <= lengths)
 
     @classmethod
     def concatenate(cls, batches: Sequence[Replies]) -> Replies:

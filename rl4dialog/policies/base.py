@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -42,9 +41,6 @@ from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.text.end_of_turn import EndOfTurn
-
-HiddenOf = Callable[[nn.Module], Tensor]
-"""Gives the hidden states that predict N tokens, from a language model's trunk. Shape (N, H)."""
 
 Precision = Literal["fp32", "bf16"]
 
@@ -184,12 +180,8 @@ class LMActorCriticPolicy(BasePolicy):
         """All of a language model but its head."""
 
     @abstractmethod
-    def _response_hidden(self, trunk: nn.Module, batch: Replies) -> Tensor:
-        """Last hidden state *before* each of the N response tokens, which is what predicts it. Shape (N, H)."""
-
-    @abstractmethod
-    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
-        """Last hidden state of each observation, which predicts its next token. Shape (B, H)."""
+    def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
+        """Last hidden state *before* each of the N agent tokens, which is what predicts it. Shape (N, H)."""
 
     @abstractmethod
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
@@ -250,13 +242,6 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-
-    def _in_precision(self, hidden_of: HiddenOf) -> HiddenOf:
-        def run(trunk: nn.Module) -> Tensor:
-            with self._autocast():
-                return hidden_of(trunk)
-
-        return run
 
     def _head(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
         """Logits of N last hidden states, float32. Shape (N, H) -> (N, V)."""
@@ -356,84 +341,73 @@ class LMActorCriticPolicy(BasePolicy):
         if self.backend is not None:
             self.backend.weights_will_change()
 
-    def predict_sequence_values(self, batch: Replies) -> Tensor:
+    def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
-        if self._value_head is None:
-            return torch.zeros(batch.response_mask.shape, device=batch.response_mask.device)
-        return batch.scattered(self._values(self._hidden_of_replies(batch)))
+        return replies.scattered(self._values(replies))
 
     @torch.no_grad()
-    def sequence_log_probs(self, batch: Replies) -> Tensor:
+    def sequence_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens, as training computes them, 0 where masked. Shape (B, T)."""
-        hidden_of, ids = self._hidden_of_replies(batch), batch.response_ids[batch.response_mask]
-        logits = self._logits(self._policy_hidden(hidden_of), hidden_of, ids)
-        return batch.scattered(token_log_probs(logits, ids))
+        ids = replies.flat("response_ids")
+        logits = self._logits(replies, self._policy_hidden(replies), ids)
+        return replies.scattered(token_log_probs(logits, ids))
 
     @torch.no_grad()
-    def reference_log_probs(self, batch: Replies) -> Tensor:
+    def reference_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
         with self.reference() as model:
-            logits = self._head(model, self._hidden_of_replies(batch)(self._trunk(model)))
-        log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
-        return batch.scattered(log_probs)
+            logits = self._head(model, self._hidden_states(self._trunk(model), replies))
+        return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
     def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
         """What a maskable policy lets the sampler use."""
         del obs
         return None
 
-    # -- N tokens: the next ones of observations, or those of whole replies -----------------------------------------
+    # -- the N agent tokens of replies ------------------------------------------------------------------------------
 
-    def _policy_hidden(self, hidden_of: HiddenOf) -> Tensor:
+    def _hidden_states(self, trunk: nn.Module, replies: Replies) -> Tensor:
+        """Hidden states before the agent tokens, in the policy's precision. Shape (N, H)."""
+        with self._autocast():
+            return self._response_hidden(trunk, replies)
+
+    def _policy_hidden(self, replies: Replies) -> Tensor:
         """Hidden states of the trained model. Shape (N, H)."""
-        return hidden_of(self._trunk(self._policy_model))
+        return self._hidden_states(self._trunk(self._policy_model), replies)
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
+    def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Logits of the policy's distribution of N tokens. Shape (N, V).
 
         Args:
+            replies: Where they are.
             policy_hidden: What predicts them in the trained model. Shape (N, H).
-            hidden_of: Gives the same of another model's trunk.
             ids: The tokens that were chosen there, if they were: whatever masks, it lets them through. Shape (N,).
         """
-        del hidden_of, ids
+        del replies, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
 
-    def _values(self, hidden_of: HiddenOf, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the states before N tokens. Shape (N,).
+    def _values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
+        """Values of the states before N tokens; 0 without a critic. Shape (N,).
 
         Args:
-            hidden_of: Gives a trunk's hidden states.
-            policy_hidden: Those of the trained model, where they are known already. Shape (N, H).
+            replies: Where they are.
+            policy_hidden: What predicts them in the trained model, where that is known already. Shape (N, H).
         """
-        if self._critic_trunk is not None:
-            hidden = hidden_of(self._critic_trunk)
-        else:
-            hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(hidden_of)
         if self._value_head is None:
-            return torch.zeros(len(hidden), device=hidden.device)
+            return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
+        if self._critic_trunk is not None:
+            hidden = self._hidden_states(self._critic_trunk, replies)
+        else:
+            hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(replies)
         return self._value_head(hidden.float()).squeeze(-1)
-
-    def _outputs(self, hidden_of: HiddenOf, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits of the policy's distribution of N tokens (N, V), and values of the states before them (N,)."""
-        hidden = self._policy_hidden(hidden_of)
-        return self._logits(hidden, hidden_of, ids), self._values(hidden_of, hidden)
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
-    def _hidden_of(self, obs: dict[str, Tensor]) -> HiddenOf:
-        """What gives a trunk's hidden states before the tokens of observations."""
-        if "response_ids" in obs:
-            return self._hidden_of_replies(Replies.from_observations(obs))
-        return self._in_precision(partial(self._next_hidden, obs=obs))
-
-    def _hidden_of_replies(self, batch: Replies) -> HiddenOf:
-        """What gives a trunk's hidden states before the tokens of whole replies."""
-        return self._in_precision(partial(self._response_hidden, batch=batch))
-
     def _logits_and_values(self, obs: dict[str, Tensor], ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) and values (N,) of observations' tokens."""
-        return self._outputs(self._hidden_of(obs), ids)
+        """Logits (N, V) and values (N,) of observations' tokens, which may have been chosen already."""
+        replies = Replies.from_observations(obs)
+        hidden = self._policy_hidden(replies)
+        return self._logits(replies, hidden, ids), self._values(replies, hidden)
 
     def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
@@ -457,12 +431,12 @@ class LMActorCriticPolicy(BasePolicy):
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
         """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""
-        hidden_of = self._hidden_of(obs)
-        return self._distribution(self._logits(self._policy_hidden(hidden_of), hidden_of))
+        replies = Replies.from_observations(obs)
+        return self._distribution(self._logits(replies, self._policy_hidden(replies)))
 
     def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
         """Value of each state; of whole replies before each of their N tokens. Shape (N, 1)."""
-        return self._values(self._hidden_of(obs)).unsqueeze(1)
+        return self._values(Replies.from_observations(obs)).unsqueeze(1)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         return self.get_distribution(observation).get_actions(deterministic=deterministic)

@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 from rl4dialog.core.arguments import Count, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import mask_logits
-from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
@@ -123,12 +124,12 @@ class MaskableMixin(LMActorCriticPolicy):
         allowed[..., self._always_allowed] = True
         return allowed
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
+    def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         with torch.no_grad(), self.mask_model() as model:
-            allowed = self.allowed_tokens(self._head(model, hidden_of(self._trunk(model))))
+            allowed = self.allowed_tokens(self._head(model, self._hidden_states(self._trunk(model), replies)))
         if ids is not None:
             allowed.scatter_(-1, ids.unsqueeze(-1), True)
-        return mask_logits(super()._logits(policy_hidden, hidden_of), allowed)
+        return mask_logits(super()._logits(replies, policy_hidden), allowed)
 
     def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
         return _SteppingMask(self, obs)

@@ -142,10 +142,9 @@ def test_rewards_that_differ_by_little_are_normalized_and_those_by_rounding_are_
             trained = build("ppo", nothing)
             trained.collector = RolloutCollector(normalizer=RewardNormalizer(mode))
             collect(trained)
-            episodes = trained.rollout_buffer.episodes()[:2]
-            for episode, score in zip(episodes, scores, strict=True):
-                episode[-1].task_rewards[:] = 0
-                episode[-1].task_rewards[-1] = score
-            RewardNormalizer(mode).normalize(episodes)
-            totals = [float(sum(u.task_rewards.sum() for u in episode)) for episode in episodes]
+            replies = trained.rollout_buffer.replies[torch.arange(2)]
+            replies.task_rewards = torch.zeros(replies.response_mask.shape)
+            replies.task_rewards[range(2), replies.response_mask.sum(dim=1) - 1] = torch.from_numpy(scores)
+            RewardNormalizer(mode).normalize(replies)
+            totals = [row.sum() for row in replies.per_row("task_rewards")]
             assert np.std(totals) == pytest.approx(spread, abs=1e-3), (mode, gap)
