@@ -22,4 +22,4 @@ class DeepCriticPolicy(CausalLMActorCriticPolicy):
         nn.init.zeros_(value.weight)  # values begin at 0, and the first advantages are plain returns
         nn.init.zeros_(value.bias)
         states = model.config.get_text_config().hidden_size
-        self._value_head = nn.Sequential(nn.Linear(states, self.hidden_size), nn.Tanh(), value)
+        self._value_head.output = nn.Sequential(nn.Linear(states, self.hidden_size), nn.Tanh(), value)

@@ -37,6 +37,7 @@ from rl4dialog.policies.generation import (
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import GradientSteps
+from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
@@ -118,7 +119,7 @@ class LMActorCriticPolicy(BasePolicy):
         self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
         if gradient_checkpointing:
-            for trained in filter(None, (self._policy_model, self._critic_trunk)):
+            for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
         optimizer_kwargs = dict(optimizer_kwargs or {})
         if weight_decay is not None:
@@ -164,15 +165,10 @@ class LMActorCriticPolicy(BasePolicy):
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
         self._reference_model = copy.deepcopy(model).requires_grad_(False) if self.lora is None else None
-        self._critic_trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
-        if self._critic_trunk is not None and self.lora is None:
-            self._critic_trunk.requires_grad_(True)
-        self._value_head = None
-        if self.critic_kind != "none":
-            self._value_head = nn.Linear(hidden_size(model), 1)
-            # Values start at 0, so the first advantages are plain returns and not the noise of an untrained head.
-            nn.init.zeros_(self._value_head.weight)
-            nn.init.zeros_(self._value_head.bias)
+        trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
+        if trunk is not None and self.lora is None:
+            trunk.requires_grad_(True)
+        self._value_head = ValueHead(hidden_size(model), trunk) if self.critic_kind != "none" else None
         self._head_is_plain = head_is_plain(model)
 
     @abstractmethod
@@ -198,10 +194,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     def critic_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that only the value depends on."""
-        if self._value_head is not None:
-            yield from self._value_head.parameters()
-        if self._critic_trunk is not None:
-            yield from (p for p in self._critic_trunk.parameters() if p.requires_grad)
+        return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
     def make_optimizer(self, learning_rate: float) -> None:
         """Give what is trained a new optimizer."""
@@ -395,11 +388,16 @@ class LMActorCriticPolicy(BasePolicy):
         """
         if self._value_head is None:
             return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
-        if self._critic_trunk is not None:
-            hidden = self._hidden_states(self._critic_trunk, replies)
-        else:
-            hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(replies)
-        return self._value_head(hidden.float()).squeeze(-1)
+        return self._read(self._value_head, replies, policy_hidden)
+
+    def _read(self, head: ValueHead, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
+        """What a head says of the states before N tokens; arguments as for :meth:`_values`."""
+        if head.trunk is not None:
+            policy_hidden = self._hidden_states(head.trunk, replies)
+        elif policy_hidden is None:
+            policy_hidden = self._policy_hidden(replies)
+        numbers: Tensor = head(policy_hidden)
+        return numbers
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 

@@ -124,7 +124,9 @@ def test_lora_trains_adapters_alone_and_is_its_own_reference(architecture: str, 
     before = policy.reference_log_probs(batch)
     torch.testing.assert_close(evaluated(policy, batch)[0].detach(), before, rtol=0, atol=1e-6)
     frozen = {n: p.clone() for n, p in policy.named_parameters() if not p.requires_grad}
-    assert all("lora_" in n or n.startswith("_value_head") for n, p in policy.named_parameters() if p.requires_grad)
+    assert all(
+        "lora_" in n or n.startswith("_value_head.output") for n, p in policy.named_parameters() if p.requires_grad
+    )
     for _ in range(3):
         policy.optimizer.zero_grad()
         gradients(policy, batch)

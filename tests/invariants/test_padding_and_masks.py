@@ -78,7 +78,7 @@ def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer: Any, model: Any
         tok = make_tokenizer(pad_is_eos=pad_is_eos)
         policy = make_policy(make_env(tok), copy.deepcopy(model))
         torch.manual_seed(0)
-        torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+        torch.nn.init.normal_(policy._value_head.output.weight, std=0.2)
         batch = batch_of([0, 1, 2], pad=tok.pad_token_id)
         log_probs, values, entropy = evaluated(policy, batch)
         (log_probs.sum() + values.sum() + entropy.sum()).backward()

@@ -132,10 +132,10 @@ def test_shared_critic_without_value_loss_leaves_the_policy_gradient_alone() -> 
     collect(algorithm)
     algorithm.train()
     actor = [p.grad.clone() for p in algorithm.policy.actor_parameters()]
-    torch.nn.init.normal_(algorithm.policy._value_head.weight, std=5.0)  # values do not enter without vf_coef
+    torch.nn.init.normal_(algorithm.policy._value_head.output.weight, std=5.0)  # values do not enter without vf_coef
     again = make_ppo(critic="shared", vf_coef=0.0, n_epochs=1, batch_size=10**6, max_grad_norm=1e9)
     collect(again)
-    torch.nn.init.normal_(again.policy._value_head.weight, std=5.0)
+    torch.nn.init.normal_(again.policy._value_head.output.weight, std=5.0)
     again.train()
     for a, b in zip(actor, again.policy.actor_parameters(), strict=True):
         torch.testing.assert_close(a, b.grad, rtol=1e-5, atol=1e-7)

@@ -80,7 +80,7 @@ def pair(
         collector=RolloutCollector(bootstrap_truncated=bootstrap),
         **{name: value for name, value in settings.items() if value is not None},
     )
-    torch.nn.init.normal_(ours.policy._value_head.weight, std=0.2)
+    torch.nn.init.normal_(ours.policy._value_head.output.weight, std=0.2)
     _, callback = ours._setup_learn(10**6)
     ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
     n_tokens = ours.rollout_buffer.n_tokens
@@ -172,7 +172,7 @@ def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> N
         torch.testing.assert_close(step, wanted, rtol=5e-2, atol=2e-4, msg=name)
     moved = {name for name, weight in before.items() if not torch.equal(weight, ours.policy.state_dict()[name])}
     assert any(name.startswith("_policy_model") for name in moved)
-    assert any(name.startswith("_critic_trunk") for name in moved)
+    assert any(name.startswith("_value_head.trunk") for name in moved)
 
 
 def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
@@ -248,5 +248,5 @@ def test_policy_trains_with_plain_stable_baselines3() -> None:
     algorithm.learn(32)
     changed = {n for n, p in algorithm.policy.named_parameters() if not torch.equal(p, before[n])}
     assert any(n.startswith("_policy_model") for n in changed)
-    assert any(n.startswith("_critic_trunk") for n in changed)
+    assert any(n.startswith("_value_head.trunk") for n in changed)
     assert not any(n.startswith("_reference_model") for n in changed)

@@ -146,7 +146,7 @@ def sick_optimizer(subject: Subject) -> None:
 
     def wander() -> None:
         step()
-        policy._value_head.weight.data += 0.01
+        policy._value_head.output.weight.data += 0.01
 
     policy.optimizer.step = wander
 
