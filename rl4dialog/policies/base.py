@@ -32,7 +32,7 @@ from rl4dialog.policies.generation import (
     NOT_IN_ROLLOUTS,
     GenerationSettings,
     SampledTokens,
-    TokenMask,
+    StepEditor,
     generate_replies,
     sample_steps,
 )
@@ -270,7 +270,7 @@ class LMActorCriticPolicy(BasePolicy):
                 self.end_of_turn,
                 limit,
                 self.pad_token_id,
-                self._token_mask(obs),
+                self._step_editors(obs),
                 self.lockstep,
             )
 
@@ -286,7 +286,7 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
-            rest = (settings, self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
+            rest = (settings, self.end_of_turn, limit, self.pad_token_id, self._step_editors(obs))
             steps = sample_steps(self._decoder(self._policy_model, obs), obs, *rest, random=random)
         while True:
             with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
@@ -352,10 +352,10 @@ class LMActorCriticPolicy(BasePolicy):
             logits = self._head(model, self._hidden_states(self._trunk(model), replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
-    def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
-        """What a maskable policy lets the sampler use."""
+    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
+        """What the logits of replies to observations' prompts pass through, for one generation."""
         del obs
-        return None
+        return []
 
     # -- the N agent tokens of replies ------------------------------------------------------------------------------
 

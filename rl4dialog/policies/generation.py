@@ -6,7 +6,7 @@ policy's own distribution comes out with it, and finished replies leave the batc
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -25,7 +25,7 @@ from transformers import (
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.functional.distributed import largest
-from rl4dialog.functional.log_probs import mask_logits, scale_logits, token_log_probs
+from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -134,11 +134,26 @@ class GenerationSettings:
         return processors
 
 
-class TokenMask(Protocol):
-    """Which tokens a maskable policy may use, step by step."""
+class StepEditor(Protocol):
+    """Changes the policy's next-token logits, step by step.
 
-    def allowed(self, last_ids: Tensor | None) -> Tensor:
-        """True at tokens that may come next. Shape (n, V)."""
+    Attributes:
+        in_policy: Whether the edited logits are the policy's distribution, as those under NLPO's mask are, and not only
+            what the sampler draws from.
+    """
+
+    in_policy: bool
+
+    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
+        """Edited logits of the next token.
+
+        Args:
+            logits: Of the policy, with its temperature, and as editors before this one left them. Shape (n, V).
+            last_ids: The tokens that were chosen last, shape (n,); ``None`` at the beginning.
+
+        Returns:
+            Shape (n, V).
+        """
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
@@ -151,11 +166,11 @@ def generate_replies(
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
-    token_mask: TokenMask | None = None,
+    editors: Sequence[StepEditor] = (),
     lockstep: bool = False,
 ) -> Replies:
     """Sample one reply per prompt, all steps at once; arguments: see :func:`sample_steps`."""
-    steps = sample_steps(decoder, obs, settings, end_of_turn, max_new_tokens, pad_token_id, token_mask, lockstep)
+    steps = sample_steps(decoder, obs, settings, end_of_turn, max_new_tokens, pad_token_id, editors, lockstep)
     while True:
         try:
             next(steps)
@@ -187,7 +202,7 @@ def sample_steps(
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
-    token_mask: TokenMask | None = None,
+    editors: Sequence[StepEditor] = (),
     lockstep: bool = False,
     random: torch.Generator | None = None,
 ) -> Generator[SampledTokens, None, Replies]:
@@ -200,7 +215,7 @@ def sample_steps(
         end_of_turn: Where replies end.
         max_new_tokens: T, the length limit.
         pad_token_id: Fills ``ids`` behind a reply's end.
-        token_mask: Part of the policy's distribution, unlike the sampler's filters.
+        editors: What logits pass through before the sampler's filters, editors that are part of the policy first.
         lockstep: Whether to go on, without saying more, until the replies of every process are finished.
         random: Draws the tokens; by default torch's own state.
 
@@ -225,12 +240,13 @@ def sample_steps(
 
     for t in range(max_new_tokens):
         unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
-        logits = unmasked
-        if token_mask is not None:
-            logits = mask_logits(unmasked, token_mask.allowed(next_ids))
-        allowed: Tensor = logits
+        logits = allowed = unmasked
+        for editor in editors:
+            allowed = editor.edit(allowed, next_ids)
+            if editor.in_policy:
+                logits = allowed
         if len(processors):
-            allowed = processors(decoder.context, logits.clone())  # type: ignore[arg-type]
+            allowed = processors(decoder.context, allowed.clone())  # type: ignore[arg-type]
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:
@@ -244,7 +260,7 @@ def sample_steps(
             reply_mask[rows, t] = True
             chosen = token_log_probs(logits, next_ids)
             log_probs[rows, t] = chosen
-            unmasked_log_probs[rows, t] = chosen if token_mask is None else token_log_probs(unmasked, next_ids)
+            unmasked_log_probs[rows, t] = chosen if logits is unmasked else token_log_probs(unmasked, next_ids)
             if allowed is not logits:
                 cut = torch.isinf(allowed)
                 truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
@@ -262,8 +278,8 @@ def sample_steps(
             keep = torch.tensor(unfinished or [0], device=device)
             rows, next_ids = rows[keep], next_ids[keep]
             decoder.keep(keep)
-            if token_mask is not None:
-                token_mask.keep(keep)
+            for editor in editors:
+                editor.keep(keep)
 
     length = int(reply_mask.sum(dim=1).max())
     return Replies(

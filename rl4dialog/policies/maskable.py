@@ -23,6 +23,7 @@ from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.generation import StepEditor
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 MaskType = Literal["learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k"]
@@ -131,21 +132,23 @@ class MaskableMixin(LMActorCriticPolicy):
             allowed.scatter_(-1, ids.unsqueeze(-1), True)
         return mask_logits(super()._logits(replies, policy_hidden), allowed)
 
-    def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
-        return _SteppingMask(self, obs)
+    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
+        return [*super()._step_editors(obs), MaskEditor(self, obs)]
 
 
-class _SteppingMask:
+class MaskEditor:
     """The mask policy beside the trained one, with a KV cache of its own."""
+
+    in_policy = True
 
     def __init__(self, policy: MaskableMixin, obs: dict[str, Tensor]) -> None:
         self._policy = policy
         with policy.mask_model() as model:
             self._decoder = policy._decoder(model, obs)
 
-    def allowed(self, last_ids: Tensor | None) -> Tensor:
+    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
         with self._policy.mask_model():
-            return self._policy.allowed_tokens(self._decoder.next_logits(last_ids))
+            return mask_logits(logits, self._policy.allowed_tokens(self._decoder.next_logits(last_ids)))
 
     def keep(self, rows: Tensor) -> None:
         self._decoder.keep(rows)

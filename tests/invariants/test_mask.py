@@ -136,8 +136,8 @@ def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
     obs = observations(policy, 6)
 
     def sampled_from() -> torch.Tensor:
-        stepping = policy._token_mask(obs)
-        return stepping.allowed(None)
+        (editor,) = policy._step_editors(obs)
+        return editor.edit(torch.zeros(6, policy.language_model.config.vocab_size), None)
 
     before = sampled_from()
     algorithm.learn(64)

@@ -10,6 +10,7 @@ from tiny import MODELS, WORDS, make_gpt2, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.generation import GenerationSettings, generate_replies
@@ -23,7 +24,9 @@ def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) ->
     return MODELS[request.param](tokenizer)
 
 
-def generate(model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, **settings: Any) -> Replies:
+def generate(
+    model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, editors: Any = (), **settings: Any
+) -> Replies:
     ids = torch.tensor([PROMPT] * n)
     return generate_replies(
         CausalDecoder(model, ids, torch.ones_like(ids)),
@@ -32,6 +35,7 @@ def generate(model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = N
         end if end is not None else EndOfTurn(tokenizer, [0]),
         n_tokens,
         1,
+        editors,
     )
 
 
@@ -146,3 +150,28 @@ def test_keys_of_rl4lms_and_transformers_are_known() -> None:
 def test_wrong_settings_are_named(kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         GenerationSettings.from_kwargs(kwargs)
+
+
+class OnlyOne:
+    """Lets one token through."""
+
+    def __init__(self, token: int, in_policy: bool) -> None:
+        self.token, self.in_policy = token, in_policy
+
+    def edit(self, logits: torch.Tensor, last_ids: torch.Tensor | None) -> torch.Tensor:
+        return mask_logits(logits, torch.arange(logits.shape[1]) == self.token)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        raise AssertionError("no reply has ended")
+
+
+@pytest.mark.parametrize("in_policy", [True, False])
+def test_editor_decides_what_is_drawn_and_belongs_to_the_policy_if_it_says_so(
+    model: Any, tokenizer: PreTrainedTokenizerFast, in_policy: bool
+) -> None:
+    replies = generate(model, tokenizer, 20, n_tokens=2, editors=[OnlyOne(5, in_policy)])
+    assert (replies.response_ids == 5).all()
+    expected = next_token_logits(model).log_softmax(-1)[5].expand(20)
+    torch.testing.assert_close(replies.unmasked_log_probs[:, 0], expected, rtol=1e-4, atol=1e-5)
+    wanted = torch.zeros(20) if in_policy else expected
+    torch.testing.assert_close(replies.log_probs[:, 0], wanted, rtol=1e-4, atol=1e-5)
