@@ -31,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     subparsers = parser.add_subparsers(dest="check", required=True)
     for name, (_, default, counted) in CHECKS.items():
+        counted = counted.replace("%", "%%")  # argparse fills in what follows a single one
         subparser = subparsers.add_parser(name, help=counted)
         subparser.add_argument("--n", type=int, default=default, help=f"number of {counted} (default: {default})")
     args = parser.parse_args()
