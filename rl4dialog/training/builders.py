@@ -39,7 +39,7 @@ from rl4dialog.core.types import RewardPart, Sample, clip_bounds
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.sb3_workers import close
-from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies import vllm_engine
@@ -543,9 +543,8 @@ def build_algorithm(
     assert env_config is not None and config.alg.kl_div is not None and config.alg.policy is not None
     reward_config = config.reward_fn
     assert reward_config is not None
-    in_workers = [part for part in reward_parts if not is_batched(part.function)]
     vec_env = make_vec_env(
-        _env_kwargs(env_config, data, model, end_of_turn, lengths, in_workers),
+        _env_kwargs(env_config, data, model, end_of_turn, lengths, reward_parts),
         env_config.n_envs // n_processes(),
         env_config.vec_env,
         env_config.n_workers,
@@ -588,6 +587,32 @@ def build_algorithm(
         close(vec_env)
         raise
     return built
+
+
+def check_env_workers(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    model: PreTrainedModel,
+    lengths: Lengths,
+    reward_parts: list[RewardPart],
+) -> None:
+    """Check that the environments can be given to worker processes, where a run has any, without starting one.
+
+    Args:
+        config: Of an RL run.
+        tokenizer: Of the run.
+        data: Of the run.
+        model: Of the run; it need not have weights.
+        lengths: Of the run.
+        reward_parts: Of :func:`build_reward_parts`.
+
+    Raises:
+        EnvWorkerError: If they cannot; see :func:`~rl4dialog.envs.vectorize.check_workers`.
+    """
+    assert config.env is not None
+    end_of_turn = build_end_of_turn(config, tokenizer, data, model)
+    check_workers(_env_kwargs(config.env, data, model, end_of_turn, lengths, reward_parts), config.env.vec_env)
 
 
 def _check_beams(config: RunConfig, what: str) -> None:
@@ -682,7 +707,7 @@ def _env_kwargs(
     return {
         "end_of_turn": end_of_turn,
         "samples": list(data.pools["train"]),
-        "reward_parts": reward_parts,
+        "reward_parts": [part for part in reward_parts if not is_batched(part.function)],
         "max_prompt_length": lengths.prompt,
         "max_episode_length": lengths.reply,
         "vocab_size": embedding_rows(model),

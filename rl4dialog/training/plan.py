@@ -11,6 +11,7 @@ from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import RunConfig
+from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
@@ -42,17 +43,20 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
-    _add_rewards_and_metrics(table, config, tokenizer, data)
+    reward_parts = _add_rewards_and_metrics(table, config, tokenizer, data)
     table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
     if config.env is not None and config.alg.policy is not None:
+        builders.check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
 
 
 def _add_rewards_and_metrics(
     table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
-) -> None:
+) -> list[RewardPart]:
+    """Build rewards and metrics; returns the reward's parts."""
     toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    parts = []
     if config.reward_fn is not None:
         parts = builders.build_reward_parts(config, toolkit)
         table.add_row("rewards", ", ".join(part.name for part in parts))
@@ -60,6 +64,7 @@ def _add_rewards_and_metrics(
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
     if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
+    return parts
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:
