@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import logging
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from accelerate.utils import is_deepspeed_available
 from pydantic import ValidationError
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import (
     AlgorithmRegistry,
@@ -68,7 +69,7 @@ from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_b
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
 from rl4dialog.training.supervised import warm_start
-from rl4dialog.training.supervised_examples import encode_reply
+from rl4dialog.training.supervised_examples import ExampleSets, build_example_sets, encode_reply
 
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
@@ -297,18 +298,12 @@ def build_language_model(
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
+    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # which decide the examples
 
     @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
     def train() -> dict[str, float]:
-        return warm_start(
-            model,
-            tokenizer,
-            data.samples("train"),
-            **key["settings"],
-            end_of_turn=data.turn_marker,
-            **learned_lengths(lengths),
-            seed=derive_seed(config.seed, "warm_start"),
-        )
+        examples = build_warm_start_examples(config, tokenizer, data, lengths, model.config)
+        return warm_start(model, tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
 
     def build(folder: Path) -> None:
         info = train()
@@ -329,10 +324,56 @@ def build_language_model(
     return warmed  # type: ignore[no-any-return]
 
 
-def learned_lengths(lengths: Lengths) -> dict[str, Any]:
-    """The arguments of `train_supervised` that say what of a sample is learned."""
+def build_supervised_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a supervised run learns and measures its perplexity on.
+
+    Raises:
+        RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
+            :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
+    """
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        data.samples("train"),
+        val_samples=data.samples("val", config.train_evaluation.max_eval_samples),
+        loss_on=config.alg.loss_on,
+        **_learned_lengths(data, lengths),
+    )
+
+
+def build_warm_start_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a warm start learns; as :func:`build_supervised_examples`."""
+    assert config.warm_start is not None
+    samples, n_samples = data.samples("train"), config.warm_start.max_samples
+    if n_samples is not None and n_samples < len(samples):
+        samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        samples,
+        loss_on=config.warm_start.loss_on,
+        description="Warm start",
+        **_learned_lengths(data, lengths),
+    )
+
+
+def _learned_lengths(data: Data, lengths: Lengths) -> dict[str, Any]:
+    """The arguments of `build_example_sets` that say what of a sample is learned."""
     with_env = lengths.target is not None
     return {
+        "end_of_turn": data.turn_marker,
         "max_prompt_length": lengths.prompt if with_env else None,
         "max_reply_length": lengths.target,
         "max_length": lengths.total,
