@@ -32,6 +32,7 @@ from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
 from rl4dialog.core.docstrings import argument_meanings
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
+from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block, generation_blocks, reply_limit
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.registry import Registry
@@ -74,7 +75,6 @@ from rl4dialog.training.supervised_examples import ExampleSets, build_example_se
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 WARM_START = "warm_start"  # its kind in the cache
-DEFAULT_REPLY_LENGTH = 32  # tokens that a supervised run's evaluations generate where nothing says how many
 _NO_LIMIT = 2**20  # tokens
 _TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
 MISSING_CLASSIFIER = object()
@@ -132,12 +132,12 @@ def check_components(config: RunConfig) -> None:
     for registry, id, args, where in _metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in _without_effect(registry, id, args) if note not in config.warnings)
-    for where, kwargs in _generation_kwargs(config):
-        in_rollouts = where.startswith("alg.policy")
-        settings = GenerationSettings.from_kwargs(kwargs, where, NOT_IN_ROLLOUTS if in_rollouts else None)
-        build_post_processor(kwargs, where)
+    for block in generation_blocks(config):
+        in_rollouts = block.where.startswith("alg.policy")
+        settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
+        build_post_processor(block)
         if settings.num_beams > 1:
-            _check_beams(config, f"{where}.num_beams is {settings.num_beams}")
+            _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
     if config.generation.backend == "vllm":
         _check_vllm(config)
     check_outputs(config.logging.outputs)
@@ -236,11 +236,10 @@ def run_lengths(
     """
     if config.env is None:
         return _tokenizer_lengths(config, tokenizer, data, model_name or str(config.alg.model_name))
-    args, kwargs = config.env.args, config.alg.generation_kwargs
-    if config.alg.policy is not None:
-        kwargs = config.alg.policy.args.generation_kwargs
-    reply = min((kwargs or {}).get("max_new_tokens") or args.max_episode_length, args.max_episode_length)
-    return Lengths(args.max_prompt_length, reply, args.prompt_truncation_side, target=args.max_episode_length)
+    args = config.env.args
+    return Lengths(
+        args.max_prompt_length, reply_limit(config), args.prompt_truncation_side, target=args.max_episode_length
+    )
 
 
 def _tokenizer_lengths(
@@ -250,10 +249,7 @@ def _tokenizer_lengths(
     # A tokenizer without a limit says 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
-    together, kwargs = config.alg.model_type == "causal", evaluation_kwargs(config)
-    # max_length counts an encoder-decoder's start token too.
-    by_total = None if together or not kwargs.get("max_length") else max(1, int(kwargs["max_length"]) - 1)
-    reply = int(kwargs.get("max_new_tokens") or by_total or DEFAULT_REPLY_LENGTH)
+    together, reply = config.alg.model_type == "causal", reply_limit(config)
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:
@@ -461,8 +457,8 @@ def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
 
     NLPO's mask and conversations refuse beams; for NLPO the config's notes say so.
     """
-    kwargs = next((kwargs for _, kwargs in _generation_kwargs(config) if kwargs), {})
-    kwargs = {"do_sample": False} | {key: value for key, value in kwargs.items() if value is not None}
+    given = evaluation_block(config).kwargs
+    kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs
 
 
@@ -473,21 +469,20 @@ def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
     """What replies go through before they are measured: that of the ``generation_kwargs`` they are generated with."""
-    where, kwargs = next(((where, kwargs) for where, kwargs in _generation_kwargs(config) if kwargs), ("", None))
-    return build_post_processor(kwargs, where)
+    return build_post_processor(evaluation_block(config))
 
 
-def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str) -> Callable[[str], str] | None:
+def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:
     """The ``post_processing_fn`` of a ``generation_kwargs`` block.
 
     Raises:
         ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or no such post-processor or argument exists.
     """
-    chosen = (generation_kwargs or {}).get("post_processing_fn")
+    chosen, where = block.kwargs.get("post_processing_fn"), f"{block.where}.post_processing_fn"
     if chosen is None:
         return None
-    component = _component(chosen, f"{where}.post_processing_fn")
-    PostProcessorRegistry.check(component.id, component.args, f"{where}.post_processing_fn.args")
+    component = _component(chosen, where)
+    PostProcessorRegistry.check(component.id, component.args, f"{where}.args")
     return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
@@ -697,8 +692,8 @@ def _check_vllm(config: RunConfig) -> None:
             f"generation.backend: vllm does not go with policy {config.alg.policy.id!r}; it writes for decoder-only "
             f"models without a mask (causal_lm_actor_critic_policy)"
         )
-    for where, kwargs in _generation_kwargs(config):
-        vllm_engine.check_settings(GenerationSettings.from_kwargs(kwargs, where), where)
+    for block in generation_blocks(config):
+        vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
 
 
@@ -778,15 +773,6 @@ def inference_arguments(config: RunConfig) -> dict[str, Any]:
         *("gradient_checkpointing", "offload_reference"),
     )
     return {name: value for name, value in _policy_args(config).items() if name not in for_training}
-
-
-def _generation_kwargs(config: RunConfig) -> list[tuple[str, dict[str, Any] | None]]:
-    """The run's blocks of that name and where they are. The first one that says anything is the evaluation's."""
-    policy = config.alg.policy
-    evaluation = ("train_evaluation.generation_kwargs", config.train_evaluation.generation_kwargs)
-    if policy is None:
-        return [evaluation, ("alg.generation_kwargs", config.alg.generation_kwargs)]
-    return [evaluation, ("alg.policy.args.generation_kwargs", policy.args.generation_kwargs)]
 
 
 def _injected(component: ComponentConfig, toolkit: Mapping[str, Any]) -> dict[str, Any]:
