@@ -30,7 +30,6 @@ from rl4dialog.catalog import (
 )
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
-from rl4dialog.core.docstrings import argument_meanings
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
 from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block, generation_blocks, reply_limit
 from rl4dialog.core.hub import load_pretrained
@@ -131,7 +130,7 @@ def check_components(config: RunConfig) -> None:
     DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
     for registry, id, args, where in _metrics_and_rewards(config):
         registry.check(id, args, where)
-        config.warnings.extend(note for note in _without_effect(registry, id, args) if note not in config.warnings)
+        config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
     for block in generation_blocks(config):
         in_rollouts = block.where.startswith("alg.policy")
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
@@ -175,16 +174,6 @@ def check_components(config: RunConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and _policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
-
-
-def _without_effect(registry: Registry, id: str, args: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each argument that is given and of which the docstring says that it has no effect."""
-    component = registry.resolve(id)
-    meanings = {**argument_meanings(getattr(component, "build_metric", component)), **argument_meanings(component)}
-    for name in args:
-        if meanings.get(name, "").startswith("No effect"):
-            reason = meanings[name].removeprefix("No effect").strip(":;,. ")
-            yield f"{registry.kind} {id!r}: {name} has no effect{f': {reason}' if reason else ''}"
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
