@@ -186,17 +186,17 @@ def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
     """With roles; without speakers the last one is the user's."""
     if said[0].speaker is None:
         return chat_messages([one.text for one in said])
-    return [
-        {
-            "role": str(one.speaker) if _is_instruction(one) else "assistant" if one.speaker == agent else "user",
-            "content": one.text,
-        }
-        for one in said
-    ]
+
+    def role(one: Utterance) -> str:
+        if _is_instruction(one):
+            return str(one.speaker).lower()
+        return "assistant" if one.speaker == agent else "user"
+
+    return [{"role": role(one), "content": one.text} for one in said]
 
 
 def _is_instruction(utterance: Utterance) -> bool:
-    return utterance.speaker in INSTRUCTIONS
+    return (utterance.speaker or "").lower() in INSTRUCTIONS
 
 
 def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None, usual: Sequence[str]) -> str:

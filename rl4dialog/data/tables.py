@@ -304,6 +304,8 @@ def _pool(
     dialogue_format: DialogueFormat | None,
 ) -> Any:
     chosen = Columns.parse(columns)
+    if dialogue_format is not None and "history" in chosen.meta_data:
+        raise DataError("columns.meta_data: 'history' is what holds the prompt's utterances; rename the column")
     template = _Template(prompt_template) if prompt_template is not None else None
     if chosen.dialogue is not None and template is not None:
         raise DataError("columns.dialogue holds whole prompts; remove prompt_template")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.envs import block_worker
 from rl4dialog.envs.block_worker import EnvFn, Reply
-from rl4dialog.envs.fork_server import ForkServer
+from rl4dialog.envs.fork_server import ForkServer, SilentWorkerError
 from rl4dialog.envs.restarting_workers import RestartingWorkers
 
 # What a step may take beside its rewards, on a machine that is busy.
@@ -61,7 +60,7 @@ class BlockVecEnv(VecEnv):
         timeout_s: float | None = None,
     ) -> None:
         n_workers = worker_count(len(env_fns), n_workers)
-        self._timeout_s, self._step_began = timeout_s, 0.0
+        self._timeout_s = timeout_s
         self.waiting = self.closed = False
         self.max_restarts = max_restarts
         self._n_requests = 0
@@ -108,16 +107,14 @@ class BlockVecEnv(VecEnv):
         if len(actions) != self.num_envs:
             raise ValueError(f"{len(actions)} actions for {self.num_envs} environments")
         self._send("step", {w: (actions[b.start : b.stop],) for w, b in enumerate(self._blocks)})
-        self.waiting, self._step_began = True, time.monotonic()
+        self.waiting = True
 
     def step_wait(self) -> VecEnvStepReturn:
         if not self.waiting:
             raise RuntimeError("step_wait() has no step_async() to wait for")
         self.waiting = False
         workers = range(len(self._blocks))
-        for worker in workers:
-            self._wait_for(worker)
-        results = [result for block in self._receive(workers) for result in block]
+        results = [result for block in self._receive(workers, self._timeout_s) for result in block]
         observations, rewards, dones, infos, reset_infos = zip(*results, strict=True)
         self.reset_infos = list(reset_infos)
         return self._stack(observations), np.stack(rewards), np.stack(dones), list(infos)
@@ -204,8 +201,8 @@ class BlockVecEnv(VecEnv):
             except OSError as error:
                 raise self._death_of(worker) from error
 
-    def _receive(self, workers: Sequence[int] | Mapping[int, Any]) -> list[Any]:
-        replies = {worker: self._reply_of(worker) for worker in workers}
+    def _receive(self, workers: Sequence[int] | Mapping[int, Any], timeout_s: float | None = None) -> list[Any]:
+        replies = {worker: self._reply_of(worker, timeout_s) for worker in workers}
         for worker, reply in replies.items():
             if reply.failure is None:
                 continue
@@ -217,25 +214,20 @@ class BlockVecEnv(VecEnv):
             )
         return [reply.result for reply in replies.values()]
 
-    def _wait_for(self, worker: int) -> None:
-        """Check that a worker answers a step in the time that its environments have."""
-        if self._timeout_s is None:
-            return
-        limit = self._timeout_s * len(self._blocks[worker]) + _GRACE_S
-        if not self._workers.poll(worker, self._step_began + limit - time.monotonic()):
-            raise EnvWorkerError(
-                f"{self._name_of(worker)} with {self._envs_of(worker)} has not answered for {limit:g} s: a reward or "
-                f"the partner computes or waits in a library that nothing interrupts; reward_fn.timeout_s is the limit "
-                f"for each environment, and null is none"
-            )
-
-    def _reply_of(self, worker: int) -> Reply:
+    def _reply_of(self, worker: int, timeout_s: float | None) -> Reply:
         """The reply to the last request; those to earlier ones, whose wait was interrupted, are dropped."""
+        limit_s = None if timeout_s is None else timeout_s * len(self._blocks[worker]) + _GRACE_S
         while True:
             try:
-                reply: Reply = pickle.loads(self._workers.receive(worker))
+                reply: Reply = pickle.loads(self._workers.receive(worker, limit_s))
             except (EOFError, OSError) as error:
                 raise self._death_of(worker) from error
+            except SilentWorkerError as error:
+                raise EnvWorkerError(
+                    f"{self._name_of(worker)} with {self._envs_of(worker)} has not answered for {limit_s:g} s: a "
+                    f"reward or the partner computes or waits in a library that nothing interrupts; "
+                    f"reward_fn.timeout_s is the limit for each environment, and null is none"
+                ) from error
             if reply.number == self._n_requests:
                 return reply
 

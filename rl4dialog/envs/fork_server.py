@@ -47,6 +47,10 @@ _ENVIRONMENT = {
 _GRACE_S = 5.0
 
 
+class SilentWorkerError(Exception):
+    """A worker that lives has not answered in time."""
+
+
 class WorkerTraceback(Exception):
     """Where another process raised: the cause of what is raised here."""
 
@@ -129,12 +133,14 @@ class ForkServer:
         """Give a worker something to do; raises ``OSError`` if it has died."""
         self._connections[worker].send_bytes(request)
 
-    def poll(self, worker: int, timeout_s: float) -> bool:
-        """Whether within so many seconds a worker has something to say, or has died."""
-        return self._connections[worker].poll(max(0.0, timeout_s))
+    def receive(self, worker: int, limit_s: float | None = None) -> bytes:
+        """Wait for what a worker has to say; raises ``EOFError`` or ``OSError`` if it has died.
 
-    def receive(self, worker: int) -> bytes:
-        """Wait for what a worker has to say; raises ``EOFError`` or ``OSError`` if it has died."""
+        Raises:
+            SilentWorkerError: If it says nothing for so many seconds.
+        """
+        if not self._connections[worker].poll(limit_s):
+            raise SilentWorkerError(f"worker {worker} has not answered for {limit_s} s")
         return self._connections[worker].recv_bytes()
 
     def exit_code(self, worker: int) -> int | None:

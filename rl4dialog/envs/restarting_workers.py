@@ -54,17 +54,17 @@ class RestartingWorkers:
         except OSError as error:
             self._replace(worker, error)
 
-    def poll(self, worker: int, timeout_s: float) -> bool:
-        """Whether within so many seconds a worker has something to say, or has died."""
-        return self._server.poll(worker, timeout_s)
+    def receive(self, worker: int, limit_s: float | None = None) -> bytes:
+        """The next reply of a worker.
 
-    def receive(self, worker: int) -> bytes:
-        """The next reply of a worker."""
+        Raises:
+            SilentWorkerError: If it, or what takes its place, says nothing for so many seconds.
+        """
         while True:
             try:
-                reply = self._server.receive(worker)
+                reply = self._server.receive(worker, limit_s)
             except (EOFError, OSError) as error:
-                self._replace(worker, error)
+                self._replace(worker, error, limit_s)
             else:
                 self._n_deaths_in_a_row[worker] = 0
                 return reply
@@ -77,7 +77,7 @@ class RestartingWorkers:
         """End all workers, and wait for it."""
         self._server.close()
 
-    def _replace(self, worker: int, death: Exception) -> None:
+    def _replace(self, worker: int, death: Exception, limit_s: float | None = None) -> None:
         """Start a process in the place of a dead one, and let it do all over again, up to the request under way."""
         *answered, last = self._requests[worker]
         while True:
@@ -89,7 +89,7 @@ class RestartingWorkers:
             try:
                 for request in answered:
                     self._server.send(worker, request)
-                    self._server.receive(worker)
+                    self._server.receive(worker, limit_s)
                 self._server.send(worker, last)
                 return
             except (EOFError, OSError) as error:

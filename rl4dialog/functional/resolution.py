@@ -18,7 +18,7 @@ LOG_PROB_RESOLUTION = {"fp32": 1e-5, "bf16": 3e-2}
 """How far two passes (one with a KV cache, one without) may differ in log-probabilities, by precision: relative to the
 log-probability, or to a nat, whichever is more, as root mean square. A single token may be off by ten times as much.
 
-Measured on a Llama of 15 million trained weights, the worst of seven models: 8e-7 and 1.3e-2 (single tokens 3e-6 and
+Measured on a Llama of 15 million trained weights, the worst of six models: 8e-7 and 1.3e-2 (single tokens 3e-6 and
 5e-2). Logits, whose rounding it is, are larger than log-probabilities, the more so in larger models."""
 
 

@@ -25,9 +25,6 @@ class DiversityMetric(BaseMetric):
 
     Args:
         window_size: Words per window of the mean segmental type-token ratio.
-
-    Raises:
-        ConfigError: If it is less than 1.
     """
 
     def __init__(self, window_size: Count = 100) -> None:

@@ -41,7 +41,7 @@ class LearnedRewardMetric(SentenceMetric):
         include_prompt_for_eval: bool = True,
         output: Output | None = None,
     ) -> None:
-        who = "metric 'learned_reward'"
+        who = "learned_reward"
         # A long text loses its beginning: the reply is at its end.
         self._classifier = SequenceClassifier.from_pretrained(
             model_name,

@@ -23,7 +23,6 @@ class SpiderMetric(SentenceMetric):
         cache_path: Folder of parsed sentences.
 
     Raises:
-        ConfigError: If a weight is no number.
         ModelError: If SPICE's program is missing, and its weight is not 0.
     """
 

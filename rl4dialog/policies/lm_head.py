@@ -35,14 +35,16 @@ def head_is_plain(model: PreTrainedModel) -> bool:
     """
     was_training = model.training
     model.eval()
-    hidden, logits = _forward(model, torch.arange(2, 5, device=model.device).unsqueeze(0))
-    # A bias shows where logits are small, and soft-capping where they are large.
-    large = 30 * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden)
-    both = torch.cat([hidden, large])
-    own = _logits_through_model(model, both)
+    try:
+        hidden, logits = _forward(model, torch.arange(2, 5, device=model.device).unsqueeze(0))
+        # A bias shows where logits are small, and soft-capping where they are large.
+        large = 30 * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden)
+        both = torch.cat([hidden, large])
+        own = _logits_through_model(model, both)
+    finally:
+        model.train(was_training)
     if not torch.allclose(own[: len(hidden)], logits, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise refusal(model.config, type(model).__name__, "its logits are no function of the last hidden state")
-    model.train(was_training)
     return torch.allclose(model.get_output_embeddings()(both), own, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 

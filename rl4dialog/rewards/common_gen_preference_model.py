@@ -32,7 +32,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
         model_type: No effect; RL4LMs' name of the only model.
 
     Raises:
-        ConfigError: If there is no model_name, a coefficient is no number, or the batch size is less than 1.
+        ConfigError: If there is no model_name.
         ModelError: If the model cannot be loaded.
     """
 

@@ -16,9 +16,6 @@ class LearnedReward(BatchedMetricReward):
         baseline: A number, or ``reference`` for the model's score of the sample's first reference, so that a reply as
             good as a person's earns 0.
         kwargs: Of the metric, and ``shaping_fn``.
-
-    Raises:
-        ConfigError: If the baseline is neither.
     """
 
     build_metric = LearnedRewardMetric

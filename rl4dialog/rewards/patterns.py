@@ -25,7 +25,7 @@ class KeywordReward(SentenceRewardFunction):
         case_sensitive: Whether case counts.
 
     Raises:
-        ConfigError: If not exactly one of keywords and meta_key is given, or match is unknown.
+        ConfigError: If not exactly one of keywords and meta_key is given.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class LengthPenalty(SentenceRewardFunction):
         per_word: What each word too few or too many costs.
 
     Raises:
-        ConfigError: If the lengths are no range, or per_word is no number.
+        ConfigError: If neither length is given, or min_length is above max_length.
     """
 
     def __init__(

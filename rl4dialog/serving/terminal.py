@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
+from rl4dialog.core.json_lines import append_record
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.serving.json_lines import append_record
 from rl4dialog.serving.slash_commands import COMMANDS, parse_command
 
 _EMPTY = "(an empty reply)"
@@ -185,6 +185,7 @@ class TerminalChat:
 
     def _correct(self, argument: str) -> None:
         self._judge("correction", correction=argument)
+        self._write("The conversation keeps the model's own reply.\n")
 
     def _judge(self, kind: str, **verdict: Any) -> None:
         """Append a judgement of the last reply to the file of feedback."""

@@ -300,8 +300,8 @@ def build_language_model(
     counts = json.loads((cached / _TRUNCATION_FILE).read_text(encoding="utf-8"))
     if not train.cache_info().currsize and any(counts.values()):
         say(
-            f"Warm start, from the cache: {counts['n_prompts_cut']} prompts were cut, {counts['n_references_cut']} "
-            f"references lost their end, {counts['n_left_out']} were left out",
+            f"Warm start, from the cache: {counts['n_prompts_cut']} references with a cut prompt, "
+            f"{counts['n_references_cut']} without their end, {counts['n_left_out']} left out",
             on_terminals=True,
         )
     warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove it.", dtype=torch.float32)

@@ -58,14 +58,12 @@ class Truncation:
         """One line for people; empty where everything fits."""
         parts = []
         if self.n_prompts_cut:
-            parts.append(f"{self.n_prompts_cut} prompts were cut")
+            parts.append(f"{self.n_prompts_cut} with a cut prompt")
         if self.n_references_cut:
-            parts.append(f"{self.n_references_cut} references lost their end, which is then not learned")
+            parts.append(f"{self.n_references_cut} without their end, which is then not learned")
         if self.left_out:
             named = ", ".join(map(repr, self.left_out[:5])) + (", ..." if len(self.left_out) > 5 else "")
-            parts.append(
-                f"{len(self.left_out)} references are too long by themselves and were left out (samples {named})"
-            )
+            parts.append(f"{len(self.left_out)} left out, too long by themselves (samples {named})")
         return f"of {self.n_examples + len(self.left_out)} references: {'; '.join(parts)}" if parts else ""
 
 

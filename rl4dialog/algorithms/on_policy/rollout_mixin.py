@@ -243,7 +243,10 @@ def with_rollouts(algorithm: Any) -> Any:
         ConfigError: If it is no on-policy algorithm of stable-baselines3.
     """
     if not isinstance(algorithm, type) or not issubclass(algorithm, OnPolicyAlgorithm):
-        raise ConfigError(f"{algorithm!r} is no algorithm: it must derive from stable-baselines3's OnPolicyAlgorithm")
+        raise ConfigError(
+            f"alg.id names {algorithm!r}, which is no algorithm: it must derive from stable-baselines3's "
+            f"OnPolicyAlgorithm"
+        )
     if issubclass(algorithm, LMRolloutMixin):
         return algorithm
     described = {"__doc__": algorithm.__doc__, "__module__": algorithm.__module__}

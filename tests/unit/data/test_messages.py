@@ -54,6 +54,7 @@ def prompts(pool: Any) -> list[tuple[Any, str, list[str]]]:
         (SPOKEN, NAMES, CHAT),
         (SPOKEN, {**NAMES, "agent": "Bob"}, CHAT),
         (SHAREGPT, {}, f"<system>Be kind.{CHAT}"),
+        ([{**SHAREGPT[0], "from": "System"}, *SHAREGPT[1:]], {}, f"<system>Be kind.{CHAT}"),
         (
             [{"speaker": 1, "text": "Hi!"}, {"speaker": 0, "text": [{"text": "Tea?"}]}],
             {},
@@ -76,6 +77,14 @@ def test_eou_and_context_size_hold_for_tables(tmp_path: Path) -> None:
     assert prompts(filled)[0][1] == "<user>Tea?<assistant>"
     plain = pool_of({"prompt": "Tea? <user>", "reference": ""}, tmp_path, format=None)
     assert prompts(plain)[0][1] == "Tea? <user>" and plain[0][0].meta_data == {} and plain.end_of_turn is None
+
+
+def test_a_column_cannot_take_the_place_of_the_history(tmp_path: Path) -> None:
+    row, columns = {"prompt": TEXTS, "reference": "Yes.", "history": "mine"}, {"meta_data": ["history"]}
+    with pytest.raises(DataError, match=r"columns\.meta_data: 'history' is what holds the prompt's utterances"):
+        pool_of(row, tmp_path, columns)
+    plain = pool_of({**row, "prompt": "Tea?"}, tmp_path, columns, format=None)
+    assert plain[0][0].meta_data == {"history": "mine"}
 
 
 def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path: Path) -> None:

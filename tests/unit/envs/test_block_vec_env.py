@@ -56,6 +56,12 @@ class Counter(gym.Env):
             os._exit(7)
         if action == 1 and self.fault == "sleep":
             time.sleep(600)
+        if action == 1 and self.fault.startswith("die once, then sleep:"):
+            mark = Path(self.fault.partition(":")[2])
+            if not mark.exists():
+                mark.touch()
+                os._exit(7)
+            time.sleep(600)
         self.n += 1
         return self._observe(), 1 / 3, self.n == 3, self.n == 3 and bool(action), {"n": self.n}
 
@@ -390,6 +396,17 @@ def test_worker_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyP
         env.step(np.array([0, 1, 0]))
     env.close()
     assert not any(map(is_running, env.pids))
+
+
+def test_replaced_worker_must_answer_in_time_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(block_vec_env, "_GRACE_S", 0.1)
+    fault = f"die once, then sleep:{tmp_path / 'died'}"
+    env = BlockVecEnv([functools.partial(Counter, fault)], 1, max_restarts=3, timeout_s=0.5)
+    env.reset()
+    with pytest.raises(EnvWorkerError, match=r"worker 0 .* has not answered for 0\.6 s"):
+        env.step(np.array([1]))
+    assert env.n_restarts == 1
+    env.close()
 
 
 @needs_proc

@@ -98,7 +98,7 @@ def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
     infos = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8")
     assert '"n_references_cut": 0' in infos and '"n_prompts_cut": 0' not in infos
     of_train, of_val = said[0]
-    assert "prompts were cut" in of_train and "lost their end" not in of_train and "val split" in of_val
+    assert "with a cut prompt" in of_train and "without their end" not in of_train and "val split" in of_val
     assert said[1][:2] == said[0], "what a dry run says, a run says too"
 
 
@@ -117,7 +117,7 @@ def test_warm_start_says_what_it_cuts_also_in_a_dry_run(tmp_path: Path, capsys: 
     )
     assert train(tmp_path, config, "--dry_run") == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Warm start"))
-    assert line.startswith("Warm start: of 5 references:") and "prompts were cut" in line
+    assert line.startswith("Warm start: of 5 references:") and "with a cut prompt" in line
 
 
 def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,4 +130,4 @@ def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys
     for made in ("Warm start: of", "Warm start, from the cache:"):
         assert train(tmp_path, config, "--overwrite") == 0
         (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
-        assert "prompts were cut" in line and "references lost their end" in line
+        assert "with a cut prompt" in line and "without their end" in line

@@ -97,9 +97,7 @@ def test_prompt_gives_way_to_the_reference_its_oldest_turns_first() -> None:
         ["w4", MARKER, "w5", "w6", "w7", "w8", "w9", MARKER],
     ]
     assert (truncation.n_prompts_cut, truncation.n_references_cut, truncation.left_out) == (2, 0, [7])
-    assert str(truncation) == (
-        "of 4 references: 2 prompts were cut; 1 references are too long by themselves and were left out (samples 7)"
-    )
+    assert str(truncation) == ("of 4 references: 2 with a cut prompt; 1 left out, too long by themselves (samples 7)")
 
 
 def test_prompt_loses_its_end_where_the_truncation_side_is_right() -> None:
@@ -132,7 +130,7 @@ def test_reference_that_a_rollout_would_cut_is_counted() -> None:
         max_prompt_length=6,
         max_reply_length=2,
     )
-    assert str(truncation) == "of 2 references: 1 references lost their end, which is then not learned"
+    assert str(truncation) == "of 2 references: 1 without their end, which is then not learned"
 
 
 @pytest.mark.parametrize("max_reply_length", range(1, 9))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.benchmark.contestants import Rl4dialog, Setting, VanillaSB3
-from rl4dialog.benchmark.measure import BenchmarkError, Result, measure
-from rl4dialog.benchmark.plain_loop import PlainLoop
-from rl4dialog.benchmark.profiles import compare_profiles
-from rl4dialog.benchmark.task import TableEndOfTurn
-from rl4dialog.benchmark.workers import compare_workers
-from rl4dialog.benchmark.workloads import WORKLOADS, build_model, build_prompts
+from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
+from benchmarks.measure import BenchmarkError, Result, measure
+from benchmarks.plain_loop import PlainLoop
+from benchmarks.profiles import compare_profiles
+from benchmarks.task import TableEndOfTurn
+from benchmarks.workers import compare_workers
+from benchmarks.workloads import WORKLOADS, build_model, build_prompts
 
 SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
 RAGGED = dataclasses.replace(WORKLOADS["ragged"], n_episodes=8, n_epochs=1, vocab_size=300)
