@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import random
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
-from rl4dialog.training.supervised import warm_start
+from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments, warm_start
 from rl4dialog.training.supervised_examples import ExampleSets, build_example_sets, encode_reply
 
 _logger = logging.getLogger(__name__)
@@ -147,6 +148,11 @@ def check_components(config: RunConfig) -> None:
             raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
         if config.lora is not None:
             check_settings(config.lora)
+        training_args = config.alg.training_args or {}
+        with tempfile.TemporaryDirectory() as folder:
+            build_training_arguments(training_args, folder, config.seed, with_val=True)
+        ignored = [name for name in IGNORED_ARGS if name in training_args]
+        config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
         return
     assert config.alg.policy is not None
     chosen = [

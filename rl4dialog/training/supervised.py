@@ -7,7 +7,6 @@ with a large vocabulary is most of the work.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import shutil
 import tempfile
@@ -35,11 +34,10 @@ from rl4dialog.policies.seq2seq import EncoderDecoder
 from rl4dialog.training.supervised_examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
-_logger = logging.getLogger(__name__)
-
 # Arguments of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
-_IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+"""Arguments that have no meaning here."""
 
 
 def train_supervised(
@@ -81,7 +79,8 @@ def train_supervised(
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
     with _output_folder(output_dir) as folder, unchanged(model):
-        trainer = _build_trainer(model, training_args, folder, seed, examples, collator, callbacks)
+        args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
+        trainer = _build_trainer(model, args, examples, collator, callbacks)
         start = time.perf_counter()
         output = train_with_progress(trainer, description)
         seconds = time.perf_counter() - start
@@ -169,11 +168,11 @@ def mean_loss(
     return total / max(n_tokens, 1)
 
 
-def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arguments for ``TrainingArguments`` by name and kind, and translate those of older versions.
+def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for ``TrainingArguments``, checked by name and kind, and translated from those of older versions.
 
     Returns:
-        The arguments under today's names. Those without a meaning here are left out with a warning.
+        The arguments under today's names, without :data:`IGNORED_ARGS`.
 
     Raises:
         ConfigError: If an argument is unknown or of the wrong type; it names the nearest one.
@@ -181,8 +180,7 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
     for name, value in training_args.items():
-        if name in _IGNORED_ARGS:
-            _logger.warning("alg.training_args.%s has no meaning here and is ignored", name)
+        if name in IGNORED_ARGS:
             continue
         if name == "group_by_length":
             known["train_sampling_strategy"] = "group_by_length" if value else "random"
@@ -204,15 +202,20 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _build_trainer(
-    model: PreTrainedModel,
-    training_args: Mapping[str, Any],
-    output_dir: Path,
-    seed: int,
-    examples: ExampleSets,
-    collator: PaddingCollator,
-    callbacks: Sequence[TrainerCallback],
-) -> Trainer:
+def build_training_arguments(
+    training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool
+) -> TrainingArguments:
+    """Ours for those that are not given.
+
+    Args:
+        training_args: Fields of ``transformers.TrainingArguments``.
+        output_dir: For checkpoints.
+        seed: Of data order and dropout.
+        with_val: Whether there are held-out examples.
+
+    Raises:
+        ConfigError: If an argument is unknown, or its value wrong.
+    """
     has_cuda = torch.cuda.is_available()
     defaults = {
         "seed": seed,
@@ -225,13 +228,25 @@ def _build_trainer(
         "logging_nan_inf_filter": False,
         "train_sampling_strategy": "group_by_length",
     }
-    chosen = {**defaults, **check_training_args(training_args)}
-    if examples.val is None:
+    chosen = {**defaults, **known_training_args(training_args)}
+    if not with_val:
         chosen["eval_strategy"] = "no"
     try:
-        args = TrainingArguments(
+        return TrainingArguments(
             **{**chosen, "output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False}
         )
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(f"alg.training_args: {error}") from error
+
+
+def _build_trainer(
+    model: PreTrainedModel,
+    args: TrainingArguments,
+    examples: ExampleSets,
+    collator: PaddingCollator,
+    callbacks: Sequence[TrainerCallback],
+) -> Trainer:
+    try:
         trainer = _LabelledOnlyTrainer(
             model=model,
             args=args,
