@@ -48,7 +48,7 @@ benchmark: $(STAMP) ## Time an iteration beside the plain loop, stable-baselines
 check: $(STAMP) ## Lint, format check and type check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy rl4dialog scripts
+	$(BIN)/mypy rl4dialog scripts benchmarks
 	$(BIN)/hadolint Dockerfile docker/Dockerfile.cuda
 
 image: $(STAMP) ## Build the Docker image twice without Docker, run both, and compare the weights (root, Debian)

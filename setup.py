@@ -26,7 +26,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
-    package_data={"rl4dialog.runs.report": ["templates/*"], "rl4dialog.serving": ["page.css"]},
+    package_data={
+        "rl4dialog.data.small_talk": ["*.yaml"],
+        "rl4dialog.runs.report": ["templates/*"],
+        "rl4dialog.serving": ["page.css"],
+    },
     install_requires=[
         "torch>=2.6",
         "transformers>=5.0",

@@ -9,12 +9,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from rl4dialog.benchmark.compare import compare_all, compare_sizes
-from rl4dialog.benchmark.profiles import compare_profiles
-from rl4dialog.benchmark.workers import compare_workers
-from rl4dialog.benchmark.workloads import MODEL_KINDS, WORKLOADS
 from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+from benchmarks.compare import compare_all, compare_sizes
+from benchmarks.profiles import compare_profiles
+from benchmarks.workers import compare_workers
+from benchmarks.workloads import MODEL_KINDS, WORKLOADS
 
 
 def main() -> int:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from rl4dialog.benchmark.kills import kill_runs
-from rl4dialog.benchmark.soak import fail_rewards, kill_workers, watch_memory
 from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+from benchmarks.kills import kill_runs
+from benchmarks.soak import fail_rewards, kill_workers, watch_memory
 
 # What is done, how often by default, and what is counted.
 CHECKS: dict[str, tuple[Callable[[int], Any], int, str]] = {
@@ -28,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     subparsers = parser.add_subparsers(dest="check", required=True)
     for name, (_, default, counted) in CHECKS.items():
+        counted = counted.replace("%", "%%")  # argparse fills in what follows a single one
         subparser = subparsers.add_parser(name, help=counted)
         subparser.add_argument("--n", type=int, default=default, help=f"number of {counted} (default: {default})")
     args = parser.parse_args()

@@ -10,6 +10,7 @@ import pytest
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
+from rl4dialog.core.docstrings import argument_meanings
 from rl4dialog.core.registry import Registry
 
 REGISTRIES = {name: value for name, value in vars(catalog).items() if isinstance(value, Registry)}
@@ -48,6 +49,32 @@ def test_component_may_require_what_the_run_provides(registry: Any, monkeypatch:
 
     monkeypatch.setitem(registry._entries, "demanding", Demanding)
     registry.check("demanding", {"scale": 1.0})
+
+
+def test_arguments_without_effect_are_declared_and_documented() -> None:
+    declared, documented = {}, {}
+    for name, id in IDS:
+        component = REGISTRIES[name].resolve(id)
+        meanings = {**argument_meanings(getattr(component, "build_metric", component)), **argument_meanings(component)}
+        for argument, meaning in meanings.items():
+            if meaning.startswith("No effect"):
+                documented[name, id, argument] = meaning.removeprefix("No effect").strip(":;. ")
+        for argument, reason in getattr(component, "no_effect", {}).items():
+            declared[name, id, argument] = reason
+    assert declared == documented
+    assert {id for _, id, _ in declared} == {"rouge_l_max", "common_gen_preference_model"}
+
+
+def test_arguments_without_effect_are_told_with_the_reason() -> None:
+    args = {"model_type": "11b", "batch_size": 1}
+    (line,) = catalog.RewardFunctionRegistry.without_effect("common_gen_preference_model", args)
+    assert line == (
+        "reward function 'common_gen_preference_model': model_type has no effect: RL4LMs' name of the only model"
+    )
+    for registry in (catalog.MetricRegistry, catalog.RewardFunctionRegistry):
+        assert list(registry.without_effect("rouge_l_max", {"max_n": 4, "alpha": 0.5})) == [
+            f"{registry.kind} 'rouge_l_max': max_n has no effect: py-rouge's, for other scores"
+        ]
 
 
 @pytest.mark.parametrize("name", ["DataPoolRegistry", "CallbackRegistry"])

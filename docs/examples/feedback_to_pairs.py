@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from rl4dialog.serving.feedback import read_feedback
+from rl4dialog.core.feedback import read_feedback
 
 
 def pairs(path):

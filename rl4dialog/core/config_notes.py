@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rl4dialog.core.types import is_whole_number
+from rl4dialog.core.generation_blocks import (
+    DEFAULT_REPLY_LENGTH,
+    GenerationBlock,
+    evaluation_block,
+    evaluation_reply_limit,
+    generation_blocks,
+    reply_limit,
+)
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
@@ -100,34 +107,30 @@ def _defaults(given: Kwargs) -> Iterator[str]:
 
 
 def _decoding(config: RunConfig) -> Iterator[str]:
-    evaluation = config.train_evaluation.generation_kwargs
-    if config.alg.policy is None:
-        blocks = [("train_evaluation", evaluation), ("alg", config.alg.generation_kwargs)]
-    else:
-        blocks = [("train_evaluation", evaluation), ("alg.policy.args", config.alg.policy.args.generation_kwargs)]
-    named: list[tuple[str, Kwargs]] = [(f"{where}.generation_kwargs", kwargs) for where, kwargs in blocks if kwargs]
-    where, of_evaluation = named[0] if named else (f"{blocks[-1][0]}.generation_kwargs", {})
+    blocks = generation_blocks(config)
+    named = [block for block in blocks if block.kwargs]
     yield from _of_both(named)
-    yield from _of_evaluations(config, where, of_evaluation)
+    yield from _of_evaluations(config, evaluation_block(config))
     if config.alg.policy is not None:
-        yield from _of_rollouts(config, config.alg.policy.args.generation_kwargs or {}, evaluation or {})
+        yield from _of_rollouts(config, *blocks)
     is_seq2seq = config.alg.model_type == "seq2seq" or (config.alg.policy and "seq2seq" in config.alg.policy.id)
-    if is_seq2seq and any(kwargs.get("min_length") for _, kwargs in named):
+    if is_seq2seq and any(block.kwargs.get("min_length") for block in named):
         yield (
             "generation_kwargs.min_length counts tokens of the reply; transformers, and so RL4LMs, also counts the "
             "start token of an encoder-decoder, so that replies there may be a token shorter"
         )
 
 
-def _of_both(named: list[tuple[str, Kwargs]]) -> Iterator[str]:
-    for where, kwargs in named:
-        if kwargs.get("do_sample") and kwargs.get("top_k") is None:
+def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
+    for block in named:
+        if block.kwargs.get("do_sample") and block.kwargs.get("top_k") is None:
             yield (
-                f"{where} samples without top_k: every token may be drawn; in RL4LMs top_k is then 50, transformers' "
-                f"default (give top_k: 50 for that, or top_k: 0 to keep this)"
+                f"{block.where} samples without top_k: every token may be drawn; in RL4LMs top_k is then 50, "
+                f"transformers' default (give top_k: 50 for that, or top_k: 0 to keep this)"
             )
             break
-    for where, kwargs in named:
+    for block in named:
+        where, kwargs = block.where, block.kwargs
         for key in _SAMPLER_KEYS_WITHOUT_EFFECT:
             if kwargs.get(key) is not None:
                 yield f"{where}.{key} has no effect: it changes nothing of what is generated"
@@ -136,7 +139,8 @@ def _of_both(named: list[tuple[str, Kwargs]]) -> Iterator[str]:
                 yield f"{where}.{key} has no effect without num_beams above 1"
 
 
-def _of_evaluations(config: RunConfig, where: str, kwargs: Kwargs) -> Iterator[str]:
+def _of_evaluations(config: RunConfig, block: GenerationBlock) -> Iterator[str]:
+    where, kwargs = block.where, block.kwargs
     n_beams = kwargs.get("num_beams") or 1
     masked = config.alg.policy is not None and config.alg.policy.id.startswith("maskable_")
     if n_beams != 1 and masked:
@@ -151,11 +155,11 @@ def _of_evaluations(config: RunConfig, where: str, kwargs: Kwargs) -> Iterator[s
         yield f"{where}.num_return_sequences: {which} is the reply that is measured"
 
 
-def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Iterator[str]:
+def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: GenerationBlock) -> Iterator[str]:
     assert config.env is not None
-    where = "alg.policy.args.generation_kwargs"
-    longest, wanted = config.env.args.max_episode_length, _count(rollouts.get("max_new_tokens"))
-    if rollouts.get("do_sample") is None:
+    where, longest = rollouts.where, config.env.args.max_episode_length
+    wanted, limit = rollouts.count("max_new_tokens"), reply_limit(config)
+    if rollouts.kwargs.get("do_sample") is None:
         yield f"{where} has no do_sample: rollouts sample; in RL4LMs they decode greedily then, and explore nothing"
     if wanted is None:
         yield (
@@ -164,22 +168,19 @@ def _of_rollouts(config: RunConfig, rollouts: Kwargs, evaluation: Kwargs) -> Ite
         )
     elif wanted > longest:
         yield f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} tokens"
-    limit = min(wanted or longest, longest)
-    if (_count(evaluation.get("max_new_tokens")) or 0) > limit:
+    wanted_of_evaluations = evaluation.count("max_new_tokens") or 0
+    if wanted_of_evaluations > limit:
         yield (
-            f"train_evaluation.generation_kwargs.max_new_tokens is {evaluation['max_new_tokens']}, but replies end "
-            f"after {limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
+            f"{evaluation.where}.max_new_tokens is {wanted_of_evaluations}, but replies end after {limit} tokens, as "
+            f"in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
         )
 
 
 def _supervised(config: RunConfig) -> Iterator[str]:
     if config.alg.id != "supervised":
         return
-    blocks = [config.train_evaluation.generation_kwargs, config.alg.generation_kwargs]
-    of_evaluation = next((kwargs for kwargs in blocks if kwargs), {})
-    names = ("max_new_tokens",) if config.alg.model_type == "causal" else ("max_new_tokens", "max_length")
-    if not any(of_evaluation.get(name) for name in names) and config.env is None:
-        yield "generation_kwargs has no max_new_tokens: evaluations end replies after 32 tokens"
+    if config.env is None and evaluation_reply_limit(config) is None:
+        yield f"generation_kwargs has no max_new_tokens: evaluations end replies after {DEFAULT_REPLY_LENGTH} tokens"
     if config.alg.model_type == "causal" and config.alg.loss_on == "reply":
         yield "alg.loss_on is reply: only replies are learned; RL4LMs learns the prompts too (loss_on: all)"
     args = config.alg.training_args or {}
@@ -195,11 +196,6 @@ def _supervised(config: RunConfig) -> Iterator[str]:
             "alg.training_args.logging_steps: the loss is logged so often; RL4LMs also evaluates the val split then, "
             "which is done here before and after training"
         )
-
-
-def _count(value: Any) -> int | None:
-    """A number of tokens; what is none is refused later, with its key."""
-    return value if is_whole_number(value, at_least=1) else None
 
 
 def _at(config: Any, path: str) -> Any:

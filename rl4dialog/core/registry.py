@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from rl4dialog.core.arguments import check_values, parameters_of
@@ -123,6 +123,17 @@ class Registry:
         if not inspect.isclass(component):
             return functools.partial(component, **arguments) if arguments else component
         return factory(**arguments)
+
+    def without_effect(self, id: str, args: Mapping[str, Any]) -> Iterator[str]:
+        """One line for each given argument that a component accepts and ignores.
+
+        A component declares those by an attribute ``no_effect``: reasons by name, each of which may be empty.
+        """
+        ignored: Mapping[str, str] = getattr(self.resolve(id), "no_effect", {})
+        for name in args:
+            if name in ignored:
+                reason = f": {ignored[name]}" if ignored[name] else ""
+                yield f"{self.kind} {id!r}: {name} has no effect{reason}"
 
     def defaults(self, id: str) -> dict[str, Any]:
         """What an id's arguments are where a config is silent; those that it requires are left out."""

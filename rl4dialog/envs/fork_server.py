@@ -84,7 +84,7 @@ class ForkServer:
 
     Args:
         work: What a worker does, given its number and its connection to the main process.
-        n_workers: How many there are.
+        n_workers: How many there are; with none, all is checked that workers would be forked with.
 
     Attributes:
         pids: Of each worker.

@@ -106,16 +106,10 @@ def make_vec_env(
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    samples = env_kwargs["samples"]
-    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    if vec_env == "blocks" and not hasattr(os, "fork"):
-        _logger.warning("env.vec_env: blocks needs a system that can fork; the environments run in this process")
-        vec_env = "dummy"
-    build: Callable[[], gym.Env]
+    vec_env, env_kwargs = _as_sent(env_kwargs, vec_env)
+    build: Callable[[], gym.Env] = functools.partial(make_utterance_env, env_kwargs, timeout_s)
     if vec_env == "dummy":
-        build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
         return DummyVecEnv([build] * n_envs)
-    env_kwargs = _for_workers(env_kwargs)
     if vec_env == "subproc":
         build = functools.partial(_make_in_own_process, env_kwargs, timeout_s)
         try:
@@ -127,8 +121,35 @@ def make_vec_env(
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-    build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
     return BlockVecEnv([build] * n_envs, n_workers, max_restarts, timeout_s)
+
+
+def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
+    """Check what :func:`make_vec_env` would give to worker processes, without starting one; see there.
+
+    Where there would be no workers, nothing is checked.
+
+    Raises:
+        EnvWorkerError: If a reward cannot be given to them, or what is given leaves a file open or a thread running
+            that they would share.
+    """
+    vec_env, env_kwargs = _as_sent(env_kwargs, vec_env)
+    if vec_env == "blocks":
+        from rl4dialog.envs.block_worker import run_block
+        from rl4dialog.envs.fork_server import ForkServer
+
+        # It unpickles and checks what it would fork workers with.
+        ForkServer(functools.partial(run_block, [[functools.partial(make_utterance_env, env_kwargs)]]), 0).close()
+
+
+def _as_sent(env_kwargs: dict[str, Any], vec_env: str) -> tuple[str, dict[str, Any]]:
+    """Where environments live on this system, and their arguments as they are given to them there."""
+    samples = env_kwargs["samples"]
+    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
+    if vec_env == "blocks" and not hasattr(os, "fork"):
+        _logger.warning("env.vec_env: blocks needs a system that can fork; the environments run in this process")
+        vec_env = "dummy"
+    return vec_env, env_kwargs if vec_env == "dummy" else _for_workers(env_kwargs)
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:

@@ -18,7 +18,10 @@ from typing import Any
 
 import yaml
 
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
 from rl4dialog.experiments.stand_in_data import write_dialogues, write_original
 from rl4dialog.experiments.stand_in_models import save_bert, save_t5
@@ -38,7 +41,7 @@ class ConfigReport:
         name: Path below the folder.
         stand_ins: What was replaced beside models and data.
         notes: What was said when it was loaded.
-        failed: ``--dry_run`` or ``iterations``, whichever failed first; empty if neither did.
+        failed: ``reading``, ``--dry_run`` or ``iterations``, whichever failed first; empty if none did.
         error: The message of that.
     """
 
@@ -75,11 +78,13 @@ def check_configs(
     with tempfile.TemporaryDirectory(prefix="rl4dialog-configs-") as scratch:
         outside = _Outside(Path(scratch))
         for number, path in enumerate(paths):
-            report = ConfigReport(str(path.relative_to(folder)))
+            report = ConfigReport(str(path.relative_to(folder)), failed="reading")
             try:
                 _check(path, Path(scratch) / f"config_{number}", outside, train, report)
             except RL4DialogError as error:
-                report.failed, report.error = report.failed or "reading", str(error)
+                report.error = str(error)
+            except Exception as error:  # whatever it is, the other configs are still to be checked
+                report.error = " ".join(f"{type(error).__name__}: {error}".split())
             say(report)
             reports.append(report)
     return reports
@@ -89,8 +94,11 @@ def _check(
     path: Path, folder: Path, outside: _Outside, train: Callable[[list[str]], int], report: ConfigReport
 ) -> None:
     with contextlib.redirect_stderr(io.StringIO()), _quiet():
-        config = outside.replace(expand_variants(load_yaml(path), 0)[0], folder / "data", report.stand_ins)
+        config, _ = expand_variants(load_yaml(path), 0)
+        parse_config(config, path.name)  # what is replaced is then where it belongs
+        config = outside.replace(config, folder / "data", report.stand_ins)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
+        report.failed = step
         file = folder / "config.yml"
         file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")
         arguments = ["--config_path", str(file), "--base_path_to_store_results", str(folder / "runs"), *flags]
@@ -101,9 +109,9 @@ def _check(
         if flags:
             report.notes = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
         if code:
-            report.failed = step
             report.error = next((line for line in reversed(lines) if line.startswith("error: ")), f"exit code {code}")
             return
+    report.failed = ""
 
 
 @contextlib.contextmanager
@@ -128,22 +136,34 @@ class _Outside:
         self._has_wordnet: bool | None = None
 
     def replace(self, config: dict[str, Any], data: Path, stand_ins: list[str]) -> dict[str, Any]:
-        """A config with other model names and data, and with stand-ins where rewards and metrics load something."""
+        """A config with other model names and data, and with stand-ins where rewards and metrics load something.
+
+        Args:
+            config: Of the schema.
+            data: The folder for its data.
+            stand_ins: Receives what was replaced beside models and data.
+
+        Raises:
+            ConfigError: If nothing can stand in for its data.
+        """
         data.mkdir(parents=True)
         config = copy.deepcopy(config)
         model_name = _tiny_model(config)
-        config.setdefault("tokenizer", {}).update(model_name=model_name)
+        config["tokenizer"]["model_name"] = model_name
         config["tokenizer"].setdefault("vocab_size", 300)
-        alg = config.get("alg", {})
-        (alg if alg.get("id") == "supervised" else alg["policy"]["args"])["model_name"] = model_name
+        alg = config["alg"]
+        (alg if alg["id"] == "supervised" else alg["policy"]["args"])["model_name"] = model_name
         pool = config["datapool"]
         args = pool.get("args") or {}
+        DataPoolRegistry.resolve(pool["id"])
         if pool["id"] == "daily_dialog":
-            pool["args"] = {**args, "path": str(write_dialogues(data, n_turns=args.get("context_size", 5) + 3))}
+            n_before = args.get("context_size", 5)
+            n_turns = 3 + (n_before if is_whole_number(n_before, at_least=0) else 0)
+            pool["args"] = {**args, "path": str(write_dialogues(data, n_turns=n_turns))}
         elif pool["id"] not in _WITHOUT_FILES:
             pool["args"] = {**args, "path": str(write_original(pool["id"], data))}
         metrics = config["train_evaluation"].get("metrics") or []
-        for component in [*metrics, *([config["reward_fn"]] if "reward_fn" in config else [])]:
+        for component in [*metrics, *filter(None, [config.get("reward_fn")])]:
             self._replace_in(component, stand_ins)
         return config
 
@@ -182,13 +202,10 @@ class _Outside:
 
 def _tiny_model(config: Mapping[str, Any]) -> str:
     """The built-in model of a config's architecture."""
-    try:
-        alg = config["alg"]
-        supervised = alg["id"] == "supervised"
-        name = str(alg["model_name"] if supervised else alg["policy"]["args"]["model_name"]).lower()
-        is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"the config names no model: the key {error} is missing") from error
+    alg = config["alg"]
+    supervised = alg["id"] == "supervised"
+    name = (alg if supervised else alg["policy"]["args"])["model_name"].lower()
+    is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
     if not is_seq2seq:
         return "builtin/tiny-gpt2"
     return "builtin/tiny-bart" if any(kind in name for kind in ("bart", "blender", "pegasus")) else "builtin/tiny-t5"
@@ -198,7 +215,7 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """The same with two iterations of a few short replies."""
     config = copy.deepcopy(config)
     alg, evaluation = config["alg"], config["train_evaluation"]
-    blocks = [config["datapool"].setdefault("args", {}), evaluation.get("generation_kwargs")]
+    blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]
     evaluation.update(eval_batch_size=4, max_eval_samples=4, eval_every=1)
     if alg["id"] == "supervised":
         alg["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
@@ -206,7 +223,8 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     else:
         evaluation["n_iters"] = N_ITERATIONS
         config["env"].update(n_envs=2, vec_env="dummy")
-        alg["args"].update(n_steps=4, **({"batch_size": 8} if "batch_size" in alg["args"] else {}))
+        args = alg.get("args") or {}
+        alg["args"] = {**args, "n_steps": 4, **({"batch_size": 8} if "batch_size" in args else {})}
         blocks += [config["env"]["args"], alg["policy"]["args"].get("generation_kwargs")]
     for block in filter(None, blocks):
         block.update(_at_most(block, {**_SHORT, **_FEW}))

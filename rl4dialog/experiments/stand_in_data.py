@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.errors import ConfigError
+
 NOUNS = ["tea", "rain", "music", "bread", "trains", "snow", "books", "cats"]
 STORY = "A fox ran.\n\nPhoto of the fox\n\n@highlight\n\nFox runs\n\n@highlight\n\nIt is fast!\n"
 
@@ -78,10 +80,21 @@ def write_dialogues(folder: Path, n_dialogues: int = 12, n_turns: int = 4) -> Pa
 
 
 def write_original(datapool: str, folder: Path) -> Path:
-    """Write a release with all three splits; returns the ``path`` for the datapool."""
+    """Write a release with all three splits; returns the ``path`` for the datapool.
+
+    Raises:
+        ConfigError: If there is none that could be written.
+    """
     if datapool == "daily_dialog":
         return write_dialogues(folder)
-    for name, text in _releases()[datapool.removesuffix("_seq2seq")].items():
+    releases = _releases()
+    files = releases.get(datapool.removesuffix("_seq2seq"))
+    if files is None:
+        raise ConfigError(
+            f"datapool.id: there is no stand-in for the data of {datapool!r} (there is for daily_dialog, "
+            f"{', '.join(releases)})"
+        )
+    for name, text in files.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rl4dialog.core.arguments import Fraction, NonNegativeInt, Positive
 from rl4dialog.metrics.sentence_metric import SentenceMetric
@@ -27,6 +27,13 @@ class RougeLMaxMetric(SentenceMetric):
         weight_factor: Precision and recall are taken to the power ``1 / weight_factor``, as in py-rouge and so in
             RL4LMs, whose configs have 1.2. That belongs to ROUGE-W; ROUGE-L as it is defined has 1.
     """
+
+    no_effect: ClassVar[dict[str, str]] = {
+        "max_n": "py-rouge's, for other scores",
+        "apply_avg": "py-rouge's, for the score of a corpus, which is the mean here",
+        "apply_best": "the best reference always counts",
+        "ensure_compatibility": "py-rouge's, for a script of 2004",
+    }
 
     def __init__(
         self,

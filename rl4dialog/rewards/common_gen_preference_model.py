@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
@@ -35,6 +35,8 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
         ConfigError: If there is no model_name.
         ModelError: If the model cannot be loaded.
     """
+
+    no_effect: ClassVar[dict[str, str]] = {"model_type": "RL4LMs' name of the only model"}
 
     def __init__(
         self,

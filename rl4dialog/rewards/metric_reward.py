@@ -198,7 +198,7 @@ def _shaping_parts(shaping_fn: str | None) -> list[RewardPart]:
 
 
 def _declare_arguments(cls: Any, adapter: type) -> None:
-    """Tell ``inspect``, and so the registry, the arguments of a reward: its own, the metric's and the adapter's."""
+    """Tell ``inspect`` and the registry the arguments of a reward: its own, the metric's and the adapter's."""
     if not hasattr(cls, "build_metric"):
         return
     below = cls.__mro__[: cls.__mro__.index(adapter)]
@@ -212,6 +212,7 @@ def _declare_arguments(cls: Any, adapter: type) -> None:
         if function in constructors and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break  # it passes no other arguments on
     cls.__signature__ = inspect.Signature(list(found.values()))
+    cls.no_effect = {**getattr(cls.build_metric, "no_effect", {}), **getattr(cls, "no_effect", {})}
 
 
 def registered_metric(id: str, args: Mapping[str, Any] | None = None) -> BaseMetric:

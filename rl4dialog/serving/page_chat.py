@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError, shown
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.chat_state import ChatState, Exchange, Reply
 from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 
 _RATINGS = {1: "up", -1: "down"}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
+from rl4dialog.core.json_lines import append_record
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.serving.json_lines import append_record
 from rl4dialog.serving.slash_commands import COMMANDS, parse_command
 
 _EMPTY = "(an empty reply)"

@@ -7,6 +7,8 @@ import functools
 import inspect
 import json
 import logging
+import random
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ import torch
 from accelerate.utils import is_deepspeed_available
 from pydantic import ValidationError
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import (
     AlgorithmRegistry,
@@ -29,8 +31,8 @@ from rl4dialog.catalog import (
 )
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import ComponentConfig, EnvConfig, RewardConfig, RunConfig
-from rl4dialog.core.docstrings import argument_meanings
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError
+from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block, generation_blocks, reply_limit
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.registry import Registry
@@ -39,7 +41,7 @@ from rl4dialog.core.types import RewardPart, Sample, clip_bounds
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.sb3_workers import close
-from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies import vllm_engine
@@ -67,13 +69,12 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_columns import RewardColumns
-from rl4dialog.training.supervised import warm_start
-from rl4dialog.training.supervised_examples import encode_reply
+from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments, warm_start
+from rl4dialog.training.supervised_examples import ExampleSets, build_example_sets, encode_reply
 
 _logger = logging.getLogger(__name__)
 SPLITS = ("train", "val", "test")
 WARM_START = "warm_start"  # its kind in the cache
-DEFAULT_REPLY_LENGTH = 32  # tokens that a supervised run's evaluations generate where nothing says how many
 _NO_LIMIT = 2**20  # tokens
 _TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
 MISSING_CLASSIFIER = object()
@@ -130,13 +131,13 @@ def check_components(config: RunConfig) -> None:
     DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
     for registry, id, args, where in _metrics_and_rewards(config):
         registry.check(id, args, where)
-        config.warnings.extend(note for note in _without_effect(registry, id, args) if note not in config.warnings)
-    for where, kwargs in _generation_kwargs(config):
-        in_rollouts = where.startswith("alg.policy")
-        settings = GenerationSettings.from_kwargs(kwargs, where, NOT_IN_ROLLOUTS if in_rollouts else None)
-        build_post_processor(kwargs, where)
+        config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
+    for block in generation_blocks(config):
+        in_rollouts = block.where.startswith("alg.policy")
+        settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
+        build_post_processor(block)
         if settings.num_beams > 1:
-            _check_beams(config, f"{where}.num_beams is {settings.num_beams}")
+            _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
     if config.generation.backend == "vllm":
         _check_vllm(config)
     check_outputs(config.logging.outputs)
@@ -147,6 +148,11 @@ def check_components(config: RunConfig) -> None:
             raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
         if config.lora is not None:
             check_settings(config.lora)
+        training_args = config.alg.training_args or {}
+        with tempfile.TemporaryDirectory() as folder:
+            build_training_arguments(training_args, folder, config.seed, with_val=True)
+        ignored = [name for name in IGNORED_ARGS if name in training_args]
+        config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
         return
     assert config.alg.policy is not None
     chosen = [
@@ -174,16 +180,6 @@ def check_components(config: RunConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and _policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
-
-
-def _without_effect(registry: Registry, id: str, args: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each argument that is given and of which the docstring says that it has no effect."""
-    component = registry.resolve(id)
-    meanings = {**argument_meanings(getattr(component, "build_metric", component)), **argument_meanings(component)}
-    for name in args:
-        if meanings.get(name, "").startswith("No effect"):
-            reason = meanings[name].removeprefix("No effect").strip(":;,. ")
-            yield f"{registry.kind} {id!r}: {name} has no effect{f': {reason}' if reason else ''}"
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
@@ -235,11 +231,10 @@ def run_lengths(
     """
     if config.env is None:
         return _tokenizer_lengths(config, tokenizer, data, model_name or str(config.alg.model_name))
-    args, kwargs = config.env.args, config.alg.generation_kwargs
-    if config.alg.policy is not None:
-        kwargs = config.alg.policy.args.generation_kwargs
-    reply = min((kwargs or {}).get("max_new_tokens") or args.max_episode_length, args.max_episode_length)
-    return Lengths(args.max_prompt_length, reply, args.prompt_truncation_side, target=args.max_episode_length)
+    args = config.env.args
+    return Lengths(
+        args.max_prompt_length, reply_limit(config), args.prompt_truncation_side, target=args.max_episode_length
+    )
 
 
 def _tokenizer_lengths(
@@ -249,10 +244,7 @@ def _tokenizer_lengths(
     # A tokenizer without a limit says 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
-    together, kwargs = config.alg.model_type == "causal", evaluation_kwargs(config)
-    # max_length counts an encoder-decoder's start token too.
-    by_total = None if together or not kwargs.get("max_length") else max(1, int(kwargs["max_length"]) - 1)
-    reply = int(kwargs.get("max_new_tokens") or by_total or DEFAULT_REPLY_LENGTH)
+    together, reply = config.alg.model_type == "causal", reply_limit(config)
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:
@@ -297,18 +289,12 @@ def build_language_model(
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
+    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # which decide the examples
 
     @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
     def train() -> dict[str, float]:
-        return warm_start(
-            model,
-            tokenizer,
-            data.samples("train"),
-            **key["settings"],
-            end_of_turn=data.turn_marker,
-            **learned_lengths(lengths),
-            seed=derive_seed(config.seed, "warm_start"),
-        )
+        examples = build_warm_start_examples(config, tokenizer, data, lengths, model.config)
+        return warm_start(model, tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
 
     def build(folder: Path) -> None:
         info = train()
@@ -329,10 +315,56 @@ def build_language_model(
     return warmed  # type: ignore[no-any-return]
 
 
-def learned_lengths(lengths: Lengths) -> dict[str, Any]:
-    """The arguments of `train_supervised` that say what of a sample is learned."""
+def build_supervised_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a supervised run learns and measures its perplexity on.
+
+    Raises:
+        RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
+            :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
+    """
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        data.samples("train"),
+        val_samples=data.samples("val", config.train_evaluation.max_eval_samples),
+        loss_on=config.alg.loss_on,
+        **_learned_lengths(data, lengths),
+    )
+
+
+def build_warm_start_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a warm start learns; as :func:`build_supervised_examples`."""
+    assert config.warm_start is not None
+    samples, n_samples = data.samples("train"), config.warm_start.max_samples
+    if n_samples is not None and n_samples < len(samples):
+        samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        samples,
+        loss_on=config.warm_start.loss_on,
+        description="Warm start",
+        **_learned_lengths(data, lengths),
+    )
+
+
+def _learned_lengths(data: Data, lengths: Lengths) -> dict[str, Any]:
+    """The arguments of `build_example_sets` that say what of a sample is learned."""
     with_env = lengths.target is not None
     return {
+        "end_of_turn": data.turn_marker,
         "max_prompt_length": lengths.prompt if with_env else None,
         "max_reply_length": lengths.target,
         "max_length": lengths.total,
@@ -420,8 +452,8 @@ def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
 
     NLPO's mask and conversations refuse beams; for NLPO the config's notes say so.
     """
-    kwargs = next((kwargs for _, kwargs in _generation_kwargs(config) if kwargs), {})
-    kwargs = {"do_sample": False} | {key: value for key, value in kwargs.items() if value is not None}
+    given = evaluation_block(config).kwargs
+    kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs
 
 
@@ -432,21 +464,20 @@ def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
     """What replies go through before they are measured: that of the ``generation_kwargs`` they are generated with."""
-    where, kwargs = next(((where, kwargs) for where, kwargs in _generation_kwargs(config) if kwargs), ("", None))
-    return build_post_processor(kwargs, where)
+    return build_post_processor(evaluation_block(config))
 
 
-def build_post_processor(generation_kwargs: Mapping[str, Any] | None, where: str) -> Callable[[str], str] | None:
+def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:
     """The ``post_processing_fn`` of a ``generation_kwargs`` block.
 
     Raises:
         ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or no such post-processor or argument exists.
     """
-    chosen = (generation_kwargs or {}).get("post_processing_fn")
+    chosen, where = block.kwargs.get("post_processing_fn"), f"{block.where}.post_processing_fn"
     if chosen is None:
         return None
-    component = _component(chosen, f"{where}.post_processing_fn")
-    PostProcessorRegistry.check(component.id, component.args, f"{where}.post_processing_fn.args")
+    component = _component(chosen, where)
+    PostProcessorRegistry.check(component.id, component.args, f"{where}.args")
     return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]
 
 
@@ -543,9 +574,8 @@ def build_algorithm(
     assert env_config is not None and config.alg.kl_div is not None and config.alg.policy is not None
     reward_config = config.reward_fn
     assert reward_config is not None
-    in_workers = [part for part in reward_parts if not is_batched(part.function)]
     vec_env = make_vec_env(
-        _env_kwargs(env_config, data, model, end_of_turn, lengths, in_workers),
+        _env_kwargs(env_config, data, model, end_of_turn, lengths, reward_parts),
         env_config.n_envs // n_processes(),
         env_config.vec_env,
         env_config.n_workers,
@@ -590,6 +620,32 @@ def build_algorithm(
     return built
 
 
+def check_env_workers(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    model: PreTrainedModel,
+    lengths: Lengths,
+    reward_parts: list[RewardPart],
+) -> None:
+    """Check that the environments can be given to worker processes, where a run has any, without starting one.
+
+    Args:
+        config: Of an RL run.
+        tokenizer: Of the run.
+        data: Of the run.
+        model: Of the run; it need not have weights.
+        lengths: Of the run.
+        reward_parts: Of :func:`build_reward_parts`.
+
+    Raises:
+        EnvWorkerError: If they cannot; see :func:`~rl4dialog.envs.vectorize.check_workers`.
+    """
+    assert config.env is not None
+    end_of_turn = build_end_of_turn(config, tokenizer, data, model)
+    check_workers(_env_kwargs(config.env, data, model, end_of_turn, lengths, reward_parts), config.env.vec_env)
+
+
 def _check_beams(config: RunConfig, what: str) -> None:
     """Check that evaluations can search with beams."""
     if config.env is not None and config.env.args.max_turns > 1:
@@ -631,8 +687,8 @@ def _check_vllm(config: RunConfig) -> None:
             f"generation.backend: vllm does not go with policy {config.alg.policy.id!r}; it writes for decoder-only "
             f"models without a mask (causal_lm_actor_critic_policy)"
         )
-    for where, kwargs in _generation_kwargs(config):
-        vllm_engine.check_settings(GenerationSettings.from_kwargs(kwargs, where), where)
+    for block in generation_blocks(config):
+        vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
 
 
@@ -682,7 +738,7 @@ def _env_kwargs(
     return {
         "end_of_turn": end_of_turn,
         "samples": list(data.pools["train"]),
-        "reward_parts": reward_parts,
+        "reward_parts": [part for part in reward_parts if not is_batched(part.function)],
         "max_prompt_length": lengths.prompt,
         "max_episode_length": lengths.reply,
         "vocab_size": embedding_rows(model),
@@ -712,15 +768,6 @@ def inference_arguments(config: RunConfig) -> dict[str, Any]:
         *("gradient_checkpointing", "offload_reference"),
     )
     return {name: value for name, value in _policy_args(config).items() if name not in for_training}
-
-
-def _generation_kwargs(config: RunConfig) -> list[tuple[str, dict[str, Any] | None]]:
-    """The run's blocks of that name and where they are. The first one that says anything is the evaluation's."""
-    policy = config.alg.policy
-    evaluation = ("train_evaluation.generation_kwargs", config.train_evaluation.generation_kwargs)
-    if policy is None:
-        return [evaluation, ("alg.generation_kwargs", config.alg.generation_kwargs)]
-    return [evaluation, ("alg.policy.args.generation_kwargs", policy.args.generation_kwargs)]
 
 
 def _injected(component: ComponentConfig, toolkit: Mapping[str, Any]) -> dict[str, Any]:

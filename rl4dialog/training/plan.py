@@ -11,6 +11,7 @@ from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import RunConfig
+from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
@@ -24,10 +25,10 @@ _MAX_EXAMINED_PARAMETERS = 200_000_000
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Build tokenizer, data, rewards and metrics of a run, and print every derived number.
+    """Build tokenizer, data, rewards, metrics and supervised examples of a run, and print every derived number.
 
     Raises:
-        RL4DialogError: If one of them cannot be built.
+        RL4DialogError: If one of them cannot be built, or the rewards cannot be given to worker processes.
     """
     tokenizer, data = builders.build_run_tokenizer(config)
     lengths = builders.run_lengths(config, tokenizer, data)
@@ -42,17 +43,21 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
-    _add_rewards_and_metrics(table, config, tokenizer, data)
+    reward_parts = _add_rewards_and_metrics(table, config, tokenizer, data)
     table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
+    _add_examples(table, config, tokenizer, data, lengths, model)
     if config.env is not None and config.alg.policy is not None:
+        builders.check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
 
 
 def _add_rewards_and_metrics(
     table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
-) -> None:
+) -> list[RewardPart]:
+    """Build rewards and metrics; returns the reward's parts."""
     toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    parts = []
     if config.reward_fn is not None:
         parts = builders.build_reward_parts(config, toolkit)
         table.add_row("rewards", ", ".join(part.name for part in parts))
@@ -60,6 +65,7 @@ def _add_rewards_and_metrics(
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
     if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
+    return parts
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:
@@ -75,6 +81,22 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
         return f"{name}, not tested; the run examines it when the weights are loaded"
     examine(auto_class.from_config(model.config, dtype=torch.float32), model_name)
     return f"{name}, examined with random weights"
+
+
+def _add_examples(
+    table: Table,
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: builders.Data,
+    lengths: builders.Lengths,
+    model: PreTrainedModel,
+) -> None:
+    """Count what is learned from references; what of them does not fit is said meanwhile."""
+    of_run = (config, tokenizer, data, lengths, model.config)
+    if config.warm_start is not None:
+        table.add_row("warm start", f"{len(builders.build_warm_start_examples(*of_run).train):,} references")
+    if config.alg.id == "supervised":
+        table.add_row("learned", f"{len(builders.build_supervised_examples(*of_run).train):,} references")
 
 
 def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:

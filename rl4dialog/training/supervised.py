@@ -7,13 +7,11 @@ with a large vocabulary is most of the work.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
-import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,45 +28,28 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import Sample, is_number
+from rl4dialog.core.types import is_number
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.models import position_limit
 from rl4dialog.policies.seq2seq import EncoderDecoder
-from rl4dialog.runs.progress import say
-from rl4dialog.training.supervised_examples import (
-    IGNORED_LABEL,
-    PaddingCollator,
-    SupervisedExample,
-    Truncation,
-    build_examples,
-)
+from rl4dialog.training.supervised_examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
-
-_logger = logging.getLogger(__name__)
 
 # Arguments of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
-_IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+"""Arguments that have no meaning here."""
 
 
 def train_supervised(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    samples: Iterable[Sample],
+    examples: ExampleSets,
     *,
-    end_of_turn: str | None,
-    max_prompt_length: int | None,
-    max_reply_length: int | None,
     training_args: Mapping[str, Any],
     seed: int,
-    max_length: int | None = None,
     output_dir: str | Path | None = None,
-    loss_on: str = "reply",
-    eval_samples: Iterable[Sample] | None = None,
     callbacks: Sequence[TrainerCallback] = (),
     description: str = "Supervised",
-    prompt_truncation_side: str = "left",
-    whole_turns: bool = False,
 ) -> dict[str, float]:
     """Fine-tune a language model, in place, on the references of samples.
 
@@ -79,65 +60,39 @@ def train_supervised(
     Args:
         model: Is trained.
         tokenizer: The model's.
-        samples: See :func:`build_examples`; likewise the other arguments of its names.
-        end_of_turn: Text that ends a reply.
-        max_prompt_length: In tokens.
-        max_reply_length: In tokens.
+        examples: Of :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
         seed: Of data order and dropout.
-        max_length: In tokens; at most the model's positions.
         output_dir: For checkpoints, if ``training_args`` ask for any.
-        loss_on: ``reply`` or ``all``.
-        eval_samples: Held-out samples, whose perplexity is computed at the end.
         callbacks: Further callbacks for the `Trainer`.
         description: Label of the progress bar.
-        prompt_truncation_side: Which end of a long prompt is dropped.
-        whole_turns: Whether prompts lose whole turns.
 
     Returns:
         ``train_loss`` (mean over all steps, in nats per learned token), ``tokens_per_s`` (without padding),
         ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
-        (see :class:`~rl4dialog.training.supervised_examples.Truncation`); with ``eval_samples`` ``eval_loss`` and
+        (see :class:`~rl4dialog.training.supervised_examples.Truncation`); with held-out examples ``eval_loss`` and
         ``eval_perplexity``.
 
     Raises:
         ConfigError: If a training argument is unknown or wrong, or the loss is not finite at the end.
-        DataError: If no sample has a reference, or none fits.
-        ModelError: If the tokenizer cannot write the end of a reply.
     """
-    positions = position_limit(model.config)
-    shape: dict[str, Any] = {
-        "end_of_turn": end_of_turn,
-        "max_prompt_length": max_prompt_length,
-        "max_reply_length": max_reply_length,
-        "max_length": min((n for n in (max_length, positions) if n is not None), default=None),
-        "loss_on": loss_on,
-        "in_encoder": model.config.is_encoder_decoder,
-        "prompt_truncation_side": prompt_truncation_side,
-        "whole_turns": whole_turns,
-    }
-    examples, truncation = build_examples(samples, tokenizer, **shape)
-    _say_truncation(description, truncation)
-    eval_examples = None
-    if eval_samples is not None:
-        eval_examples, eval_truncation = build_examples(eval_samples, tokenizer, **shape)
-        _say_truncation(f"{description}, val split", eval_truncation)
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
     with _output_folder(output_dir) as folder, unchanged(model):
-        trainer = _build_trainer(model, training_args, folder, seed, examples, eval_examples, collator, callbacks)
+        args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
+        trainer = _build_trainer(model, args, examples, collator, callbacks)
         start = time.perf_counter()
         output = train_with_progress(trainer, description)
         seconds = time.perf_counter() - start
     n_epochs = float(trainer.state.epoch or 0.0)
     metrics = {
         "train_loss": float(output.training_loss),
-        "tokens_per_s": n_epochs * sum(len(example["input_ids"]) for example in examples) / seconds,
+        "tokens_per_s": n_epochs * sum(len(example["input_ids"]) for example in examples.train) / seconds,
         "train_runtime_s": seconds,
-        "n_examples": len(examples),
-        "n_prompts_cut": truncation.n_prompts_cut,
-        "n_references_cut": truncation.n_references_cut,
-        "n_left_out": len(truncation.left_out),
+        "n_examples": len(examples.train),
+        "n_prompts_cut": examples.truncation.n_prompts_cut,
+        "n_references_cut": examples.truncation.n_references_cut,
+        "n_left_out": len(examples.truncation.left_out),
         "n_steps": int(output.global_step),
     }
     if not math.isfinite(metrics["train_loss"]):
@@ -145,21 +100,16 @@ def train_supervised(
             f"supervised training diverged: the loss is {metrics['train_loss']}; lower learning_rate "
             f"(it was {trainer.args.learning_rate:g})"
         )
-    if eval_examples is not None:
-        metrics["eval_loss"] = mean_loss(model, eval_examples, collator, trainer.args.per_device_eval_batch_size)
+    if examples.val is not None:
+        metrics["eval_loss"] = mean_loss(model, examples.val, collator, trainer.args.per_device_eval_batch_size)
         metrics["eval_perplexity"] = math.exp(min(metrics["eval_loss"], 700.0))
     return metrics
-
-
-def _say_truncation(what: str, truncation: Truncation) -> None:
-    if text := str(truncation):
-        say(f"{what}: {text}", on_terminals=True)
 
 
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    samples: Sequence[Sample],
+    examples: ExampleSets,
     *,
     n_epochs: float = 3,
     batch_size: int = 32,
@@ -167,31 +117,25 @@ def warm_start(
     weight_decay: float = 0.0,
     warmup_ratio: float = 0.05,
     lr_scheduler_type: str = "linear",
-    max_samples: int | None = None,
     seed: int = 0,
-    **kwargs: Any,
 ) -> dict[str, float]:
     """Teach a model to answer before RL begins: :func:`train_supervised` with few knobs.
 
     Args:
         model: Is trained in place.
         tokenizer: The model's.
-        samples: The train split.
-        n_epochs: Passes over the samples.
-        batch_size: In samples.
+        examples: As in :func:`train_supervised`.
+        n_epochs: Passes over the examples.
+        batch_size: In examples.
         learning_rate: Its peak.
         weight_decay: Of AdamW.
         warmup_ratio: Share of the steps in which the learning rate rises.
         lr_scheduler_type: What it does afterwards, as transformers calls it.
-        max_samples: Use only so many, drawn by the seed.
-        seed: Of that draw, the data order and dropout.
-        kwargs: What else `train_supervised` takes: ``end_of_turn``, ``max_prompt_length``, ``max_reply_length``, ...
+        seed: Of data order and dropout.
 
     Returns:
         The metrics of `train_supervised`.
     """
-    if max_samples is not None and max_samples < len(samples):
-        samples = random.Random(seed).sample(samples, max_samples)
     arguments = {
         "num_train_epochs": n_epochs,
         "per_device_train_batch_size": batch_size,
@@ -201,8 +145,7 @@ def warm_start(
         "warmup_ratio": warmup_ratio,
         "lr_scheduler_type": lr_scheduler_type,
     }
-    kwargs.setdefault("description", "Warm start")
-    return train_supervised(model, tokenizer, samples, training_args=arguments, seed=seed, **kwargs)
+    return train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed, description="Warm start")
 
 
 @torch.no_grad()
@@ -225,11 +168,11 @@ def mean_loss(
     return total / max(n_tokens, 1)
 
 
-def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arguments for ``TrainingArguments`` by name and kind, and translate those of older versions.
+def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for ``TrainingArguments``, checked by name and kind, and translated from those of older versions.
 
     Returns:
-        The arguments under today's names. Those without a meaning here are left out with a warning.
+        The arguments under today's names, without :data:`IGNORED_ARGS`.
 
     Raises:
         ConfigError: If an argument is unknown or of the wrong type; it names the nearest one.
@@ -237,8 +180,7 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
     for name, value in training_args.items():
-        if name in _IGNORED_ARGS:
-            _logger.warning("alg.training_args.%s has no meaning here and is ignored", name)
+        if name in IGNORED_ARGS:
             continue
         if name == "group_by_length":
             known["train_sampling_strategy"] = "group_by_length" if value else "random"
@@ -260,16 +202,20 @@ def check_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _build_trainer(
-    model: PreTrainedModel,
-    training_args: Mapping[str, Any],
-    output_dir: Path,
-    seed: int,
-    examples: list[SupervisedExample],
-    eval_examples: list[SupervisedExample] | None,
-    collator: PaddingCollator,
-    callbacks: Sequence[TrainerCallback],
-) -> Trainer:
+def build_training_arguments(
+    training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool
+) -> TrainingArguments:
+    """Ours for those that are not given.
+
+    Args:
+        training_args: Fields of ``transformers.TrainingArguments``.
+        output_dir: For checkpoints.
+        seed: Of data order and dropout.
+        with_val: Whether there are held-out examples.
+
+    Raises:
+        ConfigError: If an argument is unknown, or its value wrong.
+    """
     has_cuda = torch.cuda.is_available()
     defaults = {
         "seed": seed,
@@ -282,19 +228,31 @@ def _build_trainer(
         "logging_nan_inf_filter": False,
         "train_sampling_strategy": "group_by_length",
     }
-    chosen = {**defaults, **check_training_args(training_args)}
-    if eval_examples is None:
+    chosen = {**defaults, **known_training_args(training_args)}
+    if not with_val:
         chosen["eval_strategy"] = "no"
     try:
-        args = TrainingArguments(
+        return TrainingArguments(
             **{**chosen, "output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False}
         )
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(f"alg.training_args: {error}") from error
+
+
+def _build_trainer(
+    model: PreTrainedModel,
+    args: TrainingArguments,
+    examples: ExampleSets,
+    collator: PaddingCollator,
+    callbacks: Sequence[TrainerCallback],
+) -> Trainer:
+    try:
         trainer = _LabelledOnlyTrainer(
             model=model,
             args=args,
             data_collator=collator,
-            train_dataset=examples,
-            eval_dataset=eval_examples,
+            train_dataset=examples.train,
+            eval_dataset=examples.val,
             callbacks=list(callbacks),
         )
     except (ValueError, TypeError, ImportError) as error:

@@ -13,10 +13,12 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.types import Sample
+from rl4dialog.policies.models import position_limit
+from rl4dialog.runs.progress import say
 from rl4dialog.text.tokenizer import encode_prompt
 
 IGNORED_LABEL = -100
@@ -63,6 +65,63 @@ class Truncation:
             named = ", ".join(map(repr, self.left_out[:5])) + (", ..." if len(self.left_out) > 5 else "")
             parts.append(f"{len(self.left_out)} left out, too long by themselves (samples {named})")
         return f"of {self.n_examples + len(self.left_out)} references: {'; '.join(parts)}" if parts else ""
+
+
+@dataclass(frozen=True)
+class ExampleSets:
+    """What supervised training learns, and what it is measured on.
+
+    Attributes:
+        train: What is learned.
+        truncation: What of that did not fit.
+        val: Held-out examples, whose perplexity is computed at the end, if there are any.
+    """
+
+    train: list[SupervisedExample]
+    truncation: Truncation
+    val: list[SupervisedExample] | None = None
+
+
+def build_example_sets(
+    model_config: PretrainedConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    samples: Iterable[Sample],
+    *,
+    max_length: int | None = None,
+    val_samples: Iterable[Sample] | None = None,
+    description: str = "Supervised",
+    **shape: Any,
+) -> ExampleSets:
+    """Tokenize all that supervised training needs for a model, and say what does not fit.
+
+    Args:
+        model_config: The model's; its weights need not be there.
+        tokenizer: The model's.
+        samples: Prompts with references, which are learned.
+        max_length: As in :func:`build_examples`, in tokens; at most the model's positions.
+        val_samples: Held-out samples.
+        description: What begins a line about what does not fit.
+        shape: The other arguments of :func:`build_examples`.
+
+    Raises:
+        ConfigError: As :func:`build_examples`; likewise the others.
+        DataError: If no sample has a reference, or none fits.
+        ModelError: If the tokenizer cannot write the end of a reply.
+    """
+    shape["max_length"] = min((n for n in (max_length, position_limit(model_config)) if n is not None), default=None)
+    shape["in_encoder"] = model_config.is_encoder_decoder
+    examples, truncation = build_examples(samples, tokenizer, **shape)
+    _say_truncation(description, truncation)
+    if val_samples is None:
+        return ExampleSets(examples, truncation)
+    val_examples, val_truncation = build_examples(val_samples, tokenizer, **shape)
+    _say_truncation(f"{description}, val split", val_truncation)
+    return ExampleSets(examples, truncation, val_examples)
+
+
+def _say_truncation(what: str, truncation: Truncation) -> None:
+    if text := str(truncation):
+        say(f"{what}: {text}", on_terminals=True)
 
 
 def build_examples(

@@ -36,6 +36,10 @@ class SupervisedTrainer:
         metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
         self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        # Before anything is evaluated, as they may be refused.
+        self.examples = builders.build_supervised_examples(
+            config, self.tokenizer, self.data, self.lengths, self.model.config
+        )
         record_contents(tracker.run_folder, self.data, weights_hash(self.model))
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
@@ -50,14 +54,10 @@ class SupervisedTrainer:
         info = train_supervised(
             self.model,
             self.tokenizer,
-            self.data.samples("train"),
-            end_of_turn=self.data.turn_marker,
-            **builders.learned_lengths(self.lengths),
+            self.examples,
             training_args={"bf16": self._config.precision == "bf16", **(self._config.alg.training_args or {})},
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
-            loss_on=self._config.alg.loss_on,
-            eval_samples=self.evaluator.samples("val"),
         )
         self._tracker.log_training_infos(info)
         self._tracker.save_auto_model(self.model, self.tokenizer, self.lora)

@@ -6,12 +6,16 @@ Its own 44 run where RL4DIALOG_TEST_RL4LMS_CONFIGS names the folder ``scripts/tr
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError
@@ -19,6 +23,7 @@ from rl4dialog.experiments.config_check import ConfigReport, check_configs
 
 OURS = Path(__file__).parent / "rl4lms_configs"
 THEIRS = Path(os.environ.get("RL4DIALOG_TEST_RL4LMS_CONFIGS", "not given"))
+RL, SUPERVISED, DIALOGUE = "summarization_t5_ppo.yml", "film_gpt2_supervised.yml", "dialog_gpt2_nlpo.yml"
 MODEL_PARALLEL = "alg.policy.args.apply_model_parallel has no effect"
 START = "env.args.context_start_token has no effect: an encoder-decoder's"
 NOTES = {
@@ -66,8 +71,52 @@ def test_config_that_does_not_run_is_one_line_and_an_exit_code(tmp_path: Path) -
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
     first, second, last = done.stdout.splitlines()
     assert first.startswith("a.yml: --dry_run failed") and "did you mean 'length_penalty'" in first
-    assert second.startswith("b.yml: reading failed: the config names no model")
+    assert second.startswith("b.yml: reading failed: b.yml: the key 'tokenizer' is missing; the key 'datapool' is")
     assert (last, done.returncode) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
+
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a_without_datapool": (RL, {"datapool": None}, "reading failed: .*datapool"),
+    "b_without_training_args": (
+        SUPERVISED,
+        {"alg.training_args": None},
+        "reading failed: .*'training_args' is missing",
+    ),
+    "c_without_model": (RL, {"alg.policy": None}, "reading failed: .*'policy' is missing"),
+    "d_unknown_datapool": (RL, {"datapool.id": "imbd"}, "reading failed: unknown datapool 'imbd'; did you mean 'imdb'"),
+    "e_other_datapool": (RL, {"datapool.id": "crd3"}, r"reading failed: datapool\.id: .* stand-in .* 'crd3'"),
+    "f_metric": (RL, {"train_evaluation.metrics": ["rouge"]}, r"reading failed: .*train_evaluation\.metrics\[0\]"),
+    "g_text": (RL, {"tokenizer": "t5-small"}, "reading failed: .*tokenizer"),
+    "h_context": (DIALOGUE, {"datapool.args.context_size": "x"}, r"--dry_run failed.*: .*datapool\.args\.context_size"),
+    "i_no_arguments": (RL, {"alg.args": None}, "--dry_run ok, 2 iterations ok"),
+}
+
+
+def test_each_config_that_cannot_be_run_is_told_by_its_key(tmp_path: Path) -> None:
+    for name, (original, changes, _) in BAD.items():
+        config = yaml.safe_load((OURS / original).read_text(encoding="utf-8"))
+        for path, value in changes.items():
+            *above, key = path.split(".")
+            block = config
+            for step in above:
+                block = block[step]
+            block[key] = value
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    reports = check(tmp_path)
+    assert [report.name for report in reports] == [f"{name}.yml" for name in BAD]
+    for report, (_, _, expected) in zip(reports, BAD.values(), strict=True):
+        assert re.search(f": {expected}", str(report)) and "\n" not in str(report), str(report)
+
+
+def test_error_that_nobody_expected_is_the_report_of_its_config(tmp_path: Path) -> None:
+    for name in ("a.yml", "b.yml"):
+        shutil.copy(OURS / RL, tmp_path / name)
+
+    def train(arguments: list[str]) -> int:
+        raise ValueError("x\ny")
+
+    for report, name in zip(check_configs(tmp_path, train, lambda report: None), "ab", strict=True):
+        assert (report.name, report.failed, report.error) == (f"{name}.yml", "--dry_run", "ValueError: x y")
 
 
 def test_folder_without_configs_is_an_error(tmp_path: Path) -> None:

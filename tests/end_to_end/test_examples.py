@@ -14,8 +14,8 @@ from pages import EXAMPLES, ROOT, commands_of
 from runs import lines
 
 from rl4dialog import cli
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.data.conversational import Conversational
-from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback
 
 SMALLER = {
     "small_talk": {"n_train": 40, "n_val": 6, "n_test": 6},

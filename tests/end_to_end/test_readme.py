@@ -151,6 +151,7 @@ def test_make_targets_that_are_named_exist() -> None:
 def test_tree_has_a_line_for_every_file() -> None:
     tree = text_of("docs/architecture.md").split("## The tree", 1)[1].split("```")[1]
     listed = re.findall(r"^ +(\w+\.py) ", tree, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(p.name for p in (ROOT / "rl4dialog").rglob("*.py") if not p.name.startswith("_"))
+    files = [path for folder in ("rl4dialog", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    assert sorted(listed) == sorted(path.name for path in files if not path.name.startswith("_"))
     packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
-    assert packages == set(re.findall(r"(\w+)/", tree.split("scripts/")[0])) - {"rl4dialog"}
+    assert packages == set(re.findall(r"(\w+)/", tree.split("benchmarks/")[0])) - {"rl4dialog"}

@@ -23,7 +23,7 @@ from rl4dialog import cli
 from rl4dialog.commands import ui
 from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.feedback import read_feedback
+from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.terminal import visible
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from runs import lines, make_config, run_folder, train, write_config
 from safetensors.torch import load_file
 
-from rl4dialog.benchmark.kills import run_with_kills
+from benchmarks.kills import run_with_kills
 
 CAUSAL, SEQ2SEQ = "causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy"
 SETTINGS = {

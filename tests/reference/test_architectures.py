@@ -29,7 +29,7 @@ from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.supervised import mean_loss, train_supervised
-from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_examples
+from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text(encoding="utf-8")
 TOKENIZER = make_tokenizer()
@@ -174,7 +174,8 @@ def test_supervised_loss_is_the_models_own(name: str) -> None:
     expected = total / n_tokens
     assert mean_loss(model, examples, PaddingCollator(1), 3) == pytest.approx(expected, abs=TOLERANCE)
     arguments = {"learning_rate": 0.0, "per_device_train_batch_size": 8, "num_train_epochs": 1}
-    metrics = train_supervised(model, TOKENIZER, SAMPLES, training_args=arguments, seed=0, **lengths)
+    sets = build_example_sets(model.config, TOKENIZER, SAMPLES, **lengths)
+    metrics = train_supervised(model, TOKENIZER, sets, training_args=arguments, seed=0)
     assert metrics["train_loss"] == pytest.approx(expected, abs=TOLERANCE)
 
 

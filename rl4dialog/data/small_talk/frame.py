@@ -26,7 +26,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from rl4dialog.data.small_talk import topics
+from rl4dialog.data.small_talk import words
 from rl4dialog.data.small_talk.phrases import LISTENER, TELLER, WOE, Phrase
 
 _T = TypeVar("_T")
@@ -42,8 +42,8 @@ def pick(rng: random.Random, choices: Sequence[_T]) -> _T:
 
 def plural(noun: str) -> str:
     """The plural of a countable noun."""
-    if noun in topics.IRREGULAR_PLURALS:
-        return topics.IRREGULAR_PLURALS[noun]
+    if noun in words.IRREGULAR_PLURALS:
+        return words.IRREGULAR_PLURALS[noun]
     if noun.endswith(("s", "x", "z", "ch", "sh")):
         return noun + "es"
     if noun.endswith("y") and noun[-2] not in "aeiou":
@@ -54,7 +54,7 @@ def plural(noun: str) -> str:
 def with_article(phrase: str) -> str:
     """A noun phrase with ``a`` or ``an`` before it."""
     first = phrase.split(" ", 1)[0]
-    article = topics.IRREGULAR_ARTICLES.get(first) or ("an" if first[0] in "aeiou" else "a")
+    article = words.IRREGULAR_ARTICLES.get(first) or ("an" if first[0] in "aeiou" else "a")
     return f"{article} {phrase}"
 
 
@@ -72,7 +72,7 @@ class Frame:
             ``joy`` or ``woe``.
     """
 
-    def __init__(self, rng: random.Random, topic: topics.Topic) -> None:
+    def __init__(self, rng: random.Random, topic: words.Topic) -> None:
         self.topic = topic
         self.told = False
         self.known: set[str] = set()
@@ -83,8 +83,8 @@ class Frame:
         self._woe_emotion, woe = pick(rng, topic.woes)
         base, past = pick(rng, topic.verbs)
         place, wrong_place = self._two_of(topic.places)
-        when, wrong_when = self._two_of(topics.PAST_DAYS)
-        kin = self._two_of(topics.RELATIVES)
+        when, wrong_when = self._two_of(words.PAST_DAYS)
+        kin = self._two_of(words.RELATIVES)
         self._kin = dict(zip((TELLER, LISTENER), kin, strict=True))
         self._fixed = {
             "thing": self._thing,
@@ -104,15 +104,15 @@ class Frame:
             "bad": pick(rng, topic.bad),
             "joy": pick(rng, topic.joys),
             "woe": woe,
-            "feeling": topics.FEELINGS[self._woe_emotion],
-            "price": pick(rng, topics.PRICES),
+            "feeling": words.FEELINGS[self._woe_emotion],
+            "price": pick(rng, words.PRICES),
         }
         self._choices = {
-            "name": topics.NAMES,
-            "day": topics.DAYS,
-            "time": topics.TIMES,
+            "name": words.NAMES,
+            "day": words.DAYS,
+            "time": words.TIMES,
             "item": topic.items,
-            "colour": topics.COLOURS,
+            "colour": words.COLOURS,
         }
         self._current = {slot: pick(rng, choices) for slot, choices in self._choices.items()}
 
@@ -174,9 +174,9 @@ class Frame:
         if name == "day_name":
             return self._current["day"].removeprefix("on ")
         if name == "weekday":
-            return pick(self._rng, topics.WEEKDAYS)
+            return pick(self._rng, words.WEEKDAYS)
         if name == "past_day":
-            return pick(self._rng, topics.PAST_DAYS)
+            return pick(self._rng, words.PAST_DAYS)
         raise KeyError(name)
 
     def _two_of(self, choices: Sequence[_T]) -> tuple[_T, _T]:

@@ -13,18 +13,23 @@ from dataclasses import dataclass
 
 from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.data.labels import COMMISSIVE, DIRECTIVE, HAPPINESS, INFORM, NO_EMOTION, QUESTION, SURPRISE
-from rl4dialog.data.small_talk import phrases
-from rl4dialog.data.small_talk.directives import ANY_QUESTION, DIRECTIVES, THING_QUESTION, Directive
 from rl4dialog.data.small_talk.frame import Frame, pick
-from rl4dialog.data.small_talk.phrases import LISTENER, TELLER, Phrase
-from rl4dialog.data.small_talk.questions import (
+from rl4dialog.data.small_talk.phrases import (
+    ANY_QUESTION,
     COUNTER_QUESTIONS,
+    DIRECTIVES,
     FOLLOW_UP_QUESTIONS,
+    LISTENER,
     QUESTIONS,
+    STATEMENTS,
+    TELLER,
     THING_COUNTER_QUESTIONS,
+    THING_QUESTION,
+    Directive,
+    Phrase,
     Question,
 )
-from rl4dialog.data.small_talk.topics import TOPICS
+from rl4dialog.data.small_talk.words import TOPICS
 
 MIN_TURNS, MAX_TURNS = 4, 12
 
@@ -142,17 +147,17 @@ class _Conversation:
                 return last.directive.objections
             return last.directive.thanks if last.accepted else last.directive.regrets
         if is_last and self._frame.told:
-            return phrases.FAREWELLS
+            return STATEMENTS["farewells"]
         if role == TELLER and not self._frame.told:
             self._frame.told = True
-            return phrases.STORY
+            return STATEMENTS["story"]
         if role == TELLER:
-            return phrases.MORE_STORY
+            return STATEMENTS["more_story"]
         if last.emotion == HAPPINESS:
-            return phrases.GLAD
+            return STATEMENTS["glad"]
         if last.emotion not in (NO_EMOTION, SURPRISE):
-            return phrases.SORRY
-        return phrases.CURIOUS if last.about_thing else phrases.NOTED
+            return STATEMENTS["sorry"]
+        return STATEMENTS["curious"] if last.about_thing else STATEMENTS["noted"]
 
     def _choose_question(self, last: _Last, role: str) -> Question:
         kinds: Iterable[str] = QUESTIONS

@@ -1,24 +1,26 @@
-"""Sentences with slots, and what the two sides of a little dialogue tell each other unasked.
+"""What the two sides of a little dialogue say, read from `phrases.yaml`.
 
-The *teller* has done something with a thing, the *listener* hears about it. A phrase may begin with marks:
-``+`` or ``-`` when it is only said by somebody who likes or dislikes the thing, and ``(emotion)``; ``(woe)`` stands
-for the emotion of the story's mishap. Slots are explained in `frame`; questions with their answers are in `questions`,
-directives with their consequences in `directives`.
+The *teller* has done something with a thing, the *listener* hears about it. `frame` explains the slots of phrases.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rl4dialog.data.labels import EMOTIONS, NO_EMOTION
+from rl4dialog.data.labels import NO_EMOTION
+from rl4dialog.data.small_talk.words import EMOTION_IDS, packaged_yaml
 
 TELLER, LISTENER = "teller", "listener"
 # Emotion of a phrase whose label depends on the topic's mishap.
 WOE = -1
+# What a directive can replace the answer of.
+ANY_QUESTION, THING_QUESTION = "any question", "question about the thing"
 
-_EMOTION_IDS = {name: number for number, name in EMOTIONS.items()} | {"woe": WOE}
 _PHRASE = re.compile(r"(?P<liking>[+-])?\s*(?:\((?P<emotion>\w+)\))?\s*(?P<text>.+)", re.DOTALL)
+_EMOTION_IDS = {**EMOTION_IDS, "woe": WOE}
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,74 @@ class Phrase:
     slots: frozenset[str] = frozenset()
 
 
-def parse_phrases(text: str) -> tuple[Phrase, ...]:
+Phrases = tuple[Phrase, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A kind of question.
+
+    Attributes:
+        say: Ways to ask.
+        answers: Informs that answer it.
+        speaker: Who asks: ``TELLER``, ``LISTENER``, or ``None`` for both.
+        told: True when the story must have been told before, False when it must not, ``None`` for either.
+        tells: True when the answer tells the story.
+        needs: Name of a flag of `Frame` that must be set.
+        about: What nobody asks who knows it already, see `Frame.known`.
+    """
+
+    say: Phrases
+    answers: Phrases
+    speaker: str | None = None
+    told: bool | None = None
+    tells: bool = False
+    needs: str | None = None
+    about: str | None = None
+
+
+@dataclass(frozen=True)
+class Directive:
+    """A kind of directive, and what can follow it.
+
+    Attributes:
+        say: Ways to say it.
+        accept: Commissives that agree.
+        decline: Commissives that refuse.
+        objections: Informs that answer neither yes nor no.
+        doubts: Kinds of questions that answer it.
+        thanks: Informs after ``accept``.
+        then_ask: Kinds of questions after ``accept``.
+        regrets: Informs after ``decline``.
+        regret_ask: Kinds of questions after ``decline``.
+        speaker: Who says it, see `Question`.
+        told: See `Question`.
+        needs: See `Question`.
+        after_inform: True when it can follow an inform.
+        after_question: In place of which answers it can be said: ``ANY_QUESTION``, ``THING_QUESTION`` for questions
+            that are about the thing, ``None`` for none.
+    """
+
+    say: Phrases
+    accept: Phrases
+    decline: Phrases
+    objections: Phrases
+    doubts: tuple[str, ...]
+    thanks: Phrases
+    then_ask: tuple[str, ...]
+    regrets: Phrases
+    regret_ask: tuple[str, ...] = ("helper", "free", "other_time")
+    speaker: str | None = None
+    told: bool | None = None
+    needs: str | None = None
+    after_inform: bool = True
+    after_question: str | None = None
+
+
+def parse_phrases(text: str) -> Phrases:
     """Read phrases with their marks, one per line."""
     phrases = []
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for line in text.splitlines():
         match = _PHRASE.fullmatch(line)
         assert match is not None
         emotion, liking = match["emotion"], match["liking"]
@@ -51,55 +117,30 @@ def parse_phrases(text: str) -> tuple[Phrase, ...]:
     return tuple(phrases)
 
 
-# The teller begins the story.
-STORY = parse_phrases(
-    """i {did} {one} {place} {when}.
-    i {did} {one} with {my_kin} {when}.
-    {my_kin} and i {did} {one} {place}.
-    + (happiness) i {did} {one} {when}, and it {joy}.
-    - (woe) i {did} {one} {when}, but it {woe}."""
-)
-# The teller adds to the story.
-MORE_STORY = parse_phrases(
-    """{my_kin} told me a lot about {many}.
-    i told {new_name} about {it} {past_day}.
-    {new_name} wants to {do} {one} too.
-    {new_name} told me the same about {many}.
-    + (happiness) {it} {joy}, and {my_kin} was happy too.
-    + (happiness) i am still so happy about {it}.
-    - (woe) {it} {woe}, and {my_kin} was {feeling} too.
-    - (woe) i am still {feeling} because {it} {woe}."""
-)
-# The listener reacts to good news, to bad news, to other news about the thing, and to all other news.
-GLAD = parse_phrases(
-    """(happiness) how nice, i am happy for you and {your_kin}.
-    + (happiness) that sounds {good}, i love {many}.
-    (happiness) i am so happy to hear that about {many}.
-    {my_kin} {did} {one} {past_day} too."""
-)
-SORRY = parse_phrases(
-    """(sadness) i am so sorry to hear that.
-    (sadness) oh no, i am so sorry for you and {your_kin}.
-    {my_kin} had the same problem with {one}.
-    - {many} are often too {bad}."""
-)
-CURIOUS = parse_phrases(
-    """(surprise) oh, i did not know that about {many}!
-    (surprise) oh, that is a surprise, i only know {others}!
-    {my_kin} and i {did} {one} {past_day}.
-    {new_name} told me about {many} too.
-    + (happiness) how nice, i love {many} too."""
-)
-NOTED = parse_phrases(
-    """i know, {my_kin} told me that {past_day}.
-    i know that, because {new_name} told me.
-    (surprise) oh, i did not know that before!
-    good, i can tell that to {new_name} {new_day}."""
-)
-# Either side, at the end.
-FAREWELLS = parse_phrases(
-    """i have to go now, {my_kin} needs me.
-    i have to go now, {new_name} is here.
-    (happiness) it was nice to talk about {many}.
-    (happiness) it was nice to talk to you about {it}."""
-)
+def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a question or directive: texts of several lines are phrases."""
+
+    def value(given: Any) -> Any:
+        if isinstance(given, str) and given.endswith("\n"):
+            return parse_phrases(given)
+        return tuple(given) if isinstance(given, list) else given
+
+    return {key: value(given) for key, given in move.items()}
+
+
+_TABLES = packaged_yaml("phrases.yaml")
+STATEMENTS = {name: parse_phrases(text) for name, text in _TABLES["statements"].items()}
+"""Informs that answer nothing: the teller's ``story`` and ``more_story``; the listener is ``glad`` or ``sorry`` to hear
+it, ``curious`` about other news of the thing, and has ``noted`` all other news; ``farewells`` end a dialogue."""
+QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["questions"].items()}
+"""Questions that anybody may ask out of the blue, when ``speaker``, ``told`` and ``needs`` allow it."""
+COUNTER_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["counter_questions"].items()}
+"""Questions that answer a question."""
+THING_COUNTER_QUESTIONS = ("mean", "why_thing")
+"""Those that answer only one about the thing."""
+FOLLOW_UP_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["follow_up_questions"].items()}
+"""Questions that answer a directive, or follow a commissive."""
+DIRECTIVES = {
+    kind: Directive(**_parsed({"regrets": _TABLES["regrets"], **directive}))
+    for kind, directive in _TABLES["directives"].items()
+}

@@ -22,7 +22,7 @@ from rl4dialog.data.small_talk import SmallTalk, generate_dialogues
 from rl4dialog.data.small_talk.frame import plural, with_article
 from rl4dialog.data.small_talk.grammar import NEXT_ACT, draw_acts
 from rl4dialog.data.small_talk.phrases import WOE, parse_phrases
-from rl4dialog.data.small_talk.topics import TOPICS
+from rl4dialog.data.small_talk.words import TOPICS
 
 SIZES = {"train": 2000, "val": 250, "test": 250}
 

@@ -18,8 +18,8 @@ import pytest
 from echo_model import Echo
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import read_feedback
 from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.serving.feedback import read_feedback
 from rl4dialog.serving.page import ChatPage, load_gradio
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts

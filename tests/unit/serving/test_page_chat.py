@@ -11,8 +11,8 @@ import pytest
 from echo_model import Echo
 
 from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.serving.chat_state import ChatState
-from rl4dialog.serving.feedback import JudgedReply, read_feedback
 from rl4dialog.serving.page_chat import PageChat
 
 START = ChatState()
@@ -225,7 +225,7 @@ def test_feedback_that_cannot_be_written_may_be_given_again(
     chat = two(tmp_path)
     state = say(chat, START, "hi")
     with monkeypatch.context() as patch:
-        patch.setattr("rl4dialog.serving.json_lines.os.fsync", full)
+        patch.setattr("rl4dialog.core.json_lines.os.fsync", full)
         with pytest.raises(RL4DialogError, match=r"feedback\.jsonl cannot be written: No space left"):
             act(chat, state)
     assert read_feedback(tmp_path / "feedback.jsonl") == []

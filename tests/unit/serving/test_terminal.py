@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from echo_model import Echo
 
-from rl4dialog.serving.feedback import JudgedReply, read_feedback
+from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.serving.slash_commands import COMMANDS
 from rl4dialog.serving.terminal import TerminalChat, console_reader
 

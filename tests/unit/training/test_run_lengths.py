@@ -73,12 +73,11 @@ def test_decoding_settings_do_not_cut_what_is_learned(tmp_path: Path) -> None:
     assert run_lengths(config, make_tokenizer()) == Lengths(24, 3, "left", target=10)
 
 
-def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def make_supervised(tmp_path: Path, max_length: int) -> dict[str, Any]:
+    """A config whose prompts and references together have no more tokens than that."""
     config = make_config(tmp_path)
     del config["env"]
-    config["tokenizer"]["max_length"] = 20
+    config["tokenizer"]["max_length"] = max_length
     config["alg"] = {
         "id": "supervised",
         "model_type": "causal",
@@ -86,11 +85,39 @@ def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
         "training_args": {"max_steps": 1, "per_device_train_batch_size": 8},
         "generation_kwargs": {"do_sample": False, "max_new_tokens": 2},
     }
-    assert train(tmp_path, config) == 0
-    said = capsys.readouterr().err
+    return config
+
+
+def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for flags in (["--dry_run"], []):
+        assert train(tmp_path, make_supervised(tmp_path, max_length=20), *flags) == 0
+        said.append([line for line in capsys.readouterr().err.splitlines() if line.startswith("Supervised")])
     infos = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8")
     assert '"n_references_cut": 0' in infos and '"n_prompts_cut": 0' not in infos
-    assert "with a cut prompt" in said and "without their end" not in said
+    of_train, of_val = said[0]
+    assert "with a cut prompt" in of_train and "without their end" not in of_train and "val split" in of_val
+    assert said[1][:2] == said[0], "what a dry run says, a run says too"
+
+
+@pytest.mark.parametrize("flags", [["--dry_run"], []], ids=["dry_run", "run"])
+def test_supervised_run_that_could_learn_nothing_is_refused_before_its_first_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert train(tmp_path, make_supervised(tmp_path, max_length=3), *flags) == 2
+    assert "there is nothing to fine-tune on" in capsys.readouterr().err
+    assert not list(run_folder(tmp_path).glob("*_predictions.json"))
+
+
+def test_warm_start_says_what_it_cuts_also_in_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path, env__args={"max_prompt_length": 8, "max_episode_length": 4}, warm_start={"max_samples": 5}
+    )
+    assert train(tmp_path, config, "--dry_run") == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Warm start"))
+    assert line.startswith("Warm start: of 5 references:") and "with a cut prompt" in line
 
 
 def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,3 +131,22 @@ def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys
         assert train(tmp_path, config, "--overwrite") == 0
         (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
         assert "with a cut prompt" in line and "without their end" in line
+
+
+@pytest.mark.parametrize(
+    ("training_args", "message"),
+    [
+        ({"learning_rte": 1e-3}, "alg.training_args has no key 'learning_rte'; did you mean 'learning_rate'?"),
+        ({"lr_scheduler_type": "steep"}, "alg.training_args: steep is not a valid"),
+    ],
+)
+def test_dry_run_checks_training_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_args: dict[str, Any], message: str
+) -> None:
+    config = make_supervised(tmp_path, max_length=64)
+    config["alg"]["training_args"] = {"overwrite_output_dir": True, "num_train_epochs": 1}
+    assert train(tmp_path, config, "--dry_run") == 0
+    assert "alg.training_args.overwrite_output_dir has no meaning here" in " ".join(capsys.readouterr().err.split())
+    config["alg"]["training_args"] = training_args
+    assert train(tmp_path, config, "--dry_run") == 2
+    assert message in " ".join(capsys.readouterr().err.split())

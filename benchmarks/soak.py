@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
-from rl4dialog.benchmark.failing_reward import FailingReward
+from benchmarks.failing_reward import FailingReward
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.benchmark.task import TableEndOfTurn, share_of_letters
-from rl4dialog.benchmark.workloads import WORKLOADS, build_prompts
+from benchmarks.task import TableEndOfTurn, share_of_letters
+from benchmarks.workloads import WORKLOADS, build_prompts
 from rl4dialog.core.process_memory import own_mib
 from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.envs.vectorize import make_vec_env

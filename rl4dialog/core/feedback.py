@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
-from rl4dialog.serving.json_lines import append_record, whole_lines
+from rl4dialog.core.json_lines import append_record, whole_lines
 
 VERSION = 1
 _N_REPLIES = {"rating": 1, "preference": 2, "correction": 1}

@@ -12,8 +12,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl4dialog.benchmark.task import TableEndOfTurn, share_of_letters
-from rl4dialog.benchmark.workloads import Workload, build_model, build_prompts
+from benchmarks.task import TableEndOfTurn, share_of_letters
+from benchmarks.workloads import Workload, build_model, build_prompts
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.rewards.parts import as_parts

@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rl4dialog.benchmark.contestants import Contestant, Rl4dialog, Setting
-from rl4dialog.benchmark.measure import OURS, PLAIN
-from rl4dialog.benchmark.plain_loop import PlainLoop
-from rl4dialog.benchmark.workloads import WORKLOADS
+from benchmarks.contestants import Contestant, Rl4dialog, Setting
+from benchmarks.measure import OURS, PLAIN
+from benchmarks.plain_loop import PlainLoop
+from benchmarks.workloads import WORKLOADS
 
 _KINDS_OF_OPERATORS = {
     "matrix products": ("mm",),

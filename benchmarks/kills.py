@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from rl4dialog.benchmark.soak import run_config
+from benchmarks.soak import run_config
 from rl4dialog.runs.comparison import Finding, compare_runs
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 

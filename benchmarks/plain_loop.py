@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import StoppingCriteria
 
-from rl4dialog.benchmark.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
-from rl4dialog.benchmark.task import share_of_letters
-from rl4dialog.benchmark.workloads import Workload, build_model, build_prompts
+from benchmarks.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
+from benchmarks.task import share_of_letters
+from benchmarks.workloads import Workload, build_model, build_prompts
 
 _CLIP_RANGE, _VF_COEF, _MAX_GRAD_NORM, _GAE_LAMBDA = 0.2, 0.5, 0.5, 0.95
 

@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rl4dialog.benchmark import trl_trainer
-from rl4dialog.benchmark.contestants import PHASES, Setting
-from rl4dialog.benchmark.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
-from rl4dialog.benchmark.workloads import WORKLOADS
+from benchmarks import trl_trainer
+from benchmarks.contestants import PHASES, Setting
+from benchmarks.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
+from benchmarks.workloads import WORKLOADS
 
 _WIDTH = 130
 _REPLY_LENGTHS, _N_EPISODES = (16, 32, 64, 128, 256), (32, 64, 128, 256, 512)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from rl4dialog.benchmark import soak
-from rl4dialog.benchmark.failing_reward import FailingReward
+from benchmarks import soak
+from benchmarks.failing_reward import FailingReward
 
 
 def test_slope_is_that_of_the_line() -> None:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rl4dialog.benchmark.contestants import Rl4dialog, Setting, VanillaSB3
-from rl4dialog.benchmark.measure import BenchmarkError, Result, measure
-from rl4dialog.benchmark.plain_loop import PlainLoop
-from rl4dialog.benchmark.profiles import compare_profiles
-from rl4dialog.benchmark.task import TableEndOfTurn
-from rl4dialog.benchmark.workers import compare_workers
-from rl4dialog.benchmark.workloads import WORKLOADS, build_model, build_prompts
+from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
+from benchmarks.measure import BenchmarkError, Result, measure
+from benchmarks.plain_loop import PlainLoop
+from benchmarks.profiles import compare_profiles
+from benchmarks.task import TableEndOfTurn
+from benchmarks.workers import compare_workers
+from benchmarks.workloads import WORKLOADS, build_model, build_prompts
 
 SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
 RAGGED = dataclasses.replace(WORKLOADS["ragged"], n_episodes=8, n_epochs=1, vocab_size=300)
 
 
-@pytest.mark.parametrize("workload", [SMALL, RAGGED])
-@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+CASES = list(itertools.product([SMALL, RAGGED], ["causal", "seq2seq"], ["separate", "shared", "none"]))
+IN_SHORT = {(SMALL, "causal", "separate"), (RAGGED, "seq2seq", "none")}
+
+
+@pytest.mark.parametrize(
+    ("workload", "kind", "critic"),
+    [pytest.param(*case, marks=() if case in IN_SHORT else pytest.mark.long) for case in CASES],
+)
 def test_ours_and_the_plain_loop_finish_an_iteration(workload: Any, kind: str, critic: str) -> None:
     setting = Setting("tiny", kind, critic, "rloo" if critic == "none" else "ppo")
     for contestant in (Rl4dialog(setting, workload), PlainLoop(setting, workload)):
@@ -110,3 +119,10 @@ def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> No
     compare_workers(n_envs=4, n_workers=2, n_samples=50, repeats=2)
     printed = capsys.readouterr().out
     assert "2 workers" in printed and "4 environments" in printed and "MiB" in printed
+
+
+@pytest.mark.parametrize("name", ["benchmark", "soak"])
+def test_scripts_tell_their_arguments(name: str, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    done = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "usage" in done.stdout, done.stderr

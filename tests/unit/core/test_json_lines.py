@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from rl4dialog.core import json_lines
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.serving import json_lines
-from rl4dialog.serving.json_lines import append_record, whole_lines
+from rl4dialog.core.json_lines import append_record, whole_lines
 
 _ENDLESS = """
 import itertools, pathlib, sys
-from rl4dialog.serving.json_lines import append_record
+from rl4dialog.core.json_lines import append_record
 for n in itertools.count():
     append_record(pathlib.Path(sys.argv[1]), {"n": n, "text": "x" * 5000})
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.serving.feedback import Feedback, JudgedReply, append_feedback, read_feedback
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback, read_feedback
 
 A, B = JudgedReply("runs/a", "yes"), JudgedReply("runs/b", "no")
 ALL = [

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import transformers
 
-from rl4dialog.benchmark.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
-from rl4dialog.benchmark.plain_loop import PlainLoop
-from rl4dialog.benchmark.trl_trainer import TRL
-from rl4dialog.benchmark.workloads import Workload
+from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
+from benchmarks.plain_loop import PlainLoop
+from benchmarks.trl_trainer import TRL
+from benchmarks.workloads import Workload
 from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import resident_mib

@@ -12,9 +12,9 @@ from typing import Any
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from rl4dialog.benchmark.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
-from rl4dialog.benchmark.task import share_of_letters
-from rl4dialog.benchmark.workloads import Workload, build_model, build_prompts
+from benchmarks.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
+from benchmarks.task import share_of_letters
+from benchmarks.workloads import Workload, build_model, build_prompts
 
 
 def is_installed() -> bool:
