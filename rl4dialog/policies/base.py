@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -30,6 +30,7 @@ from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
+    GenerationBackend,
     GenerationSettings,
     SampledTokens,
     StepEditor,
@@ -41,21 +42,10 @@ from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
+from rl4dialog.policies.optimizers import with_defaults
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
-
-
-class GenerationBackend(Protocol):
-    """Writes replies in a policy's place, with a copy of its weights."""
-
-    def generate(
-        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
-    ) -> Replies:
-        """What :meth:`LMActorCriticPolicy.generate` returns."""
-
-    def weights_will_change(self) -> None:
-        """What is generated after this call needs the weights that the policy has then."""
 
 
 class LMActorCriticPolicy(BasePolicy):
@@ -79,6 +69,8 @@ class LMActorCriticPolicy(BasePolicy):
         lora: Train low-rank adapters only; settings of :class:`~rl4dialog.policies.lora.LoRA`.
         gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
         share_prompts: Where several replies answer one prompt, read it once for all of them.
+        reference: ``copy`` for a frozen copy of the model as it was at the start (with LoRA, the model without its
+            adapters), or ``none`` to save its memory and its passes: the KL is then 0, and cannot be charged for.
         offload_reference: Keep the reference in main memory while it is not used.
         use_sde: Part of stable-baselines3's call; tokens are discrete, so it must be False.
     """
@@ -98,12 +90,12 @@ class LMActorCriticPolicy(BasePolicy):
         precision: Precision = "fp32",
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
+        reference: Literal["copy", "none"] = "copy",
         offload_reference: bool = False,
         share_prompts: bool = True,
         use_sde: Literal[False] = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        optimizer_class = find_optimizer(optimizer_class)
         self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
@@ -111,7 +103,7 @@ class LMActorCriticPolicy(BasePolicy):
         self.max_reply_length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
-        self._offload_reference = offload_reference
+        self.has_reference, self._offload_reference = reference == "copy", offload_reference
         # A layer that is computed again would write its keys and values a second time.
         self.share_prompts = share_prompts and not gradient_checkpointing
         if lora is not None and precision == "bf16":
@@ -121,15 +113,8 @@ class LMActorCriticPolicy(BasePolicy):
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
-        optimizer_kwargs = dict(optimizer_kwargs or {})
-        if weight_decay is not None:
-            optimizer_kwargs["weight_decay"] = weight_decay
-        if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
-            # https://arxiv.org/abs/2403.17031 (detail 8): the approximate KL of the first updates depends on it.
-            optimizer_kwargs.setdefault("eps", 1e-5)
-            if not {"foreach", "capturable", "differentiable"} & optimizer_kwargs.keys():
-                optimizer_kwargs.setdefault("fused", True)  # one pass over the weights instead of one per operation
-        self.optimizer_class, self.optimizer_kwargs = optimizer_class, optimizer_kwargs
+        self.optimizer_class = find_optimizer(optimizer_class)
+        self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.lockstep = False  # whether processes share the weights, and must all run the same layers
         self.make_optimizer(lr_schedule(1))
         self.gradient_steps = GradientSteps(self)
@@ -164,7 +149,8 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
-        self._reference_model = copy.deepcopy(model).requires_grad_(False) if self.lora is None else None
+        copied = self.has_reference and self.lora is None
+        self._reference_model = copy.deepcopy(model).requires_grad_(False) if copied else None
         trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
         if trunk is not None and self.lora is None:
             trunk.requires_grad_(True)
@@ -221,7 +207,13 @@ class LMActorCriticPolicy(BasePolicy):
 
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
-        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters."""
+        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters.
+
+        Where there is none, it is the trained model.
+        """
+        if not self.has_reference:
+            yield self._policy_model
+            return
         if self.lora is not None:
             with self.lora.off():
                 yield self._policy_model
@@ -302,16 +294,8 @@ class LMActorCriticPolicy(BasePolicy):
         settings = self.settings
         if generation_kwargs:
             settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=only_sampling)
-        wanted = settings.max_new_tokens
-        if wanted is None and settings.max_length is not None:
-            n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
-            wanted = settings.max_length - n_before
-            if wanted < 1:
-                raise ConfigError(
-                    f"generation_kwargs.max_length is {settings.max_length}, of which {n_before} are in front of the "
-                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
-                )
-        limit = min(wanted or self.max_reply_length, self.max_reply_length)
+        n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
+        limit = settings.limit(self.max_reply_length, n_before)
         return replace(settings, min_length=min(settings.min_length, limit)), limit
 
     def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
@@ -347,7 +331,12 @@ class LMActorCriticPolicy(BasePolicy):
 
     @torch.no_grad()
     def reference_log_probs(self, replies: Replies) -> Tensor:
-        """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
+        """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T).
+
+        Where there is none, they are those that the tokens were sampled with.
+        """
+        if not self.has_reference and replies.unmasked_log_probs is not None:
+            return replies.unmasked_log_probs
         with self.reference() as model:
             logits = self._head(model, self._hidden_states(self._trunk(model), replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))

@@ -113,6 +113,26 @@ class GenerationSettings:
             )
         return settings
 
+    def limit(self, longest: int, n_before: int) -> int:
+        """Tokens that a reply may have.
+
+        Args:
+            longest: What it may have in any case.
+            n_before: Tokens in front of it, which ``max_length`` counts too.
+
+        Raises:
+            ConfigError: If ``max_length`` leaves none.
+        """
+        wanted = self.max_new_tokens
+        if wanted is None and self.max_length is not None:
+            wanted = self.max_length - n_before
+            if wanted < 1:
+                raise ConfigError(
+                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are in front of the "
+                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
+                )
+        return min(wanted or longest, longest)
+
     @property
     def truncates(self) -> bool:
         """Whether the sampler may cut off some of the policy's distribution."""
@@ -132,6 +152,16 @@ class GenerationSettings:
         if self.do_sample and self.typical_p < 1:
             processors.append(TypicalLogitsWarper(self.typical_p))
         return processors
+
+
+class GenerationBackend(Protocol):
+    """Writes replies in a policy's place, with a copy of its weights."""
+
+    def generate(self, policy: Any, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+        """What the policy's own ``generate`` returns, of at most ``limit`` tokens each."""
+
+    def weights_will_change(self) -> None:
+        """What is generated after this call needs the weights that the policy has then."""
 
 
 class StepEditor(Protocol):

@@ -57,7 +57,7 @@ class MaskableMixin(LMActorCriticPolicy):
         target_update_iterations: Count = 20,
         **kwargs: Any,
     ) -> None:
-        _check_top_mask(top_mask, mask_type)
+        _check_mask(top_mask, mask_type, kwargs.get("reference"))
         self._top_mask, self._mask_type, self._min_tokens_to_keep = top_mask, mask_type, min_tokens_to_keep
         self._target_update_iterations = target_update_iterations
         super().__init__(*args, **kwargs)
@@ -67,7 +67,7 @@ class MaskableMixin(LMActorCriticPolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         super().check_arguments(args)
-        _check_top_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"))
+        _check_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"), args.get("reference"))
 
     def _build_models(self, model: PreTrainedModel) -> None:
         super()._build_models(model)
@@ -162,8 +162,13 @@ class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPoli
     """Encoder-decoder policy under a mask, for NLPO."""
 
 
-def _check_top_mask(top_mask: float, mask_type: str) -> None:
-    """Whether a share or a number of tokens is wanted depends on the type."""
+def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
+    """Whether a share or a number of tokens is wanted depends on the type, and so does whether there is a reference."""
+    if mask_type.startswith("reference") and reference == "none":
+        raise ConfigError(
+            f"alg.policy.args.mask_type: {mask_type} masks by the reference, and alg.policy.args.reference is none; "
+            f"choose a learned mask, or reference: copy"
+        )
     if mask_type.endswith("top_p") and top_mask > 1:
         raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
     if mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask):

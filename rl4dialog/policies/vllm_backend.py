@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class VLLMBackend:
-    """Generates for a causal policy; see :class:`~rl4dialog.policies.base.GenerationBackend`.
+    """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
     Seeds of the replies are drawn from torch's random state, so the same state gives the same replies, up to rounding
     that differs between batches.
@@ -42,7 +42,7 @@ class VLLMBackend:
         self._outdated = True
 
     def generate(
-        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
+        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, limit: int
     ) -> Replies:
         """One reply per prompt, as the policy itself would write it.
 
@@ -56,7 +56,7 @@ class VLLMBackend:
             self._outdated = False
         prompt_mask = obs["prompt_mask"].bool()
         prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
-        written = self._write(prompts, settings, policy.end_of_turn, max_new_tokens)
+        written = self._write(prompts, settings, policy.end_of_turn, limit)
 
         replies = Replies.from_ids(prompts, [reply.ids for reply in written], policy.device)
         replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)

@@ -192,6 +192,18 @@ def test_an_offloaded_reference_gives_the_same_log_probs() -> None:
     assert torch.equal(here.reference_log_probs(batch), there.reference_log_probs(batch))
 
 
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_without_a_reference_the_kl_is_zero_and_nothing_is_kept(lora: Any) -> None:
+    policy = policy_of("gpt2", reference="none", lora=lora)
+    shake(policy)
+    assert policy._reference_model is None
+    batch = batch_of()
+    replies = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
+    assert torch.equal(policy.reference_log_probs(replies), replies.unmasked_log_probs)
+    own = policy.sequence_log_probs(batch)
+    assert torch.equal(policy.reference_log_probs(batch), own), "of what was not sampled here, the policy's own"
+
+
 def test_an_unknown_optimizer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown 'adm'.*'adam'"):
         policy_of("gpt2", optimizer_class="adm")

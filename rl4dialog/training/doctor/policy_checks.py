@@ -81,6 +81,8 @@ def sampler_agreement(subject: Subject) -> Finding:
 def kl_at_start(subject: Subject) -> Finding:
     """Whether the policy begins as its reference."""
     policy, replies = subject.algorithm.policy, subject.replies
+    if not policy.has_reference:
+        raise NotApplicable("alg.policy.args.reference: none keeps no reference")
     reference = [policy.reference_log_probs(part)[part.response_mask] for part in replies.split(ROWS_PER_PASS)]
     gaps = replies.flat("unmasked_log_probs") - torch.cat(reference)
     measured = f"KL {float(gaps.mean()):.1e} nats per token, no token off by more than {_largest(gaps):.1e}"
