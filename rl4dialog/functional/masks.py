@@ -45,10 +45,10 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     return (values - values.mean()) / (values.std() + eps)
 
 
-def padded(rows: Sequence[Sequence[int]], left: bool = False) -> tuple[Tensor, Tensor]:
-    """Token ids of B rows as one tensor, padded with 0 on the right or left, and its mask. Shapes (B, L), (B, L)."""
+def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) -> tuple[Tensor, Tensor]:
+    """Token ids of B rows as one tensor, padded on the right or left, and its mask. Shapes (B, L), (B, L)."""
     longest = max(map(len, rows))
-    ids = torch.zeros((len(rows), longest), dtype=torch.long)
+    ids = torch.full((len(rows), longest), value)
     mask = torch.zeros((len(rows), longest), dtype=torch.bool)
     for row, tokens in enumerate(rows):
         place = slice(longest - len(tokens), longest) if left else slice(len(tokens))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -156,14 +157,7 @@ class Replies:
         )
 
     def per_row(self, numbers: str | Tensor) -> list[np.ndarray]:
-        """Numbers of the agent tokens of each row.
-
-        Args:
-            numbers: An attribute, or the numbers themselves, of shape (N,).
-
-        Returns:
-            B arrays, each of shape (n,).
-        """
+        """An attribute, or numbers of shape (N,), at the agent tokens of each row: B arrays of shape (n,)."""
         flat = self.flat(numbers) if isinstance(numbers, str) else numbers
         ends = self.response_mask.sum(dim=1).cumsum(dim=0).cpu().numpy()
         return np.split(flat.cpu().numpy(), ends[:-1])
@@ -179,12 +173,7 @@ class Replies:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    @property
-    def lengths(self) -> Tensor:
-        """Real tokens of prompt and response together. Shape (B,)."""
-        return self.prompt_mask.sum(dim=1) + self.token_mask.sum(dim=1)
-
-    def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterator[Replies]:
+    def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterable[Replies]:
         """Cut into parts, each padded to its own longest row.
 
         Args:
@@ -192,35 +181,23 @@ class Replies:
             fixed_cost: What one more part costs, in token positions: if this is less than the padding that is saved,
                 rows of different lengths are parted. ``None`` parts by ``micro_batch_size`` alone.
         """
+        groups = self._groups(fixed_cost, micro_batch_size)
+        return [self] if len(groups) == 1 else (self[rows] for rows in groups)
+
+    def _groups(self, fixed_cost: float | None, size: int | None) -> Sequence[Tensor]:
+        """Rows that go together; arguments as for :meth:`split`."""
         if fixed_cost is None:
-            size = micro_batch_size or len(self)
-            groups = [np.arange(start, min(start + size, len(self))) for start in range(0, len(self), size)]
-        else:
-            groups = length_groups(self.lengths.cpu().numpy(), fixed_cost, micro_batch_size)
-        if len(groups) == 1:
-            yield self
-            return
-        for group in groups:
-            yield self[torch.as_tensor(group, device=self.prompt_ids.device)]
+            return torch.arange(len(self), device=self.prompt_ids.device).split(size or len(self))
+        lengths = self.prompt_mask.sum(dim=1) + self.token_mask.sum(dim=1)
+        groups = length_groups(lengths.cpu().numpy(), fixed_cost, size)
+        return [torch.as_tensor(group, device=self.prompt_ids.device) for group in groups]
 
     def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False) -> Tensor:
-        """Numbers that passes without gradients compute, each of rows of like length.
-
-        Args:
-            numbers_of: Takes B rows, and gives numbers of shape (B, T).
-            lockstep: Compute all rows in one pass, so that every process makes as many.
-
-        Returns:
-            Shape (B, T).
-        """
+        """Numbers (B, T) of passes without gradients: of rows of like length, or in lockstep of all rows at once."""
         device = self.prompt_ids.device
-        groups = [np.arange(len(self))]
-        if not lockstep:
-            fixed_cost, pass_size = FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type)
-            groups = length_groups(self.lengths.cpu().numpy(), fixed_cost, pass_size)
         found = torch.zeros(self.response_mask.shape, device=device)
-        for group in groups:
-            rows = torch.as_tensor(group, device=device)
+        fixed_cost, size = (None, None) if lockstep else (FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type))
+        for rows in self._groups(fixed_cost, size):
             part = self[rows]
             found[rows, : part.response_mask.shape[1]] = numbers_of(part)
         return found
@@ -232,6 +209,10 @@ class Replies:
         return {name: getattr(self, name) for name in names}
 
 
+def _at_agent_tokens(name: str) -> Any:
+    return property(lambda samples: samples.replies.flat(name))
+
+
 @dataclass(frozen=True)
 class ReplySamples:
     """A minibatch of replies as ``train()`` reads it; names are those of stable-baselines3's ``RolloutBufferSamples``.
@@ -240,44 +221,27 @@ class ReplySamples:
 
     Attributes:
         replies: Where they are.
+        actions: The agent tokens.
+        old_values: At rollout time.
+        old_log_prob: Log-probabilities at rollout time.
+        advantages: Not whitened; 0 if the algorithm will whiten them and they are constant but for rounding.
+        returns: Targets of the value.
+        ref_log_prob: Log-probabilities under the reference.
     """
 
     replies: Replies
+
+    actions = _at_agent_tokens("response_ids")
+    old_values = _at_agent_tokens("values")
+    old_log_prob = _at_agent_tokens("log_probs")
+    advantages = _at_agent_tokens("advantages")
+    returns = _at_agent_tokens("returns")
+    ref_log_prob = _at_agent_tokens("ref_log_probs")
 
     @property
     def observations(self) -> dict[str, Tensor]:
         """``prompt_ids`` (B, P) padded on the left, ``response_ids`` (B, T) padded on the right, and masks of both."""
         return self.replies.observations
-
-    @property
-    def actions(self) -> Tensor:
-        """The agent tokens."""
-        return self.replies.flat("response_ids")
-
-    @property
-    def old_values(self) -> Tensor:
-        """Values at rollout time."""
-        return self.replies.flat("values")
-
-    @property
-    def old_log_prob(self) -> Tensor:
-        """Log-probabilities at rollout time."""
-        return self.replies.flat("log_probs")
-
-    @property
-    def advantages(self) -> Tensor:
-        """Not whitened; 0 if the algorithm will whiten them and they are constant but for rounding."""
-        return self.replies.flat("advantages")
-
-    @property
-    def returns(self) -> Tensor:
-        """Targets of the value."""
-        return self.replies.flat("returns")
-
-    @property
-    def ref_log_prob(self) -> Tensor:
-        """Log-probabilities under the reference."""
-        return self.replies.flat("ref_log_probs")
 
     def with_advantages(self, advantages: Tensor) -> ReplySamples:
         """The same with other advantages. Shape (N,)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from rl4dialog.policies.generation import (
     GenerationSettings,
     SampledTokens,
     StepEditor,
-    generate_replies,
+    all_steps,
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import GradientSteps
@@ -255,16 +255,7 @@ class LMActorCriticPolicy(BasePolicy):
         if self.backend is not None:
             return self.backend.generate(self, obs, settings, limit)
         with self._autocast():
-            return generate_replies(
-                self._decoder(self._policy_model, obs),
-                obs,
-                settings,
-                self.end_of_turn,
-                limit,
-                self.pad_token_id,
-                self._step_editors(obs),
-                self.lockstep,
-            )
+            return all_steps(self._sample_steps(obs, settings, limit, lockstep=self.lockstep))
 
     def stream(
         self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
@@ -278,14 +269,19 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
-            rest = (settings, self.end_of_turn, limit, self.pad_token_id, self._step_editors(obs))
-            steps = sample_steps(self._decoder(self._policy_model, obs), obs, *rest, random=random)
+            steps = self._sample_steps(obs, settings, limit, random=random)
         while True:
             with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
                 step = next(steps, None)
             if step is None:
                 return
             yield step
+
+    def _sample_steps(
+        self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, **kwargs: Any
+    ) -> Generator[SampledTokens, None, Replies]:
+        decoder, editors = self._decoder(self._policy_model, obs), self._step_editors(obs)
+        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, **kwargs)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
@@ -375,18 +371,13 @@ class LMActorCriticPolicy(BasePolicy):
             replies: Where they are.
             policy_hidden: What predicts them in the trained model, where that is known already. Shape (N, H).
         """
-        if self._value_head is None:
+        head = self._value_head
+        if head is None:
             return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
-        return self._read(self._value_head, replies, policy_hidden)
-
-    def _read(self, head: ValueHead, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
-        """What a head says of the states before N tokens; arguments as for :meth:`_values`."""
         if head.trunk is not None:
             policy_hidden = self._hidden_states(head.trunk, replies)
-        elif policy_hidden is None:
-            policy_hidden = self._policy_hidden(replies)
-        numbers: Tensor = head(policy_hidden)
-        return numbers
+        values: Tensor = head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))
+        return values
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 

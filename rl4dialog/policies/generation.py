@@ -114,14 +114,10 @@ class GenerationSettings:
         return settings
 
     def limit(self, longest: int, n_before: int) -> int:
-        """Tokens that a reply may have.
-
-        Args:
-            longest: What it may have in any case.
-            n_before: Tokens in front of it, which ``max_length`` counts too.
+        """Tokens that a reply may have, at most ``longest``; ``max_length`` counts ``n_before`` in front of it, too.
 
         Raises:
-            ConfigError: If ``max_length`` leaves none.
+            ConfigError: If that leaves none.
         """
         wanted = self.max_new_tokens
         if wanted is None and self.max_length is not None:
@@ -175,38 +171,15 @@ class StepEditor(Protocol):
     in_policy: bool
 
     def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
-        """Edited logits of the next token.
+        """Logits of the next token, which have the policy's temperature, edited. Shape (n, V) -> (n, V).
 
         Args:
-            logits: Of the policy, with its temperature, and as editors before this one left them. Shape (n, V).
+            logits: As editors before this one left them.
             last_ids: The tokens that were chosen last, shape (n,); ``None`` at the beginning.
-
-        Returns:
-            Shape (n, V).
         """
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
-
-
-def generate_replies(
-    decoder: Decoder,
-    obs: Mapping[str, Tensor],
-    settings: GenerationSettings,
-    end_of_turn: EndOfTurn,
-    max_new_tokens: int,
-    pad_token_id: int,
-    editors: Sequence[StepEditor] = (),
-    lockstep: bool = False,
-) -> Replies:
-    """Sample one reply per prompt, all steps at once; arguments: see :func:`sample_steps`."""
-    steps = sample_steps(decoder, obs, settings, end_of_turn, max_new_tokens, pad_token_id, editors, lockstep)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            replies: Replies = end.value
-            return replies
 
 
 @dataclass
@@ -224,6 +197,16 @@ class SampledTokens:
     log_probs: Tensor
 
 
+def all_steps(steps: Generator[SampledTokens, None, Replies]) -> Replies:
+    """The replies that come of :func:`sample_steps`."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            replies: Replies = end.value
+            return replies
+
+
 @torch.no_grad()
 def sample_steps(
     decoder: Decoder,
@@ -231,7 +214,6 @@ def sample_steps(
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
-    pad_token_id: int,
     editors: Sequence[StepEditor] = (),
     lockstep: bool = False,
     random: torch.Generator | None = None,
@@ -244,7 +226,6 @@ def sample_steps(
         settings: How to sample.
         end_of_turn: Where replies end.
         max_new_tokens: T, the length limit.
-        pad_token_id: Fills ``ids`` behind a reply's end.
         editors: What logits pass through before the sampler's filters, editors that are part of the policy first.
         lockstep: Whether to go on, without saying more, until the replies of every process are finished.
         random: Draws the tokens; by default torch's own state.
@@ -257,7 +238,7 @@ def sample_steps(
     """
     n_replies, device = len(decoder.context), decoder.context.device
     shape = (n_replies, max_new_tokens)
-    ids = torch.full(shape, pad_token_id, dtype=torch.long, device=device)
+    ids = torch.zeros(shape, dtype=torch.long, device=device)
     reply_mask = torch.zeros(shape, dtype=torch.bool, device=device)
     log_probs, unmasked_log_probs, truncated_mass = (torch.zeros(shape, device=device) for _ in range(3))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rl4dialog.functional.advantages import generalized_advantages
@@ -20,10 +19,12 @@ from rl4dialog.functional.resolution import is_constant, log_probs_agree
 class SequenceRolloutBuffer(RolloutBuffer):
     """Stores whole replies, computes GAE over the agent tokens of each episode, yields minibatches of replies.
 
-    Passed to an algorithm as ``rollout_buffer_class``; the arguments are stable-baselines3's.
+    Passed to an algorithm as ``rollout_buffer_class``.
 
     Args:
+        args: Of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (KL penalty included) over the buffer, as RL4LMs' ``norm_reward``.
+        kwargs: Of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:
         whitened: Whether the algorithm whitens the advantages of each minibatch.
@@ -36,19 +37,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     whitened = False
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        device: torch.device | str = "auto",
-        gae_lambda: float = 1,
-        gamma: float = 0.99,
-        n_envs: int = 1,
-        normalize_rewards: bool = False,
-    ) -> None:
+    def __init__(self, *args: Any, normalize_rewards: bool = False, **kwargs: Any) -> None:
         self.normalize_rewards = normalize_rewards
-        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
+        super().__init__(*args, **kwargs)
 
     def reset(self) -> None:
         """Forget all replies."""

@@ -81,7 +81,9 @@ class CriticFree(PPO):
     def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
+        # PPO's clipped surrogate; in the first step, where the ratio is 1, its gradient is REINFORCE's.
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        # The KL as a term of the loss (Shao et al. 2024, eq. 3) where it is none of the reward.
         if self.kl_in == "loss":
             terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * terms["kl_loss"]

@@ -23,7 +23,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
 
     ``batch_size`` counts agent tokens, as ``n_steps`` does. An update equals that of ``stable_baselines3.PPO.train`` on
-    the same buffer.
+    the same buffer. Details are numbered as in Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
+    Optimization" (https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
 
     Args:
         args: Of the mixin and of ``stable_baselines3.PPO``.
@@ -48,6 +49,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
         self.policy.set_training_mode(True)
+        # Learning rate (detail 4) and clip ranges follow their schedules.
         self._update_learning_rate(self.policy.optimizer)
         clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
         clip_range_vf: float | None = None
@@ -58,12 +60,15 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         history: dict[str, list[torch.Tensor]] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
+        # Epochs over all replies, shuffled anew (detail 6).
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
             for batch in self.rollout_buffer.get(self.batch_size):
-                # Over the whole minibatch: whitened before it is cut into parts, and averaged over its agent tokens.
+                # Advantages are whitened over the minibatch (detail 7), before it is cut into parts.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = total_of_numbers(len(advantages))[0]
+
+                # The gradient of one mean over the minibatch's agent tokens, part by part.
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
                 parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
@@ -78,14 +83,18 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     history.setdefault(name, []).append(value)
                 history.setdefault("first_approx_kl", [sums["approx_kl"]])  # no step taken yet: the ratio is 1
 
+                # Early stopping, before a step is taken (https://github.com/DLR-RM/stable-baselines3/issues/417).
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
                     break
+
+                # Global gradient clipping (detail 11).
                 history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
             if stopped_early:
                 break
 
+        # What tells how training goes (detail 12).
         for name, values_of_batches in history.items():
             values = torch.stack(values_of_batches)
             # Of minibatches that were left out, only their number is told.
@@ -114,6 +123,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        # Value clipping (detail 9), off by default as in stable-baselines3.
         terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
         terms["loss"] = terms["loss"] + self.vf_coef * terms["value_loss"]
         return terms
@@ -129,6 +139,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
             approx_kl = (ratio - 1) - log_ratio
             clip_fraction = ((ratio - 1).abs() > clip_range).float()
+        # Clipped surrogate (detail 8) and entropy bonus (detail 10).
         surrogate = clipped_surrogate(ratio, batch.advantages, clip_range)
         return {
             "policy_gradient_loss": surrogate,

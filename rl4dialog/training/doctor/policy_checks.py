@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.functional.masks import trim_left_padding
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
@@ -143,10 +142,9 @@ def _log_probs(policy: LMActorCriticPolicy, replies: Replies) -> Tensor:
 def _sampler_difference(policy: LMActorCriticPolicy, batch: Replies) -> float:
     """By how much the likeliest first token's log-probability changes where its prompt is padded."""
     greedy = {"do_sample": False, "temperature": policy.settings.temperature, "max_new_tokens": 1}
-    together = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask}, **greedy)
+    together = policy.generate(batch.observations, **greedy)
     together_first, largest = together.flat("log_probs"), 0.0
     for row in range(len(batch)):
-        ids, mask = trim_left_padding(batch.prompt_ids[row : row + 1], batch.prompt_mask[row : row + 1])
-        alone = policy.generate({"prompt_ids": ids, "prompt_mask": mask}, **greedy)
+        alone = policy.generate(batch[torch.tensor([row])].observations, **greedy)
         largest = max(largest, _largest(together_first[row] - alone.flat("log_probs")))
     return largest
