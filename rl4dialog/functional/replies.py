@@ -151,10 +151,8 @@ class Replies:
 
     def scattered(self, flat: Tensor | np.ndarray) -> Tensor:
         """Numbers of the agent tokens at their places, and 0 elsewhere. Shape (N,) -> (B, T)."""
-        flat = torch.as_tensor(flat)
-        return torch.zeros(self.response_mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(
-            self.response_mask, flat
-        )
+        flat, mask = torch.as_tensor(flat), self.response_mask
+        return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
 
     def per_row(self, numbers: str | Tensor) -> list[np.ndarray]:
         """An attribute, or numbers of shape (N,), at the agent tokens of each row: B arrays of shape (n,)."""
@@ -204,7 +202,7 @@ class Replies:
 
     @property
     def observations(self) -> dict[str, Tensor]:
-        """What a policy reads: the four tensors of ids and masks that its ``evaluate_actions`` takes, and all masks."""
+        """The ids and masks, which are what a policy reads."""
         names = ("prompt_ids", "prompt_mask", "response_ids", "response_mask", "token_mask")
         return {name: getattr(self, name) for name in names}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -211,19 +211,14 @@ class LMActorCriticPolicy(BasePolicy):
 
         Where there is none, it is the trained model.
         """
-        if not self.has_reference:
-            yield self._policy_model
-            return
-        if self.lora is not None:
-            with self.lora.off():
+        if self._reference_model is None:
+            with self.lora.off() if self.lora is not None and self.has_reference else nullcontext():
                 yield self._policy_model
-            return
-        assert self._reference_model is not None
-        if not self._offload_reference:
+        elif not self._offload_reference:
             yield self._reference_model
-            return
-        yield self._reference_model.to(self.device)  # type: ignore[arg-type]
-        self._reference_model.to("cpu")  # type: ignore[arg-type]
+        else:
+            yield self._reference_model.to(self.device)  # type: ignore[arg-type]
+            self._reference_model.to("cpu")  # type: ignore[arg-type]
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")

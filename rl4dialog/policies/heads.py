@@ -15,7 +15,6 @@ class ValueHead(nn.Module):
         trunk: Computes them, a language model without its head; ``None`` where they are the policy's.
 
     Attributes:
-        trunk: The same.
         output: From hidden states of shape (N, H) to values of shape (N, 1).
     """
 
