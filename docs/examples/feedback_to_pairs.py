@@ -1,4 +1,4 @@
-"""Convert preferences and corrections from chats to preference data: python feedback_to_pairs.py feedback.jsonl pairs.jsonl"""
+"""Convert preferences and corrections to preference data: python feedback_to_pairs.py feedback.jsonl pairs.jsonl"""
 
 import json
 import sys
