@@ -21,6 +21,7 @@ def test_whiten_of_zero_one_and_two_values_is_finite() -> None:
     assert whiten(torch.tensor([])).numel() == 0
     assert whiten(torch.tensor([5.0])).tolist() == [5.0]
     assert torch.isfinite(whiten(torch.tensor([5.0, 5.0]))).all()
+    torch.testing.assert_close(whiten(torch.tensor([5.0, 7.0])), torch.tensor([-1.0, 1.0]) / 2**0.5)
 
 
 def test_whiten_gives_mean_zero_and_deviation_one() -> None:

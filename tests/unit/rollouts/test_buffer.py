@@ -287,3 +287,26 @@ def test_normalized_rewards_are_those_that_were_charged() -> None:
         buffer.compute_rewards(0.3)
     charged, whitened = (np.concatenate([u.rewards for u in rows_of(buffer)]) for buffer in (plain, normalized))
     np.testing.assert_allclose(whitened, (charged - charged.mean()) / charged.std(), rtol=1e-4, atol=1e-5)
+
+
+def test_normalized_rewards_keep_what_they_were_added_up_from() -> None:
+    buffer = make_buffer(normalize_rewards=True)
+    for episode, reward in enumerate((1.0, 3.0, 8.0)):
+        numbers = {name: [0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
+        buffer.add(one_row([1], [2], episode=episode, task_rewards=[reward], **numbers))
+    buffer.compute_rewards(0.0)
+    assert not buffer.constant_rewards
+    deviation = np.std([1.0, 3.0, 8.0])
+    np.testing.assert_allclose(
+        buffer.replies.flat("reward_scales"), (np.array([1.0, 3.0, 8.0]) + 4) / deviation, rtol=1e-5
+    )
+
+
+def test_constant_rewards_are_normalized_to_zero() -> None:
+    buffer = make_buffer(normalize_rewards=True)
+    numbers = {name: [0.0, 0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
+    for episode in range(3):
+        buffer.add(one_row([1], [2, 3], episode=episode, task_rewards=[0.7, 0.7], **numbers))
+    buffer.compute_rewards(0.0)
+    assert buffer.constant_rewards
+    assert not buffer.replies.flat("rewards").any() and not buffer.replies.flat("reward_scales").any()
