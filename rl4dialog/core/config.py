@@ -53,6 +53,18 @@ class ComponentConfig(_Block):
     """Arguments of that id."""
 
 
+def inner_component(chosen: Any, what: str) -> ComponentConfig:
+    """A component that is named somewhere within arguments: by its id, or as ``{id: ..., args: {...}}``.
+
+    Raises:
+        ConfigError: If it is neither, with ``what`` as its path.
+    """
+    try:
+        return ComponentConfig.model_validate({"id": chosen} if isinstance(chosen, str) else chosen)
+    except ValidationError as error:
+        raise ConfigError(f"{what} must be an id, or {{id: ..., args: {{...}}}}, not {chosen!r}") from error
+
+
 class AsyncCallsConfig(_Block):
     concurrency: int = Field(default=8, ge=1)
     """Coroutines that are under way at the same time."""

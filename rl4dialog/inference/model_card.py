@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from rl4dialog.core.config import RunConfig
 from rl4dialog.runs.summary import format_number, is_headline
-from rl4dialog.training.builders import policy_class
+from rl4dialog.training.building.policy import policy_class
 
 _CARD = """---
 {metadata}

@@ -20,6 +20,7 @@ from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
+from rl4dialog.data.run_data import Data
 from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import left_padded
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -27,7 +28,8 @@ from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
-from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.generation import build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 

@@ -23,7 +23,15 @@ from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.results import write_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training import builders
+from rl4dialog.training.building.algorithm import build_algorithm
+from rl4dialog.training.building.callbacks import build_callbacks
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.lengths import run_lengths
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.policy import build_end_of_turn
+from rl4dialog.training.building.rewards import build_reward_columns, build_reward_parts
+from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.evaluation import EvaluationCallback
@@ -73,30 +81,30 @@ class OnPolicyTrainer:
         self._latest: dict[str, Evaluation] = {}
         self._reward_error: str | None = None  # that of the last evaluation
         self._configured = ConfiguredCallbacks(
-            builders.build_callbacks(
+            build_callbacks(
                 config,
                 {"evaluations": self.evaluations, "save_model": self.save_model, "run_folder": run_folder},
             )
         )
-        self.tokenizer, self.data = builders.build_run_tokenizer(config)
+        self.tokenizer, self.data = build_run_tokenizer(config)
         if checkpoint is not None and run_folder is not None and (changed := changed_splits(run_folder, self.data)):
             raise CheckpointError(
                 f"datapool {config.datapool.id!r} does not give the samples that the run in {run_folder.root} was "
                 f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
                 f"another run with another --experiment_name"
             )
-        self.lengths = builders.run_lengths(config, self.tokenizer, self.data)
-        toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
+        self.lengths = run_lengths(config, self.tokenizer, self.data)
+        toolkit = build_toolkit(config, self.tokenizer, self.data)
         metrics = []
         if tracker is not None:
             tracker.log_info(
                 "datapool: " + ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
             )
-            metrics = builders.build_metrics(config, toolkit)
-        self.reward_parts = builders.build_reward_parts(config, toolkit)
-        rewards = builders.build_reward_columns(config, toolkit, self.reward_parts)
+            metrics = build_metrics(config, toolkit)
+        self.reward_parts = build_reward_parts(config, toolkit)
+        rewards = build_reward_columns(config, toolkit, self.reward_parts)
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
-        model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        model = build_language_model(config, self.tokenizer, self.data, self.lengths)
         self._reference_hash = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
             raise CheckpointError(
@@ -105,10 +113,8 @@ class OnPolicyTrainer:
             )
         if tracker is not None:
             record_contents(tracker.run_folder, self.data, self._reference_hash)
-        end_of_turn = builders.build_end_of_turn(config, self.tokenizer, self.data, model)
-        self.algorithm = builders.build_algorithm(
-            config, self.data, model, end_of_turn, self.lengths, self.reward_parts
-        )
+        end_of_turn = build_end_of_turn(config, self.tokenizer, self.data, model)
+        self.algorithm = build_algorithm(config, self.data, model, end_of_turn, self.lengths, self.reward_parts)
         # Nothing goes to the console but the progress bar; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._before = self._go_on(checkpoint) if checkpoint is not None else None

@@ -12,12 +12,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.types import RewardPart
+from rl4dialog.data.run_data import Data
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
-from rl4dialog.training import builders
+from rl4dialog.training.building.environments import check_env_workers
+from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
+from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.policy import all_arguments, policy_class
+from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -30,15 +38,15 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     Raises:
         RL4DialogError: If one of them cannot be built, or the rewards cannot be given to worker processes.
     """
-    tokenizer, data = builders.build_run_tokenizer(config)
-    lengths = builders.run_lengths(config, tokenizer, data)
+    tokenizer, data = build_run_tokenizer(config)
+    lengths = run_lengths(config, tokenizer, data)
     table = Table(title="Plan", show_header=False)
     for split, pool in data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
     table.add_row("longest reply", f"{lengths.reply} tokens")
     model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
-    auto_class = builders.policy_class(config).auto_class
+    auto_class = policy_class(config).auto_class
     with torch.device("meta"):
         model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -47,23 +55,23 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
     _add_examples(table, config, tokenizer, data, lengths, model)
     if config.env is not None and config.alg.policy is not None:
-        builders.check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
+        check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
 
 
 def _add_rewards_and_metrics(
-    table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
+    table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data
 ) -> list[RewardPart]:
     """Build rewards and metrics; returns the reward's parts."""
-    toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    toolkit = build_toolkit(config, tokenizer, data, trains_classifier=False)
     parts = []
     if config.reward_fn is not None:
-        parts = builders.build_reward_parts(config, toolkit)
+        parts = build_reward_parts(config, toolkit)
         table.add_row("rewards", ", ".join(part.name for part in parts))
-    builders.build_metrics(config, toolkit)
+    build_metrics(config, toolkit)
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
-    if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
+    if toolkit.get("classifier") is MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
     return parts
 
@@ -87,21 +95,21 @@ def _add_examples(
     table: Table,
     config: RunConfig,
     tokenizer: PreTrainedTokenizerBase,
-    data: builders.Data,
-    lengths: builders.Lengths,
+    data: Data,
+    lengths: Lengths,
     model: PreTrainedModel,
 ) -> None:
     """Count what is learned from references; what of them does not fit is said meanwhile."""
     of_run = (config, tokenizer, data, lengths, model.config)
     if config.warm_start is not None:
-        table.add_row("warm start", f"{len(builders.build_warm_start_examples(*of_run).train):,} references")
+        table.add_row("warm start", f"{len(build_warm_start_examples(*of_run).train):,} references")
     if config.alg.id == "supervised":
-        table.add_row("learned", f"{len(builders.build_supervised_examples(*of_run).train):,} references")
+        table.add_row("learned", f"{len(build_supervised_examples(*of_run).train):,} references")
 
 
-def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:
+def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> None:
     assert config.env is not None and config.alg.policy is not None
-    args = builders.all_arguments(config)
+    args = all_arguments(config)
     n_tokens = args["n_steps"] * config.env.n_envs
     n_iters = config.train_evaluation.n_iters or 0
     table.add_row("iterations", f"{n_iters:,}")

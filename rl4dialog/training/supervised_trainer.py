@@ -13,9 +13,15 @@ from rl4dialog.runs.provenance import record_contents
 from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.results import write_result
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training import builders
+from rl4dialog.training.building.examples import build_supervised_examples
+from rl4dialog.training.building.inference_policy import build_inference_policy
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.lengths import run_lengths
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.rewards import build_reward_columns
+from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import Evaluation, Evaluator, metrics_of
-from rl4dialog.training.inference_policy import build_inference_policy
 from rl4dialog.training.supervised import train_supervised
 
 
@@ -30,16 +36,14 @@ class SupervisedTrainer:
     def __init__(self, config: RunConfig, tracker: Tracker) -> None:
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
-        self.tokenizer, self.data = builders.build_run_tokenizer(config)
-        self.lengths = builders.run_lengths(config, self.tokenizer, self.data)
-        toolkit = builders.build_toolkit(config, self.tokenizer, self.data)
-        metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
+        self.tokenizer, self.data = build_run_tokenizer(config)
+        self.lengths = run_lengths(config, self.tokenizer, self.data)
+        toolkit = build_toolkit(config, self.tokenizer, self.data)
+        metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, toolkit)
         self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
-        self.model = builders.build_language_model(config, self.tokenizer, self.data, self.lengths)
+        self.model = build_language_model(config, self.tokenizer, self.data, self.lengths)
         # Before anything is evaluated, as they may be refused.
-        self.examples = builders.build_supervised_examples(
-            config, self.tokenizer, self.data, self.lengths, self.model.config
-        )
+        self.examples = build_supervised_examples(config, self.tokenizer, self.data, self.lengths, self.model.config)
         record_contents(tracker.run_folder, self.data, weights_hash(self.model))
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 

@@ -21,7 +21,7 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.saving import save_policy
-from rl4dialog.training.builders import build_language_model
+from rl4dialog.training.building.language_model import build_language_model
 
 OWN_REWARD = """
 from rl4dialog import RewardFunctionRegistry

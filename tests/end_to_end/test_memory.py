@@ -52,12 +52,12 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
     from transformers import LlamaConfig
 
     from rl4dialog.core.config import parse_config
-    from rl4dialog.training import builders
+    from rl4dialog.training.building.tokenizer import build_run_tokenizer
     from rl4dialog.training.memory import predict_memory
 
     LlamaConfig(vocab_size=32000).save_pretrained(tmp_path / "llama")
     config = parse_config(make_config(tmp_path), "test")
-    tokenizer, data = builders.build_run_tokenizer(config)
+    tokenizer, data = build_run_tokenizer(config)
     assert config.alg.policy is not None
     config.alg.policy.args.model_name = str(tmp_path / "llama")
     plan = predict_memory(config, tokenizer, data, {**config.alg.args, "critic": "shared"})

@@ -21,7 +21,7 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import GenerationConfig, parse_config
 from rl4dialog.core.yaml_loader import parse_yaml
 from rl4dialog.data.tables import Columns
-from rl4dialog.training.builders import check_components
+from rl4dialog.training.building.components import check_components
 
 
 @pytest.mark.parametrize("page", ["docs/configs.md", "docs/coming_from/openrl.md"])

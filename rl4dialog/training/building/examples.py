@@ -1,0 +1,72 @@
+"""The examples of supervised training and of warm starts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.data.run_data import Data
+from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.supervised_examples import ExampleSets, build_example_sets
+
+
+def build_supervised_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a supervised run learns and measures its perplexity on.
+
+    Raises:
+        RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
+            :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
+    """
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        data.samples("train"),
+        val_samples=data.samples("val", config.train_evaluation.max_eval_samples),
+        loss_on=config.alg.loss_on,
+        **_learned_lengths(data, lengths),
+    )
+
+
+def build_warm_start_examples(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+    lengths: Lengths,
+    model_config: PretrainedConfig,
+) -> ExampleSets:
+    """What a warm start learns; as :func:`build_supervised_examples`."""
+    assert config.warm_start is not None
+    samples, n_samples = data.samples("train"), config.warm_start.max_samples
+    if n_samples is not None and n_samples < len(samples):
+        samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
+    return build_example_sets(
+        model_config,
+        tokenizer,
+        samples,
+        loss_on=config.warm_start.loss_on,
+        description="Warm start",
+        **_learned_lengths(data, lengths),
+    )
+
+
+def _learned_lengths(data: Data, lengths: Lengths) -> dict[str, Any]:
+    """The arguments of `build_example_sets` that say what of a sample is learned."""
+    with_env = lengths.target is not None
+    return {
+        "end_of_turn": data.turn_marker,
+        "max_prompt_length": lengths.prompt if with_env else None,
+        "max_reply_length": lengths.target,
+        "max_length": lengths.total,
+        "prompt_truncation_side": lengths.truncation_side,
+        "whole_turns": not with_env,
+    }
