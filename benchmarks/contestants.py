@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
-from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.models import embedding_rows
@@ -65,7 +65,7 @@ class Contestant(Protocol):
         """Stop worker processes."""
 
 
-def run_config(setting: Setting, workload: Workload, n_episodes: int) -> RunConfig:
+def run_config(setting: Setting, workload: Workload, n_episodes: int) -> OnPolicyConfig:
     """The workload as the YAML of a run would say it."""
     args: dict[str, Any] = {
         "n_steps": workload.n_tokens // workload.n_episodes,
@@ -99,7 +99,9 @@ def run_config(setting: Setting, workload: Workload, n_episodes: int) -> RunConf
         },
         "train_evaluation": {"n_iters": 1},
     }
-    return parse_config(config, "the benchmark's config")
+    checked = parse_config(config, "the benchmark's config")
+    assert isinstance(checked, OnPolicyConfig)
+    return checked
 
 
 class Rl4dialog:

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from benchmarks.failing_reward import FailingReward
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.process_memory import heap_mib, own_mib, resident_mib
 from rl4dialog.runs.run_folder import RunFolder
@@ -115,6 +115,7 @@ def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainer], Callable[[], 
         contextlib.redirect_stderr(console),
     ):
         checked = parse_config(config, "the soak test's config")
+        assert isinstance(checked, OnPolicyConfig)
         tracker = _WatchedTracker(RunFolder(base, "soak", "run"), checked.model_dump(mode="json"), "soak", "run")
         try:
             trainer = OnPolicyTrainer(checked, tracker)

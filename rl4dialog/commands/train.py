@@ -16,7 +16,7 @@ from rl4dialog.core.allocator import keep_freed_memory, return_freed_memory
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl4dialog.core.config import RunConfig
+    from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
     from rl4dialog.runs.tracking import Tracker
     from rl4dialog.training.checkpoint import Checkpoint
     from rl4dialog.training.interruption import StopSignals
@@ -91,8 +91,7 @@ def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
 
 def _train_in_this_process(args: argparse.Namespace) -> int:
     config = read_config(args)
-    saves_memory = config.alg.policy is not None and getattr(config.alg.policy.args, "gradient_checkpointing", False)
-    if saves_memory:
+    if config.saves_memory:
         return_freed_memory()
     else:
         keep_freed_memory()
@@ -108,6 +107,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         print_plan(config)
         return 0
 
+    from rl4dialog.core.config import OnPolicyConfig, SupervisedConfig
     from rl4dialog.runs.run_folder import only_writer, run_path
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.resume import is_done
@@ -118,12 +118,13 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
             print(f"the run in {root} is complete; more train_evaluation.n_iters would train it further")
         return 0
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
-        if config.alg.id == "supervised":
+        if isinstance(config, SupervisedConfig):
             return _train_supervised(args, config)
+        assert isinstance(config, OnPolicyConfig)
         return _train_on_policy(args, config, root, signals)
 
 
-def _train_supervised(args: argparse.Namespace, config: RunConfig) -> int:
+def _train_supervised(args: argparse.Namespace, config: SupervisedConfig) -> int:
     from rl4dialog.training.supervised_trainer import SupervisedTrainer
 
     if args.resume == "always":
@@ -133,7 +134,7 @@ def _train_supervised(args: argparse.Namespace, config: RunConfig) -> int:
     return 0
 
 
-def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, signals: StopSignals) -> int:
+def _train_on_policy(args: argparse.Namespace, config: OnPolicyConfig, root: Path, signals: StopSignals) -> int:
     from rl4dialog.functional.distributed import gather, is_main_process
     from rl4dialog.training.on_policy import OnPolicyTrainer
     from rl4dialog.training.processes import has_checkpoints

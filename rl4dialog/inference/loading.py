@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
@@ -245,7 +245,7 @@ class LoadedPolicy:
             list(meta_infos) if meta_infos is not None else [{} for _ in range(n)],
             range(n),
             on_error=on_error,
-            iteration=self.config.train_evaluation.n_iters or 1,
+            iteration=self.config.n_iters or 1,
             tokenizer=self.tokenizer,
         )
 
@@ -285,7 +285,8 @@ class LoadedPolicy:
             RunFolderError: If there is no checkpoint.
             ModelError: If the run's algorithm has no critic.
         """
-        if self.config.alg.policy is None or not AlgorithmRegistry.resolve(self.config.alg.id).needs_critic:
+        config = self.config
+        if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
         if folder is None:
@@ -293,7 +294,7 @@ class LoadedPolicy:
                 f"{self.run or 'the model'} holds no critic, so there are no values: model/ is the language model "
                 f"alone, and there is no checkpoint; set train_evaluation.save_every in a run"
             )
-        critic = self.config.alg.policy.args.model_dump().get("critic", "separate")
+        critic = config.alg.policy.args.model_dump().get("critic", "separate")
         lora = self.config.lora
         if lora is None:
             policy = self._around(self._language_model(folder / MODEL_FOLDER), critic=critic)
@@ -326,7 +327,7 @@ class LoadedPolicy:
 
     @functools.cached_property
     def _reward_parts(self) -> list[Any]:
-        if self.config.reward_fn is None or self.config.alg.id == "supervised":
+        if self.config.reward_fn is None or not self.config.has_rollouts:
             raise ConfigError("the run has no reward_fn, so there are no scores")
         toolkit = build_toolkit(self.config, self.tokenizer, self.data)
         return build_reward_parts(self.config, toolkit)

@@ -76,8 +76,7 @@ def masked_policy(
 
 def _mask_settings(config: RunConfig) -> tuple[bool, int]:
     """Whether the reference is the mask, and after how many iterations a learned one takes over the weights."""
-    assert config.alg.policy is not None
-    args = {**PolicyRegistry.defaults(config.alg.policy.id), **inference_arguments(config)}
+    args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
     return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
 
 

@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rl4dialog.catalog import AlgorithmRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.data.run_data import Data
@@ -75,7 +75,7 @@ class MemoryPlan:
 
 
 def predict_memory(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, args: Mapping[str, Any]
+    config: OnPolicyConfig, tokenizer: PreTrainedTokenizerBase, data: Data, args: Mapping[str, Any]
 ) -> MemoryPlan:
     """Predict the peak memory of each process of an RL run, without loading a weight.
 
@@ -85,7 +85,6 @@ def predict_memory(
         data: Of the run.
         args: Arguments of algorithm and policy, defaults included.
     """
-    assert config.env is not None and config.alg.policy is not None
     lengths = run_lengths(config, tokenizer, data)
     prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
     algorithm = AlgorithmRegistry.resolve(config.alg.id)
@@ -107,9 +106,9 @@ def predict_memory(
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
         n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(data.samples("train")))
     half = config.precision == "bf16"
-    name, auto_class = config.alg.policy.args.model_name, policy_class(config).auto_class
+    auto_class = policy_class(config).auto_class
     architecture = functools.partial(
-        language_model_without_weights, name, tokenizer, lengths.prompt, lengths.reply, auto_class
+        language_model_without_weights, config.model_name, tokenizer, lengths.prompt, lengths.reply, auto_class
     )
     with torch.device("meta"):
         model = architecture()

@@ -9,7 +9,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import CheckpointError, RewardError
 from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.envs.sb3_workers import close
@@ -67,7 +67,7 @@ class OnPolicyTrainer:
 
     def __init__(
         self,
-        config: RunConfig,
+        config: OnPolicyConfig,
         tracker: Tracker | None = None,
         checkpoint: Checkpoint | None = None,
         signals: StopSignals | None = None,
@@ -130,7 +130,7 @@ class OnPolicyTrainer:
             RewardError: If a reward failed. Where that was in an evaluation between or after iterations, the model, a
                 checkpoint and the metrics are saved first.
         """
-        n_iters = self._config.train_evaluation.n_iters or 0
+        n_iters = self._config.n_iters
         try:
             before = self._before or self._evaluate(("val", "test"), 0, reward_must_work=True)
             # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
@@ -186,15 +186,13 @@ class OnPolicyTrainer:
             self.evaluations += recorded_evaluations(self._tracker.run_folder)
         # In place, as the callbacks hold this list.
         self.evaluations[:] = gather(self.evaluations)[0]
-        n_iters = self._config.train_evaluation.n_iters
-        say(f"Resumed after iteration {checkpoint.iteration} of {n_iters}", on_terminals=True)
+        say(f"Resumed after iteration {checkpoint.iteration} of {self._config.n_iters}", on_terminals=True)
         return before
 
     def _watch_callback(self, tracker: Tracker) -> WatchCallback:
-        kl_div = self._config.alg.kl_div
         facts = RunFacts(
             precision=self._config.precision,
-            target_kl=kl_div.target_kl if kl_div is not None else None,
+            target_kl=self._config.alg.kl_div.target_kl,
             reward_weights={part.name: part.weight_at(1) for part in self.reward_parts},
         )
         return WatchCallback(facts, tracker.run_folder)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.types import RewardPart
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.block_vec_env import worker_count
@@ -45,16 +45,15 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         table.add_row(f"{split} samples", f"{len(pool):,}")
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
     table.add_row("longest reply", f"{lengths.reply} tokens")
-    model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
     auto_class = policy_class(config).auto_class
     with torch.device("meta"):
-        model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
+        model = language_model_without_weights(config.model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
     reward_parts = _add_rewards_and_metrics(table, config, tokenizer, data)
-    table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
+    table.add_row("architecture", _examined_architecture(model, config.model_name, auto_class, n_parameters))
     _add_examples(table, config, tokenizer, data, lengths, model)
-    if config.env is not None and config.alg.policy is not None:
+    if isinstance(config, OnPolicyConfig):
         check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
         _add_rl_rows(table, config, tokenizer, data)
     (console or Console()).print(table)
@@ -103,16 +102,15 @@ def _add_examples(
     of_run = (config, tokenizer, data, lengths, model.config)
     if config.warm_start is not None:
         table.add_row("warm start", f"{len(build_warm_start_examples(*of_run).train):,} references")
-    if config.alg.id == "supervised":
-        table.add_row("learned", f"{len(build_supervised_examples(*of_run).train):,} references")
+    if isinstance(config, SupervisedConfig):
+        examples = build_supervised_examples(config, *of_run[1:])
+        table.add_row("learned", f"{len(examples.train):,} references")
 
 
-def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> None:
-    assert config.env is not None and config.alg.policy is not None
+def _add_rl_rows(table: Table, config: OnPolicyConfig, tokenizer: PreTrainedTokenizerBase, data: Data) -> None:
     args = all_arguments(config)
     n_tokens = args["n_steps"] * config.env.n_envs
-    n_iters = config.train_evaluation.n_iters or 0
-    table.add_row("iterations", f"{n_iters:,}")
+    table.add_row("iterations", f"{config.n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs}")
     n_workers = {
         "blocks": str(worker_count(config.env.n_envs, config.env.n_workers)),
@@ -126,7 +124,7 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
     if args.get("batch_size") and args.get("n_epochs"):
         n_batches = max(1, math.floor(n_tokens / args["batch_size"] + 0.5))
         table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
-        table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
+        table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * config.n_iters:,}")
     memory = predict_memory(config, tokenizer, data, args)
     for what in ("program", "weights", "gradients", "optimizer", "frozen", "activations", "rollout"):
         n_bytes = getattr(memory, what)
@@ -134,9 +132,8 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
         table.add_row(f"memory: {what}", known)
     how_well = "about" if memory.activations is not None else "more than"
     table.add_row("memory: peak of a process", f"{how_well} {memory.total / MIB:,.0f} MiB")
-    settings = GenerationSettings.from_kwargs(
-        config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"
-    )
+    block = config.own_generation_block
+    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
     table.add_row("replies written by", config.generation.backend)
     measure = "sampler_kl" if config.generation.backend == "vllm" else "truncated_mass"
     behaviour = (

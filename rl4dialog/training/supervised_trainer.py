@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
@@ -33,7 +33,7 @@ class SupervisedTrainer:
         tracker: Receives everything that is measured and saved.
     """
 
-    def __init__(self, config: RunConfig, tracker: Tracker) -> None:
+    def __init__(self, config: SupervisedConfig, tracker: Tracker) -> None:
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
         self.tokenizer, self.data = build_run_tokenizer(config)
@@ -59,7 +59,7 @@ class SupervisedTrainer:
             self.model,
             self.tokenizer,
             self.examples,
-            training_args={"bf16": self._config.precision == "bf16", **(self._config.alg.training_args or {})},
+            training_args={"bf16": self._config.precision == "bf16", **self._config.alg.training_args},
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
         )

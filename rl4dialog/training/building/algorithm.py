@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.data.run_data import Data
@@ -28,7 +28,7 @@ from rl4dialog.training.processes import sharding
 
 
 def build_algorithm(
-    config: RunConfig,
+    config: OnPolicyConfig,
     data: Data,
     model: PreTrainedModel,
     end_of_turn: EndOfTurn,
@@ -36,12 +36,8 @@ def build_algorithm(
     reward_parts: list[RewardPart],
 ) -> Any:
     """The environments, the policy and the algorithm."""
-    env_config = config.env
-    assert env_config is not None and config.alg.kl_div is not None and config.alg.policy is not None
-    reward_config = config.reward_fn
-    assert reward_config is not None
     vec_env = build_environments(config, data, model, end_of_turn, lengths, reward_parts)
-    kl = config.alg.kl_div
+    kl, reward = config.alg.kl_div, config.reward_fn
     algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
@@ -59,10 +55,10 @@ def build_algorithm(
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                BatchScorer(reward_parts, reward_config.on_error, async_calls(reward_config), reward_config.timeout_s),
-                mask_failed_rewards=reward_config.on_error == "mask",
-                bootstrap_truncated=env_config.args.bootstrap_truncated,
-                normalizer=build_reward_normalizer(reward_config),
+                BatchScorer(reward_parts, reward.on_error, async_calls(reward), reward.timeout_s),
+                mask_failed_rewards=reward.on_error == "mask",
+                bootstrap_truncated=config.env.args.bootstrap_truncated,
+                normalizer=build_reward_normalizer(reward),
                 log_infos=config.logging.log_infos,
             ),
             normalize_rewards=kl.norm_reward,
@@ -79,7 +75,7 @@ def build_algorithm(
     return built
 
 
-def _build_backend(config: RunConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
+def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
     """What generates in the policy's place, if anything does."""
     settings = config.generation.model_dump()
     if settings.pop("backend") == "transformers":

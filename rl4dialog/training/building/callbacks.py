@@ -9,7 +9,8 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from rl4dialog.catalog import CallbackRegistry
-from rl4dialog.core.config import RunConfig, inner_component
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.training.callbacks.base import IterationCallback
 

@@ -7,7 +7,7 @@ import tempfile
 from accelerate.utils import is_deepspeed_available
 
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
 from rl4dialog.functional.distributed import n_processes
@@ -47,18 +47,24 @@ def check_components(config: RunConfig) -> None:
     check_outputs(config.logging.outputs)
     for i, component in enumerate(config.callbacks):
         check_callback(component.id, component.args, f"callbacks[{i}].args")
-    if config.alg.id == "supervised":
-        if n_processes() > 1:
-            raise ConfigError(f"alg.id: supervised trains in one process, not in {n_processes()}")
-        if config.lora is not None:
-            check_settings(config.lora)
-        training_args = config.alg.training_args or {}
-        with tempfile.TemporaryDirectory() as folder:
-            build_training_arguments(training_args, folder, config.seed, with_val=True)
-        ignored = [name for name in IGNORED_ARGS if name in training_args]
-        config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
-        return
-    assert config.alg.policy is not None
+    if isinstance(config, SupervisedConfig):
+        _check_supervised(config)
+    elif isinstance(config, OnPolicyConfig):
+        _check_on_policy(config)
+
+
+def _check_supervised(config: SupervisedConfig) -> None:
+    if n_processes() > 1:
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+    if config.lora is not None:
+        check_settings(config.lora)
+    with tempfile.TemporaryDirectory() as folder:
+        build_training_arguments(config.alg.training_args, folder, config.seed, with_val=True)
+    ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
+    config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
+
+
+def _check_on_policy(config: OnPolicyConfig) -> None:
     chosen = [
         ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
         ("alg.policy.args", PolicyRegistry, config.alg.policy.id, own_policy_args(config)),
@@ -68,7 +74,6 @@ def check_components(config: RunConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
         registry.check(id, args, where)
-    assert config.env is not None
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)
@@ -97,7 +102,7 @@ def _check_beams(config: RunConfig, what: str) -> None:
         raise ConfigError(f"{what}, which does not go with weights that are spread over processes; remove num_beams")
 
 
-def _check_sharding(config: RunConfig) -> None:
+def _check_sharding(config: OnPolicyConfig) -> None:
     """Check that a run can be spread over its processes as the launcher's config says."""
     if sharding() == "deepspeed":
         if not is_deepspeed_available():
@@ -105,7 +110,6 @@ def _check_sharding(config: RunConfig) -> None:
         if config.alg.args.get("target_kl") is not None:
             raise ConfigError("alg.args.target_kl does not go with DeepSpeed: a minibatch cannot be left half way")
         return
-    assert config.env is not None
     for key, is_used in (
         ("lora", config.lora is not None),
         ("generation.backend: vllm", config.generation.backend == "vllm"),
@@ -119,12 +123,12 @@ def _check_sharding(config: RunConfig) -> None:
 
 def _check_vllm(config: RunConfig) -> None:
     """Check that vLLM can write this run's replies, and is there."""
-    if config.alg.policy is None:
+    if not config.has_rollouts:
         raise ConfigError(f"generation.backend: vllm does not go with alg.id: {config.alg.id}; use transformers")
     policy = policy_class(config)
     if not issubclass(policy, CausalLMActorCriticPolicy) or policy.maskable:
         raise ConfigError(
-            f"generation.backend: vllm does not go with policy {config.alg.policy.id!r}; it writes for decoder-only "
+            f"generation.backend: vllm does not go with policy {config.policy_id!r}; it writes for decoder-only "
             f"models without a mask (causal_lm_actor_critic_policy)"
         )
     for block in generation_blocks(config):

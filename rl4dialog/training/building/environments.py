@@ -7,7 +7,8 @@ from typing import Any
 from stable_baselines3.common.vec_env import VecEnv
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import EnvConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig
+from rl4dialog.core.config_blocks import EnvConfig
 from rl4dialog.core.types import RewardPart
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.partners import ScriptedPartner
@@ -21,7 +22,7 @@ from rl4dialog.training.building.policy import build_end_of_turn
 
 
 def build_environments(
-    config: RunConfig,
+    config: OnPolicyConfig,
     data: Data,
     model: PreTrainedModel,
     end_of_turn: EndOfTurn,
@@ -29,20 +30,19 @@ def build_environments(
     reward_parts: list[RewardPart],
 ) -> VecEnv:
     """This process's share of the environments."""
-    env, reward = config.env, config.reward_fn
-    assert env is not None and reward is not None
+    env = config.env
     return make_vec_env(
         _env_kwargs(env, data, model, end_of_turn, lengths, reward_parts),
         env.n_envs // n_processes(),
         env.vec_env,
         env.n_workers,
         env.max_restarts if env.on_worker_death == "restart" else 0,
-        reward.timeout_s,
+        config.reward_fn.timeout_s,
     )
 
 
 def check_env_workers(
-    config: RunConfig,
+    config: OnPolicyConfig,
     tokenizer: PreTrainedTokenizerBase,
     data: Data,
     model: PreTrainedModel,
@@ -62,7 +62,6 @@ def check_env_workers(
     Raises:
         EnvWorkerError: If they cannot; see :func:`~rl4dialog.envs.vectorize.check_workers`.
     """
-    assert config.env is not None
     end_of_turn = build_end_of_turn(config, tokenizer, data, model)
     check_workers(_env_kwargs(config.env, data, model, end_of_turn, lengths, reward_parts), config.env.vec_env)
 

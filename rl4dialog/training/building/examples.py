@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import RunConfig, SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
 from rl4dialog.training.building.lengths import Lengths
@@ -15,7 +15,7 @@ from rl4dialog.training.supervised_examples import ExampleSets, build_example_se
 
 
 def build_supervised_examples(
-    config: RunConfig,
+    config: SupervisedConfig,
     tokenizer: PreTrainedTokenizerBase,
     data: Data,
     lengths: Lengths,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl4dialog.catalog import PostProcessorRegistry
-from rl4dialog.core.config import RunConfig, inner_component
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block
 from rl4dialog.policies.generation import EVALUATION_ONLY
 from rl4dialog.training.building.policy import policy_class

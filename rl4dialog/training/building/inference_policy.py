@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium import spaces
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.types import Sample
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -52,8 +52,8 @@ def build_inference_policy(
 
 def inference_arguments(config: RunConfig) -> dict[str, Any]:
     """Arguments of the policy that still mean something where nothing is trained."""
-    if config.alg.policy is None:
-        return {"generation_kwargs": without_beams(config.alg.generation_kwargs or {})}
+    if not isinstance(config, OnPolicyConfig):
+        return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = (
         *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
         *("gradient_checkpointing", "offload_reference"),

@@ -34,12 +34,10 @@ def build_language_model(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, lengths: Lengths
 ) -> PreTrainedModel:
     """Load or make the language model, and warm-start it if the config says so (cached by content)."""
-    model_name = config.alg.policy.args.model_name if config.alg.policy else config.alg.model_name
-    assert model_name is not None
     auto_class = policy_class(config).auto_class
     fit = (tokenizer, lengths.prompt, lengths.room)
-    model = load_language_model(model_name, *fit, auto_class, derive_seed(config.seed, "model"))
-    examine(model, model_name)
+    model = load_language_model(config.model_name, *fit, auto_class, derive_seed(config.seed, "model"))
+    examine(model, config.model_name)
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, tokenizer, data, lengths)
@@ -65,7 +63,7 @@ def build_language_model(
             on_terminals=True,
         )
     warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove it.", dtype=torch.float32)
-    check_fits(warmed, *fit, model_name)
+    check_fits(warmed, *fit, config.model_name)
     return warmed  # type: ignore[no-any-return]
 
 

@@ -63,7 +63,7 @@ def run_lengths(
         ConfigError: If replies leave no room for a prompt.
     """
     if config.env is None:
-        return _tokenizer_lengths(config, tokenizer, data, model_name or str(config.alg.model_name))
+        return _tokenizer_lengths(config, tokenizer, data, model_name or config.model_name)
     args = config.env.args
     return Lengths(
         args.max_prompt_length, reply_limit(config), args.prompt_truncation_side, target=args.max_episode_length
@@ -77,7 +77,7 @@ def _tokenizer_lengths(
     # A tokenizer without a limit says 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
-    together, reply = config.alg.model_type == "causal", reply_limit(config)
+    together, reply = not config.is_encoder_decoder, reply_limit(config)
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:

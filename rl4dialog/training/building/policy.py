@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.data.run_data import Data
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
@@ -15,23 +15,19 @@ from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
 def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
     """The class of the run's policy; of a supervised run, the one that generates with its model."""
-    if config.alg.policy is not None:
-        return PolicyRegistry.resolve(config.alg.policy.id)  # type: ignore[no-any-return]
-    return PolicyRegistry.resolve(f"{config.alg.model_type}_lm_actor_critic_policy")  # type: ignore[no-any-return]
+    return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
 
-def own_policy_args(config: RunConfig) -> dict[str, Any]:
+def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
     """The policy's own arguments, without those for its model and those without effect."""
-    assert config.alg.policy is not None
     args = config.alg.policy.args.model_dump()
     for name in ("model_name", "apply_model_parallel", "prompt_truncation_side"):
         args.pop(name, None)
     return args
 
 
-def all_arguments(config: RunConfig) -> dict[str, Any]:
+def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
     """Arguments of an RL run's policy and algorithm, with the defaults of those that the config leaves out."""
-    assert config.alg.policy is not None
     policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), AlgorithmRegistry.defaults(config.alg.id)
     return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
 

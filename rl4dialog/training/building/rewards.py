@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.config import RewardConfig, RunConfig
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.types import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
@@ -42,7 +43,7 @@ def build_reward_columns(
             "evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", ", ".join(of_tokens)
         )
         return None
-    last = max(config.train_evaluation.n_iters or 1, 1)
+    last = max(config.n_iters, 1)
     reward = config.reward_fn
     return RewardColumns(parts, reward.on_error, async_calls(reward), last, reward.timeout_s, toolkit["tokenizer"])
 

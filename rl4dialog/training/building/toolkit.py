@@ -9,7 +9,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
-from rl4dialog.core.config import RewardConfig, RunConfig
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
@@ -79,5 +80,5 @@ def metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict
 
     for i, metric in enumerate(config.train_evaluation.metrics):
         yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
-    if config.reward_fn is not None and (config.alg.id != "supervised" or config.train_evaluation.score_predictions):
+    if config.reward_fn is not None and config.uses_reward:
         yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")

@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import is_cached
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import RewardPart
 from rl4dialog.data.run_data import Data
@@ -109,8 +109,7 @@ class Subject:
 
     @_Part
     def reward_parts(self) -> list[RewardPart]:
-        self._needs_rl()
-        return build_reward_parts(self.config, self._toolkit)
+        return build_reward_parts(self._rl_config, self._toolkit)
 
     @_Part
     def metrics(self) -> list[BaseMetric]:
@@ -118,8 +117,8 @@ class Subject:
 
     @_Part
     def memory_plan(self) -> MemoryPlan:
-        self._needs_rl()
-        return predict_memory(self.config, self.tokenizer, self.data, all_arguments(self.config))
+        config = self._rl_config
+        return predict_memory(config, self.tokenizer, self.data, all_arguments(config))
 
     @_Part
     def _model_and_state(self) -> tuple[PreTrainedModel, str]:
@@ -152,9 +151,7 @@ class Subject:
     @_Part
     def algorithm(self) -> Any:
         """The run's, but for one reply in each of :data:`N_REPLIES` environments, and a learning rate of 0."""
-        self._needs_rl()
-        config = self.config.model_copy(deep=True)
-        assert config.env is not None
+        config = self._rl_config.model_copy(deep=True)
         defaults = all_arguments(config)
         group_size = defaults.get("n_generations", 1)
         config.env.n_envs = math.ceil(N_REPLIES / group_size) * group_size
@@ -196,6 +193,8 @@ class Subject:
             [episode["r"] for episode in algorithm.ep_info_buffer],
         )
 
-    def _needs_rl(self) -> None:
-        if self.config.alg.id == "supervised":
-            raise NotApplicable("alg.id: supervised has no rollouts")
+    @property
+    def _rl_config(self) -> OnPolicyConfig:
+        if not isinstance(self.config, OnPolicyConfig):
+            raise NotApplicable(f"alg.id: {self.config.alg.id} has no rollouts")
+        return self.config
