@@ -173,7 +173,7 @@ class RunConfig(_OfAKind):
 
     @property
     def n_iters(self) -> int:
-        """Iterations of the run; 0 if it has none."""
+        """Iterations of the run."""
         return self.train_evaluation.n_iters or 0
 
 
@@ -249,6 +249,10 @@ class SupervisedConfig(RunConfig):
     @property
     def policy_id(self) -> str:
         return f"{self.alg.model_type}_lm_actor_critic_policy"
+
+    @property
+    def n_iters(self) -> int:
+        return 1
 
     @property
     def own_generation_block(self) -> GenerationBlock:

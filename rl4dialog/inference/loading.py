@@ -45,7 +45,7 @@ from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.rewards import build_reward_parts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
-from rl4dialog.training.supervised_examples import encode_reply
+from rl4dialog.training.supervised.examples import encode_reply
 
 _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None

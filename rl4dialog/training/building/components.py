@@ -21,7 +21,7 @@ from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.toolkit import metrics_and_rewards
 from rl4dialog.training.processes import sharding
-from rl4dialog.training.supervised import IGNORED_ARGS, build_training_arguments
+from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
 
 
 def check_components(config: RunConfig) -> None:

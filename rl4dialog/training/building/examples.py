@@ -11,7 +11,7 @@ from rl4dialog.core.config import RunConfig, SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
 from rl4dialog.training.building.lengths import Lengths
-from rl4dialog.training.supervised_examples import ExampleSets, build_example_sets
+from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
 
 
 def build_supervised_examples(
@@ -25,7 +25,7 @@ def build_supervised_examples(
 
     Raises:
         RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
-            :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
+            :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
     """
     return build_example_sets(
         model_config,

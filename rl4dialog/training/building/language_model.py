@@ -24,7 +24,7 @@ from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.building.examples import build_warm_start_examples
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.supervised import warm_start
+from rl4dialog.training.supervised.fine_tuning import warm_start
 
 WARM_START = "warm_start"  # its kind in the cache
 _TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit

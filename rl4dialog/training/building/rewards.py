@@ -43,7 +43,7 @@ def build_reward_columns(
             "evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", ", ".join(of_tokens)
         )
         return None
-    last = max(config.n_iters, 1)
+    last = max(config.train_evaluation.n_iters or 1, 1)
     reward = config.reward_fn
     return RewardColumns(parts, reward.on_error, async_calls(reward), last, reward.timeout_s, toolkit["tokenizer"])
 

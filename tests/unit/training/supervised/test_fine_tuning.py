@@ -24,14 +24,14 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.building.examples import build_warm_start_examples
 from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.supervised import known_training_args, mean_loss, train_supervised, warm_start
-from rl4dialog.training.supervised_examples import (
+from rl4dialog.training.supervised.examples import (
     IGNORED_LABEL,
     ExampleSets,
     PaddingCollator,
     build_example_sets,
     build_examples,
 )
+from rl4dialog.training.supervised.fine_tuning import known_training_args, mean_loss, train_supervised, warm_start
 
 LENGTHS: dict[str, Any] = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
 # Replies count on from the prompt's last word: something to learn.
