@@ -22,6 +22,7 @@ from rl4dialog.rewards.parts import as_parts
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.texts import Texts
 
 PHASES = ("rollout", "score", "evaluate", "update")
 LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4
@@ -115,10 +116,9 @@ class Rl4dialog:
         self._timer = _PhaseTimer()
         self._algorithm = build_algorithm(
             config,
-            Data(pools, None),
+            Texts(tokenizer, Data(pools, None), Lengths(workload.max_prompt_length, workload.max_reply_length)),
             model,
             TableEndOfTurn(tokenizer, workload.reply_lengths),
-            Lengths(workload.max_prompt_length, workload.max_reply_length),
             as_parts(share_of_letters),
         )
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))

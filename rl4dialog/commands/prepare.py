@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.building.cache import fill_cache
+    from rl4dialog.training.building.language_model import fill_cache
 
     fill_cache(read_config(args))
     return 0

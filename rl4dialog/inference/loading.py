@@ -43,6 +43,7 @@ from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
 from rl4dialog.training.supervised.examples import encode_reply
@@ -109,6 +110,11 @@ class LoadedPolicy:
     def data(self) -> Data:
         """The samples of the run's datapool."""
         return build_data(self.config, self.tokenizer)
+
+    @property
+    def texts(self) -> Texts:
+        """Tokenizer, samples and lengths."""
+        return Texts(self.tokenizer, self.data, self.lengths)
 
     @property
     def turn_marker(self) -> str | None:
@@ -301,7 +307,7 @@ class LoadedPolicy:
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
         # The critic's adapters belong to the base model.
-        base = build_language_model(self.config, self.tokenizer, self.data, self.lengths)
+        base = build_language_model(self.config, self.texts)
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)

@@ -45,7 +45,7 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
     config = loaded.config
     toolkit = build_toolkit(config, loaded.tokenizer, loaded.data)
     metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, toolkit)
-    evaluator = Evaluator(config, loaded.data, loaded.lengths, metrics, None, rewards)
+    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards)
     result = evaluator.run(loaded.policy, split, 0)
     gold = evaluator.ceiling(loaded.policy, split)
     make_folder(folder)

@@ -24,8 +24,7 @@ from rl4dialog.runs.results import is_complete, read_result
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.training.building.inference_policy import inference_arguments
 from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.texts import build_texts
 
 _logger = logging.getLogger(__name__)
 
@@ -92,8 +91,7 @@ def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
 def first_model(config: RunConfig, run: Path) -> PreTrainedModel | None:
     """The language model that a run began with; ``None`` if it cannot be had any more."""
     try:
-        tokenizer, data = build_run_tokenizer(config)
-        model = build_language_model(config, tokenizer, data, run_lengths(config, tokenizer, data))
+        model = build_language_model(config, build_texts(config))
     except RL4DialogError as error:
         _logger.warning("the model that the run began with cannot be had: %s", error)
         return None

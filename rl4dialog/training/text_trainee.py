@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from abc import abstractmethod
 
 from transformers import PreTrainedModel
 
@@ -13,16 +13,16 @@ from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import build_reward_columns, build_reward_parts
-from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.texts import build_texts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation, Evaluator
+from rl4dialog.training.trainee import Trainee
 
 
-class TextTrainee:
+class TextTrainee(Trainee):
     """Tokenizer, data, rewards and evaluator of a run, and its language model.
 
     Args:
@@ -38,24 +38,23 @@ class TextTrainee:
 
     def __init__(self, config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         self._tracker = tracker
-        self.tokenizer, self.data = build_run_tokenizer(config)
+        self.texts = build_texts(config)
         folder = tracker.run_folder if tracker is not None else None
-        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.data)):
+        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
             raise CheckpointError(
                 f"datapool {config.datapool.id!r} does not give the samples that the run in {folder.root} was "
                 f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
                 f"another run with another --experiment_name"
             )
-        self.lengths = run_lengths(config, self.tokenizer, self.data)
-        toolkit = build_toolkit(config, self.tokenizer, self.data)
+        toolkit = build_toolkit(config, self.texts.tokenizer, self.texts.data)
         metrics = []
         if tracker is not None:
-            sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
+            sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
             tracker.log_info(f"datapool: {sizes}")
             metrics = build_metrics(config, toolkit)
         self.reward_parts = build_reward_parts(config, toolkit) if config.uses_reward else []
         rewards = build_reward_columns(config, toolkit, self.reward_parts)
-        self.evaluator = Evaluator(config, self.data, self.lengths, metrics, tracker, rewards)
+        self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
 
     def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record what the run began with.
@@ -63,7 +62,7 @@ class TextTrainee:
         Raises:
             CheckpointError: If it is not the model that the run began with; the run folder is then as it was.
         """
-        model = build_language_model(config, self.tokenizer, self.data, self.lengths)
+        model = build_language_model(config, self.texts)
         self._reference_hash = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
             raise CheckpointError(
@@ -71,28 +70,21 @@ class TextTrainee:
                 f"{checkpoint.path} any more: give alg.policy.args.model_name and the warm start's data as they were"
             )
         if self._tracker is not None:
-            record_contents(self._tracker.run_folder, self.data, self._reference_hash)
+            record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)
         return model
 
+    @abstractmethod
     def generator(self) -> LMActorCriticPolicy:
         """The policy that generates with the model as it is now."""
-        raise NotImplementedError
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        """Measure the replies to the prompts of a split."""
         return self.evaluator.run(self.generator(), split, iteration, reward_must_work)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
-        """What :meth:`evaluate` has recorded."""
         return self.evaluator.recall(split, iteration)
 
-    def save_model(self, folder_name: str) -> Path | None:
-        """Write the language model and its tokenizer, as transformers reads them."""
-        raise NotImplementedError
-
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        """Print metrics and replies before and after training."""
         self.evaluator.summarize(before, after, self.generator(), self.labels)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        pass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
 from rl4dialog.functional.distributed import gather, wait_for_all
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
@@ -17,7 +17,6 @@ from rl4dialog.runs.results import write_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.callbacks import build_callbacks
-from rl4dialog.training.building.trainee import build_trainee
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.evaluation import EvaluationCallback
@@ -25,9 +24,11 @@ from rl4dialog.training.callbacks.history import EvaluationResult, recorded_eval
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
 from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.resume import go_back_to
+from rl4dialog.training.supervised.trainee import SupervisedTrainee
 from rl4dialog.training.trainee import Resumable, Trainee
 
 SPLITS = ("val", "test")
@@ -70,7 +71,7 @@ class Trainer:
             "run_folder": tracker.run_folder if tracker is not None else None,
         }
         self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
-        self.trainee: Trainee = build_trainee(config, tracker, checkpoint)
+        self.trainee: Trainee = _build_trainee(config, tracker, checkpoint)
         self._before = self._go_on(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
@@ -89,12 +90,13 @@ class Trainer:
             # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
             if self._config.n_iters or self._checkpoint is not None:
                 self._learn(self._config.n_iters)
+            # Before the evaluation, which may fail.
+            self.trainee.save_model(MODEL_FOLDER)
             if self._reward_error is None:
                 self._evaluate(self._missing_splits(), self.trainee.iteration)
             after = {**before, **self._latest}
         finally:
             self.trainee.close()
-        self.trainee.save_model(MODEL_FOLDER)
         n_done = self.trainee.iteration
         if self._reward_error is not None:
             resume = ", and --resume continues the run" if self._has_checkpoints else ""
@@ -188,3 +190,10 @@ class Trainer:
 
         evaluation = EvaluationCallback(evaluate, self._config.train_evaluation.eval_every)
         return [*([checkpoints] if checkpoints is not None else []), evaluation, self._configured]
+
+
+def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
+    if isinstance(config, SupervisedConfig) and tracker is not None:
+        return SupervisedTrainee(config, tracker)
+    assert isinstance(config, OnPolicyConfig)
+    return OnPolicyTrainee(config, tracker, checkpoint)

@@ -9,7 +9,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.types import Sample
-from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
@@ -36,7 +35,7 @@ def build_inference_policy(
         lengths: Of the run.
         changes: Arguments of the policy in place of the run's; ``critic`` is ``none`` and ``lora`` nothing otherwise.
     """
-    end_of_turn = build_end_of_turn(config, tokenizer, Data({}, turn_marker), model)
+    end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
     anything = [Sample(0, "", [])]
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)

@@ -8,7 +8,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig
-from rl4dialog.data.run_data import Data
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
@@ -33,10 +32,10 @@ def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
 
 
 def build_end_of_turn(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, model: PreTrainedModel
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, turn_marker: str | None, model: PreTrainedModel
 ) -> EndOfTurn:
     """Where replies end: all end-of-sequence ids, and the dialogue format's marker."""
     if config.env is not None and not config.env.args.terminate_on_eos:
         return EndOfTurn(tokenizer, ())
     ids = end_of_sequence_ids(tokenizer, model.config, model.generation_config)
-    return EndOfTurn(tokenizer, ids, data.turn_marker)
+    return EndOfTurn(tokenizer, ids, turn_marker)

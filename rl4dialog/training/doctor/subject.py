@@ -29,6 +29,7 @@ from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
 from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.building.tokenizer import build_run_tokenizer
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.doctor.finding import NotApplicable
@@ -104,6 +105,10 @@ class Subject:
         return run_lengths(self.config, self.tokenizer, self.data)
 
     @_Part
+    def texts(self) -> Texts:
+        return Texts(self.tokenizer, self.data, self.lengths)
+
+    @_Part
     def _toolkit(self) -> dict[str, Any]:
         return build_toolkit(self.config, self.tokenizer, self.data)
 
@@ -118,16 +123,16 @@ class Subject:
     @_Part
     def memory_plan(self) -> MemoryPlan:
         config = self._rl_config
-        return predict_memory(config, self.tokenizer, self.data, all_arguments(config))
+        return predict_memory(config, self.texts, all_arguments(config))
 
     @_Part
     def _model_and_state(self) -> tuple[PreTrainedModel, str]:
-        config, parts = self.config, (self.tokenizer, self.data, self.lengths)
-        model = build_language_model(config.model_copy(update={"warm_start": None}), *parts)
+        config = self.config
+        model = build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
         if config.warm_start is None:
             return model, "as it is loaded"
-        if is_cached(WARM_START, warm_start_key(config, model, *parts)):
-            return build_language_model(config, *parts), "after its warm start, from the cache"
+        if is_cached(WARM_START, warm_start_key(config, model, self.texts)):
+            return build_language_model(config, self.texts), "after its warm start, from the cache"
         return model, "before its warm start, which is not in the cache"
 
     @_Part
@@ -146,7 +151,7 @@ class Subject:
 
     @_Part
     def end_of_turn(self) -> EndOfTurn:
-        return build_end_of_turn(self.config, self.tokenizer, self.data, self.model)
+        return build_end_of_turn(self.config, self.tokenizer, self.data.turn_marker, self.model)
 
     @_Part
     def algorithm(self) -> Any:
@@ -160,9 +165,7 @@ class Subject:
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of batches that do not fit so small a rollout
-            algorithm = build_algorithm(
-                config, self.data, self.model, self.end_of_turn, self.lengths, self.reward_parts
-            )
+            algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.reward_parts)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 

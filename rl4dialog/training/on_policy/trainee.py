@@ -43,8 +43,8 @@ class OnPolicyTrainee(TextTrainee):
     def __init__(self, config: OnPolicyConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
         model = self.build_model(config, checkpoint)
-        end_of_turn = build_end_of_turn(config, self.tokenizer, self.data, model)
-        self.algorithm = build_algorithm(config, self.data, model, end_of_turn, self.lengths, self.reward_parts)
+        end_of_turn = build_end_of_turn(config, self.texts.tokenizer, self.texts.data.turn_marker, model)
+        self.algorithm = build_algorithm(config, self.texts, model, end_of_turn, self.reward_parts)
         # Nothing goes to the console but the progress bar; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._is_resumed = checkpoint is not None
@@ -59,15 +59,12 @@ class OnPolicyTrainee(TextTrainee):
 
     @property
     def iteration(self) -> int:
-        """Iterations that are collected."""
         return int(self.algorithm.iteration)
 
     def generator(self) -> LMActorCriticPolicy:
-        """The policy."""
         return self.algorithm.policy  # type: ignore[no-any-return]
 
     def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
-        """Collect rollouts and train on them."""
         env, n_left = self.algorithm.env, n_iters - self.iteration
         with Progress("", "iteration", n_iters, initial=self.iteration) as progress:
             # Workers first, as tracking writes what they log.
@@ -87,37 +84,31 @@ class OnPolicyTrainee(TextTrainee):
             )
 
     def stop(self) -> None:
-        """Let no further rollout begin."""
         self.algorithm.stop_requested = True
 
     def capture_state(self) -> dict[str, Any]:
-        """Counters, random generators, environments and controllers."""
         return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}
 
     def save_state(self, folder: Path | None) -> None:
-        """Write the policy with its optimizer."""
         save_policy(self.algorithm.policy, folder)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a checkpoint."""
         restore_state(self.algorithm, checkpoint)
 
     def save_model(self, folder_name: str) -> Path | None:
-        """Write the language model as it is now."""
         policy = self.algorithm.policy
         weights = whole_weights(policy.language_model) if policy.lockstep else None
         if self._tracker is None:
             return None
-        return self._tracker.save_auto_model(policy.language_model, self.tokenizer, policy.lora, weights, folder_name)
+        parts = (policy.language_model, self.texts.tokenizer, policy.lora, weights)
+        return self._tracker.save_auto_model(*parts, folder_name)
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        """Print metrics and replies before and after training, and how many warnings there were."""
         super().summarize(before, after)
         if self._watch is not None and self._watch.summary is not None:
             print(self._watch.summary)
 
     def close(self) -> None:
-        """End the environments."""
         close(self.algorithm.env)
 
 

@@ -30,32 +30,34 @@ class SupervisedTrainee(TextTrainee):
 
     def __init__(self, config: SupervisedConfig, tracker: Tracker) -> None:
         super().__init__(config, tracker)
-        self._config, self.iteration = config, 0
+        self._config, self._n_done = config, 0
         self.model = self.build_model(config)
         # Before anything is evaluated, as they may be refused.
-        self.examples = build_supervised_examples(config, self.tokenizer, self.data, self.lengths, self.model.config)
+        self.examples = build_supervised_examples(config, self.texts, self.model.config)
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
+    @property
+    def iteration(self) -> int:
+        return self._n_done
+
     def generator(self) -> LMActorCriticPolicy:
-        """A policy around the model as it is now, for its way of generating."""
-        return build_inference_policy(self._config, self.tokenizer, self.data.turn_marker, self.model, self.lengths)
+        texts = self.texts
+        return build_inference_policy(self._config, texts.tokenizer, texts.data.turn_marker, self.model, texts.lengths)
 
     def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
-        """Fine-tune the model; nothing acts meanwhile."""
         info = train_supervised(
             self.model,
-            self.tokenizer,
+            self.texts.tokenizer,
             self.examples,
             training_args={"bf16": self._config.precision == "bf16", **self._config.alg.training_args},
             seed=derive_seed(self._config.seed, "supervised"),
             output_dir=self._tracker.run_folder.path("checkpoints"),
         )
         self._tracker.log_training_infos(info)
-        self.iteration = n_iters
+        self._n_done = n_iters
 
     def stop(self) -> None:
-        """Nothing could ask for it."""
+        pass  # nothing asks for it
 
     def save_model(self, folder_name: str) -> Path:
-        """Write the language model and its tokenizer."""
-        return self._tracker.save_auto_model(self.model, self.tokenizer, self.lora, folder_name=folder_name)
+        return self._tracker.save_auto_model(self.model, self.texts.tokenizer, self.lora, folder_name=folder_name)

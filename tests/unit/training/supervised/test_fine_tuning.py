@@ -24,6 +24,7 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.building.examples import build_warm_start_examples
 from rl4dialog.training.building.lengths import run_lengths
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.supervised.examples import (
     IGNORED_LABEL,
     ExampleSets,
@@ -232,8 +233,8 @@ def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, tmp_path: Path
     data = Data({"train": TextGenPool(SAMPLES)}, None)
     for seed in (0, 0, 1):
         config = parse_config(make_config(tmp_path, seed=seed, warm_start={"max_samples": 4}), "test")
-        lengths = run_lengths(config, tokenizer, data)
-        drawn.append(build_warm_start_examples(config, tokenizer, data, lengths, model.config).train)
+        texts = Texts(tokenizer, data, run_lengths(config, tokenizer, data))
+        drawn.append(build_warm_start_examples(config, texts, model.config).train)
     assert drawn[0] == drawn[1] != drawn[2]
     assert len({tuple(example["input_ids"]) for example in drawn[0]}) == 4
 
