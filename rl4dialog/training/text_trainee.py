@@ -32,6 +32,9 @@ class TextTrainee(Trainee):
 
     Raises:
         CheckpointError: If the data are not those that the run began with; the run folder is then as it was.
+
+    Attributes:
+        labels: Names of the evaluations before and after training in the summary.
     """
 
     labels = ("before", "after")

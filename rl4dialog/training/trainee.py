@@ -13,13 +13,7 @@ from rl4dialog.training.evaluation import Evaluation
 
 
 class Trainee(Protocol):
-    """Whatever is trained, built from a config. The processes of a run call its methods together.
-
-    Attributes:
-        labels: Names of its two evaluations in the summary.
-    """
-
-    labels: tuple[str, str]
+    """Whatever is trained, built from a config. The processes of a run call its methods together."""
 
     @property
     def iteration(self) -> int:
