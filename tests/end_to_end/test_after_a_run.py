@@ -124,11 +124,11 @@ def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "give either --run with a run folder, or --model with --config_path"),
-        (["--run", "a", "--model", "b"], "give either --run"),
+        ([], "pass either --run with a run folder, or --model with --config_path"),
+        (["--run", "a", "--model", "b"], "pass either --run"),
         (["--model", "b"], "--model needs --config_path"),
-        (["--run", "a", "--config_path", "c"], "--config_path goes with --model"),
-        (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint goes with --run"),
+        (["--run", "a", "--config_path", "c"], "--config_path works only with --model"),
+        (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint works only with --run"),
         (["--run", "nowhere"], "nowhere does not exist; give the folder of a run"),
     ],
 )
@@ -337,7 +337,7 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
     assert (tmp_path / "out.jsonl").read_bytes() == whole
     assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
     output = capsys.readouterr().out
-    assert "5 replies written" in output and "2 replies written" in output and "has all replies already" in output
+    assert "5 replies written" in output and "2 replies written" in output and "is already complete" in output
 
 
 def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

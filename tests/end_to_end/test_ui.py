@@ -248,7 +248,7 @@ def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run: Path, tmp_pa
 
 
 def test_checkpoint_of_what_is_no_run_is_told(run: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--compare_checkpoint goes with a run, and .*model is none"):
+    with pytest.raises(ConfigError, match=r"works only with a run, and .*model is not a run folder"):
         load_compared(parsed("--run", str(run), "--compare", str(run / "model"), "--compare_checkpoint", "1"))
 
 

@@ -121,4 +121,4 @@ def test_launcher_is_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train(tmp_path, "--seeds", "0") == 2
-    assert "start it without a launcher" in capsys.readouterr().err and not started
+    assert "run it without a launcher" in capsys.readouterr().err and not started
