@@ -64,7 +64,7 @@ def test_any_model_is_talked_to_with_a_config(
     assert chat("hi\nyes\n", monkeypatch, *flags) == 0
     printed = capsys.readouterr().out
     assert f"Chat with {run / 'model'}." in printed
-    assert printed.count("  no reward from rouge in this chat (it has no references): ") == 1
+    assert printed.count("  cannot compute rouge in this chat, which has no references: ") == 1
 
 
 def test_agent_chats_as_openrls_does(run: Path) -> None:
