@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_talk_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``chat`` and ``ui`` share."""
-    parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply and its components")
+    parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply and its parts")
     parser.add_argument("--seed", type=int, default=None, help="random seed of the replies")
     parser.add_argument(
         "--feedback",

@@ -38,13 +38,13 @@ class ChatModel(Protocol):
         """
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the reward of one reply, and its components.
+        """Compute the reward of one reply, and its parts.
 
         Args:
             prompt: The prompt.
             reply: The model's reply.
             meta_info: Meta data of the conversation, for rewards that read it.
-            on_error: With ``mask``, a component that fails is NaN.
+            on_error: With ``mask``, a part that fails is NaN.
 
         Raises:
             ConfigError: If there is no reward.
@@ -59,8 +59,8 @@ class RewardInWords(NamedTuple):
     """The reward of a reply as text.
 
     Attributes:
-        text: The reward and its components, as far as they could be computed.
-        missing: The components that could not be computed; empty if all could.
+        text: The reward and its parts, as far as they could be computed.
+        missing: The parts that could not be computed; empty if all could.
         why: The reason; empty if it was already reported.
     """
 
@@ -72,20 +72,20 @@ class RewardInWords(NamedTuple):
 def reward_in_words(
     model: ChatModel, prompt: str, reply: str, meta_info: dict[str, Any], told: Collection[str] = ()
 ) -> RewardInWords:
-    """Format the reward of one reply and its components, as far as they can be computed.
+    """Format the reward of one reply and its parts, as far as they can be computed.
 
     Args:
         model: The model that has the reward.
         prompt: The prompt.
         reply: The model's reply.
         meta_info: Meta data of the conversation, for rewards that read it.
-        told: Missing components that were already reported.
+        told: Missing parts that were already reported.
     """
     try:
-        # One component may need a reference text while the others do not.
+        # One part may need a reference text while the others do not.
         scores = model.score(prompt, reply, meta_info, on_error="mask")
     except RL4DialogError as error:
-        missing = "all components"
+        missing = "all parts"
         return RewardInWords(missing=missing, why="" if missing in told else f"no reward: {error}")
     known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
     parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
@@ -99,4 +99,4 @@ def reward_in_words(
             model.score(prompt, reply, meta_info)
         except RewardError as error:
             why += f": {error}"
-    return RewardInWords(f"available reward components: {parts}" if parts else "", missing, why)
+    return RewardInWords(f"available reward parts: {parts}" if parts else "", missing, why)

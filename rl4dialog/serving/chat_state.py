@@ -89,7 +89,7 @@ class ChatState:
         persona: The model's persona.
         temperature: Sampling temperature; ``None`` for each model's own.
         exchanges: All exchanges, oldest first.
-        told: Missing reward components that were already reported: index of the model, and components.
+        told: Missing reward parts that were already reported: index of the model, and parts.
         n_asked: Number of messages sent so far, including those that were undone.
         note: Result of the last action, for the user.
         revision: Number of states before this one.

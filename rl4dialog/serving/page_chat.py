@@ -29,7 +29,7 @@ class PageChat:
         models: One or two models; the first one is shown on the left.
         feedback: File to which ratings, choices and corrections are appended.
         seed: Random seed. With it, the first model gives the same replies as in the terminal.
-        show_reward: Whether to show the reward of each reply and its components.
+        show_reward: Whether to show the reward of each reply and its parts.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class TerminalChat:
         model: The model.
         read_line: Prompts for a line; raises EOFError at the end of the input.
         write: Prints text verbatim.
-        show_reward: Whether to print the reward of each reply and its components.
+        show_reward: Whether to print the reward of each reply and its parts.
         seed: Random seed; the same lines then get the same replies.
         feedback: File to which ratings and corrections are appended.
 

@@ -310,9 +310,7 @@ def test_address_that_cannot_be_used_is_told() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(
-            ConfigError, match=rf"--port {port}: cannot listen there \(Address already in use\)"
-        ):
+        with pytest.raises(ConfigError, match=rf"--port {port}: cannot listen there \(Address already in use\)"):
             check_address("127.0.0.1", port)
     check_address("127.0.0.1", port)
     with pytest.raises(ConfigError, match="--port must be a number from 1 to 65535, not 70000"):

@@ -241,13 +241,13 @@ def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     model.reward_fails, model.knows_tokens = True, False
     state = say(chat, state, "ab")
     assert state.last and state.last.replies[0].reward == (
-        "available reward components: length 2.000, history 3.000; "
+        "available reward parts: length 2.000, history 3.000; "
         "cannot compute overlap in this chat, which has no references: it needs a reference for 'AB'"
     )
     assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
     assert state.turns[-1] == "AB"
     state = say(chat, chat.reset(state), "abc")
-    assert state.last and state.last.replies[0].reward == "available reward components: length 3.000, history 1.000", "once is enough"
+    assert state.last and state.last.replies[0].reward == "available reward parts: length 3.000, history 1.000"
 
 
 def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> None:
