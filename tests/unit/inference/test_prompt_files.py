@@ -66,7 +66,7 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
             "needs exactly one of the columns prompt, messages, history, and has none of them",
         ),
         ('{"prompt": "x", "history": ["y"]}', ".* has prompt and history"),
-        ('{"prompt": ["x"]}', "column 'prompt' must hold text"),
+        ('{"prompt": ["x"]}', "column 'prompt' must contain text"),
         ('{"history": []}', "column 'history' is an empty list"),
         (
             '{"messages": [{"role": "me", "content": "x"}]}',
@@ -76,7 +76,7 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
             '{"messages": [{"role": "assistant", "content": "x"}]}',
             ".* not with one of the assistant",
         ),
-        ('{"messages": [{"role": "system", "content": "x"}]}', "the conversation is empty"),
+        ('{"messages": [{"role": "system", "content": "x"}]}', "there is no message before the reply"),
     ],
 )
 def test_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
