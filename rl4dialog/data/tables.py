@@ -119,7 +119,7 @@ class HFDataset(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
@@ -132,7 +132,7 @@ class HFDataset(TextGenPool):
                 those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
             columns: Names of the columns; see `Columns`.
             prompt_template: Template of the prompt, with columns in braces, such as
-                ``"Question: {question}\\nAnswer:"``. Double braces stand for braces.
+                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
             held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
             split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
@@ -171,14 +171,14 @@ class Jsonl(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on,
                 or one file. ``.json`` files with a list of objects and ``.gz`` files are also supported.
             columns: Names of the keys; see `Columns`.
-            prompt_template: Template of the prompt, with keys in braces, such as ``"Question: {question}\\nAnswer:"``.
+            prompt_template: Template of the prompt, with keys in braces, such as ``"Question: {question}\nAnswer:"``.
                 Double braces stand for braces.
             held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
             split_seed: Random seed of this sampling.
@@ -218,7 +218,7 @@ class Csv(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
@@ -226,7 +226,7 @@ class Csv(TextGenPool):
                 or one file. ``.gz`` files are also supported.
             columns: Names of the columns; see `Columns`.
             prompt_template: Template of the prompt, with columns in braces, such as
-                ``"Question: {question}\\nAnswer:"``. Double braces stand for braces.
+                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
             delimiter: Column delimiter; by default a tab for ``.tsv`` files and otherwise a comma.
             held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
             split_seed: Random seed of this sampling.

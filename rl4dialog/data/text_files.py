@@ -28,9 +28,9 @@ def is_count(word: str) -> bool:
 
 
 def decode_lines(data: bytes, file: str) -> list[str]:
-    """Split UTF-8 data at newlines.
+    r"""Split UTF-8 data at newlines.
 
-    Only ``\\n`` and ``\\r\\n`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
+    Only ``\n`` and ``\r\n`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
 
     Args:
         data: Content of a file.
