@@ -16,7 +16,7 @@ class NlpReward(IntentAccuracyReward):
 
     Args:
         intent_model: Folder or hub id of a classifier; by default the built-in one.
-        ref_model: No effect, accepted for OpenRL's configs: the reference is the initial policy.
+        ref_model: Accepted for OpenRL's configs, without effect: the reference is the initial policy.
         classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         synonyms: Whether METEOR uses WordNet.
     """
