@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 from rl4dialog.envs.utterance_view import PADDING_ACTION
-from rl4dialog.policies.generation import Utterances
+from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector, RolloutStats
 
@@ -76,14 +76,15 @@ class ScriptedPolicy:
         self.terminal_observations: list[Any] = []
         self.n_passes = 0
 
-    def generate(self, obs: dict[str, torch.Tensor]) -> Utterances:
+    def generate(self, obs: dict[str, torch.Tensor]) -> Replies:
         self.n_passes += 1
         replies = [
             self.scripts[env - 1][number - 1].replies[turn - 1] for _, env, number, turn in obs["prompt_ids"].tolist()
         ]
         longest = max(map(len, replies))
         ids = torch.tensor([[*reply, *[0] * (longest - len(reply))] for reply in replies])
-        return Utterances(ids, ids > 0, -ids / 10, -ids / 20, truncated_mass=ids / 50)
+        numbers = {"log_probs": -ids / 10, "unmasked_log_probs": -ids / 20, "truncated_mass": ids / 50}
+        return Replies(obs["prompt_ids"], obs["prompt_mask"].bool(), ids, ids > 0, **numbers)
 
     def predict_sequence_values(self, batch: Any) -> torch.Tensor:
         return batch.response_ids / 100

@@ -195,5 +195,5 @@ def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kw
         **kwargs,
     )
     if policy._value_head is not None:
-        torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+        torch.nn.init.normal_(policy._value_head.output.weight, std=0.2)
     return policy

@@ -1,7 +1,7 @@
-"""Make a tiny instruct model with a chat template: ``python docs/examples/chat_model.py FOLDER``.
+"""Create a tiny instruct model with a chat template: ``python docs/examples/chat_model.py FOLDER``.
 
-It stands for any instruct model in a folder; its weights are random. The template only appends: what it writes of a
-conversation is the beginning of what it writes of the longer one.
+It stands in for any instruct model in a folder; its weights are random. The template only appends: its output for a
+conversation is a prefix of its output for a longer one.
 """
 
 import sys
@@ -19,7 +19,7 @@ TEMPLATE = (
 
 
 def make_tokenizer(texts):
-    """Byte pairs of the texts, and the marks of the template. A message ends with ``<|im_end|>``."""
+    """Byte pairs of the texts, plus the template's special tokens. A message ends with ``<|im_end|>``."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -33,7 +33,7 @@ def make_tokenizer(texts):
 
 
 def make_model(folder):
-    """Write tokenizer and model into a folder, as transformers reads them."""
+    """Write tokenizer and model to a folder in transformers' format."""
     samples = DataPoolRegistry.get("small_talk", {"split": "train", "max_size": 500})
     tokenizer = make_tokenizer([text for sample, _ in samples for text in sample.references])
     set_seed(0)

@@ -1,4 +1,4 @@
-"""Choices and corrections from chats as preference data: python feedback_to_pairs.py feedback.jsonl pairs.jsonl"""
+"""Convert preferences and corrections to preference data: python feedback_to_pairs.py feedback.jsonl pairs.jsonl"""
 
 import json
 import sys
@@ -14,7 +14,7 @@ def pairs(path):
             chosen, rejected = texts[given.chosen], texts[1 - given.chosen]
         elif given.kind == "correction":
             chosen, rejected = given.correction, texts[0]
-        else:  # a rating compares nothing
+        else:  # a rating has no second reply
             continue
         prompt = [{"role": "system", "content": given.persona}] if given.persona else []
         prompt += [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(given.turns)]

@@ -1,17 +1,17 @@
-"""A reward that is gamed, and a part that makes it harder to game."""
+"""A reward that gets hacked, and a second part that makes hacking harder."""
 
 from rl4dialog import DataPoolRegistry, RewardFunctionRegistry, SentenceRewardFunction
 
 
 @RewardFunctionRegistry.register("short_reply")
 def short_reply(prompt_text, gen_text, ref_texts, meta_info):
-    """One for a reply of at most five words: also for one word, for half a word, and for none."""
+    """1 for a reply of at most five words, including one word, half a word and an empty reply."""
     return float(len(gen_text.split()) <= 5)
 
 
 @RewardFunctionRegistry.register("known_words")
 class KnownWords(SentenceRewardFunction):
-    """The share of a reply's words that people use in the train split; 0 for a reply of less than three words."""
+    """Share of a reply's words that occur in the train split; 0 for replies with fewer than three words."""
 
     def __init__(self):
         pool = DataPoolRegistry.get("small_talk", {"split": "train"})

@@ -1,7 +1,7 @@
-"""Sentiment control: a classifier of words, trained here on the emotions that small_talk is labelled with.
+"""Sentiment control with a word-based classifier, trained on small_talk's emotion labels.
 
-It is naive Bayes on words: log P(happy | reply) is a sum over the words of the reply, each of which is counted in the
-train split. A classifier of transformers takes its place with ``id: learned_reward``.
+The classifier is naive Bayes: log P(happy | reply) is a sum over the words of the reply, with counts from the train
+split. To use a transformers classifier instead, set ``id: learned_reward``.
 """
 
 import math
@@ -13,7 +13,7 @@ from rl4dialog.data.labels import HAPPINESS
 
 @RewardFunctionRegistry.register("happy_reply")
 class HappyReply(BatchedRewardFunction):
-    """Probability that a reply is happy, with both classes equally likely beforehand."""
+    """Probability that a reply is happy, with a uniform prior over both classes."""
 
     def __init__(self):
         self.counts = {True: Counter(), False: Counter()}
@@ -26,7 +26,7 @@ class HappyReply(BatchedRewardFunction):
         return [1 / (1 + math.exp(-self.log_odds(text))) for text in gen_texts]
 
     def log_odds(self, text):
-        """How much likelier a text is if it is happy, in nats."""
+        """Log-likelihood ratio of happy to other, in nats."""
         return sum(self.log_share(word, True) - self.log_share(word, False) for word in set(words(text)))
 
     def log_share(self, word, label):

@@ -1,4 +1,4 @@
-"""REINFORCE with a baseline: stable-baselines3's on-policy algorithm, of which only train() is written."""
+"""REINFORCE with a baseline: an on-policy algorithm of stable-baselines3 that overrides only train()."""
 
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch.nn.functional import mse_loss
@@ -9,7 +9,7 @@ from rl4dialog import AlgorithmRegistry
 
 @AlgorithmRegistry.register("reinforce")
 class Reinforce(OnPolicyAlgorithm):
-    """One step along advantage times log-probability, with all that an iteration has collected."""
+    """One gradient step on advantage times log-probability, over all replies of an iteration."""
 
     def __init__(self, policy, env, learning_rate=1e-4, n_steps=128, vf_coef=0.5, max_grad_norm=1.0, **kwargs):
         super().__init__(

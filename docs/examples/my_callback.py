@@ -1,4 +1,4 @@
-"""A callback of stable-baselines3's kind."""
+"""A custom callback, as in stable-baselines3."""
 
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -7,7 +7,7 @@ from rl4dialog import CallbackRegistry
 
 @CallbackRegistry.register("question_watch")
 class QuestionWatch(BaseCallback):
-    """Logs how many replies are questions, and ends the training when there are too many."""
+    """Logs the share of replies that are questions, and stops training if it exceeds a limit."""
 
     def __init__(self, limit=0.5):
         super().__init__()

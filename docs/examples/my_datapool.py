@@ -1,4 +1,4 @@
-"""A datapool that makes its samples itself."""
+"""A custom datapool that generates its samples."""
 
 from rl4dialog import DataPoolRegistry, Sample, TextGenPool
 
@@ -7,7 +7,7 @@ NAMES = {"train": ["Ada", "Ben", "Cleo", "Dan"], "val": ["Eve"], "test": ["Finn"
 
 @DataPoolRegistry.register("greetings")
 class Greetings(TextGenPool):
-    """Greetings, and what may be answered."""
+    """Greetings with possible replies."""
 
     @classmethod
     def prepare(cls, split, greeting="hello"):
@@ -16,5 +16,5 @@ class Greetings(TextGenPool):
             for name in NAMES[split]
         ]
         pool = cls(samples)
-        pool.end_of_turn = "<EOU>"  # ends a reply, beside the tokenizer's own end-of-sequence tokens
+        pool.end_of_turn = "<EOU>"  # ends a reply, in addition to the tokenizer's end-of-sequence tokens
         return pool

@@ -1,4 +1,4 @@
-"""A reward that asks a judge behind HTTP; all replies of a rollout are judged at the same time."""
+"""An async reward from a judge over HTTP; all replies of a batch are judged concurrently."""
 
 import httpx
 
@@ -9,7 +9,7 @@ client = httpx.AsyncClient(base_url="http://localhost:8000")
 
 @RewardFunctionRegistry.register("judge")
 async def judge(prompt_text, gen_text, ref_texts, meta_info):
-    """A judge's grade, from 0 to 10."""
+    """The judge's grade, from 0 to 10."""
     answer = await client.post("/grade", json={"prompt": prompt_text, "reply": gen_text})
     answer.raise_for_status()
     return answer.json()["grade"]

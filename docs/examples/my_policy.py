@@ -1,4 +1,4 @@
-"""A policy whose critic has a hidden layer between the language model's last states and the value."""
+"""A custom policy whose critic has a hidden layer between the last hidden states and the value."""
 
 from torch import nn
 
@@ -8,7 +8,7 @@ from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 
 @PolicyRegistry.register("deep_critic_policy")
 class DeepCriticPolicy(CausalLMActorCriticPolicy):
-    """A decoder-only policy with a critic of two layers."""
+    """A decoder-only policy with a two-layer critic."""
 
     def __init__(self, *args, hidden_size=64, **kwargs):
         self.hidden_size = hidden_size
@@ -19,7 +19,7 @@ class DeepCriticPolicy(CausalLMActorCriticPolicy):
         if self._value_head is None:  # critic: none
             return
         value = nn.Linear(self.hidden_size, 1)
-        nn.init.zeros_(value.weight)  # values begin at 0, and the first advantages are plain returns
+        nn.init.zeros_(value.weight)  # values start at 0, so the first advantages are plain returns
         nn.init.zeros_(value.bias)
         states = model.config.get_text_config().hidden_size
-        self._value_head = nn.Sequential(nn.Linear(states, self.hidden_size), nn.Tanh(), value)
+        self._value_head.output = nn.Sequential(nn.Linear(states, self.hidden_size), nn.Tanh(), value)

@@ -1,6 +1,6 @@
-"""Persona dialogue: a reward for speaking of one's persona, and a few dialogues in the format of PersonaChat.
+"""Persona dialogue: a reward for mentioning the persona, and a few dialogues in the format of PersonaChat.
 
-``python docs/examples/persona.py FOLDER`` writes the dialogues; the real ones (ConvAI2's text files) go in their place.
+``python docs/examples/persona.py FOLDER`` writes the dialogues. Replace them with ConvAI2's text files for real data.
 """
 
 import random
@@ -17,19 +17,19 @@ JOBS = ["a nurse", "a baker", "a pilot", "a teacher", "a farmer"]
 
 @RewardFunctionRegistry.register("speaks_of_persona")
 def speaks_of_persona(prompt_text, gen_text, ref_texts, meta_info):
-    """Share of a reply's words with a meaning that the persona has, too."""
+    """Share of a reply's content words that occur in the persona."""
     known = content_words(" ".join(meta_info["persona"]))
     said = content_words(gen_text)
     return len(said & known) / len(said) if said else 0.0
 
 
 def content_words(text):
-    """Different words but those that most sentences have."""
+    """Distinct words, without those that occur in most sentences."""
     return {word.strip(".,!?") for word in text.lower().split()} - PLAIN
 
 
 def dialogue(rng):
-    """The numbered lines of one dialogue: the persona, then what the partner said and the reply."""
+    """The numbered lines of one dialogue: the persona, then pairs of utterance and reply."""
     love, pet, job = rng.choice(LOVES), rng.choice(PETS), rng.choice(JOBS)
     persona = [f"i love {love}.", f"i have {pet}.", f"i am {job}."]
     exchanges = [
@@ -43,7 +43,7 @@ def dialogue(rng):
 
 
 def write_dialogues(folder, n_dialogues=200):
-    """Write the files of three splits."""
+    """Write one file per split."""
     rng = random.Random(0)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for split in ("train", "valid", "test"):

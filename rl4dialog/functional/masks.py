@@ -1,4 +1,4 @@
-"""Positions, means and whitening under explicit masks (True = a real token that takes part)."""
+"""Positions, padding and whitening under explicit masks (True = a real token that takes part)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ def position_ids_from_mask(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
 
 
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the True entries of ``mask``; 0 when there are none. Shapes (...), (...) -> ()."""
-    count = mask.sum().clamp(min=1)
-    return torch.where(mask, values, torch.zeros_like(values)).sum() / count
-
-
 def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift to mean 0 and scale to (unbiased) standard deviation 1, as stable-baselines3 normalizes advantages.
 
@@ -51,14 +45,14 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     return (values - values.mean()) / (values.std() + eps)
 
 
-def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids of B rows as one tensor, padded on the left with 0, and its mask. Shapes (B, L), (B, L)."""
+def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) -> tuple[Tensor, Tensor]:
+    """Token ids of B rows as one tensor, padded on the right or left, and its mask. Shapes (B, L), (B, L)."""
     longest = max(map(len, rows))
-    ids = torch.zeros((len(rows), longest), dtype=torch.long)
+    ids = torch.full((len(rows), longest), value)
     mask = torch.zeros((len(rows), longest), dtype=torch.bool)
     for row, tokens in enumerate(rows):
-        start = longest - len(tokens)
-        ids[row, start:], mask[row, start:] = torch.tensor(tokens), True
+        place = slice(longest - len(tokens), longest) if left else slice(len(tokens))
+        ids[row, place], mask[row, place] = torch.as_tensor(tokens, dtype=torch.long), True
     return ids, mask
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.streaming import PartialReply, stream_reply
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.rewards.scoring import ReplyScores
@@ -80,7 +80,7 @@ class ChatAgent:
         They use the run's temperature, the critic of its latest checkpoint, and its initial model as the reference.
         """
         policy = self._loaded.policy
-        batch = _one_reply(self._loaded.prompt_ids(prompt), token_ids, policy.device)
+        batch = Replies.from_ids([self._loaded.prompt_ids(prompt)], [token_ids], policy.device)
         log_probs = policy.sequence_log_probs(batch)[0]
         texts = [str(policy.end_of_turn.tokenizer.decode([id])) for id in token_ids]
         details = TokenDetails(texts, log_probs.tolist())
@@ -103,9 +103,3 @@ def _numbers(find: Callable[[], Tensor], name: str, missing: dict[str, str]) -> 
     except RL4DialogError as error:
         missing[name] = str(error)
         return None
-
-
-def _one_reply(prompt_ids: Sequence[int], token_ids: Sequence[int], device: torch.device) -> SequenceBatch:
-    rows = (torch.tensor([list(ids)], dtype=torch.long, device=device) for ids in (prompt_ids, token_ids))
-    prompt, response = rows
-    return SequenceBatch(prompt, torch.ones_like(prompt).bool(), response, torch.ones_like(response).bool())

@@ -21,10 +21,10 @@ from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.functional.masks import left_padded
+from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
 from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
@@ -253,7 +253,7 @@ class LoadedPolicy:
         prompts: Sequence[str],
         replies: Sequence[str],
         policy: LMActorCriticPolicy,
-        numbers_of: Callable[[SequenceBatch], Tensor],
+        numbers_of: Callable[[Replies], Tensor],
     ) -> list[list[float]]:
         """Apply a policy to replies, and return one number per token."""
         _check_as_many(prompts, replies=replies)
@@ -261,15 +261,9 @@ class LoadedPolicy:
             return []
         texts = (reply.strip() for reply in replies)
         responses = [encode_reply(self.tokenizer, text, self.turn_marker, self.lengths.reply) for text in texts]
-        prompt_ids, prompt_mask = left_padded([self.prompt_ids(prompt) for prompt in prompts])
-        ids, mask = (tensor.flip(1) for tensor in left_padded([row[::-1] for row in responses]))
-        batch = SequenceBatch(*(tensor.to(policy.device) for tensor in (prompt_ids, prompt_mask, ids, mask)))
-        found: dict[int, list[float]] = {}
-        for rows, part in batch.by_length():
-            numbers = numbers_of(part).cpu()
-            for row, own, own_mask in zip(rows.tolist(), numbers, part.response_mask.cpu(), strict=True):
-                found[row] = own[own_mask].tolist()
-        return [found[row] for row in range(len(prompts))]
+        batch = Replies.from_ids([self.prompt_ids(prompt) for prompt in prompts], responses, policy.device)
+        numbers = batch.computed(numbers_of)[batch.response_mask]
+        return [row.tolist() for row in batch.per_row(numbers)]
 
     @functools.cached_property
     def policy_with_critic(self) -> LMActorCriticPolicy:

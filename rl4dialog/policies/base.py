@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -23,88 +22,30 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import NonNegative
 from rl4dialog.core.errors import ConfigError, shown
-from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
-from rl4dialog.functional.masks import trim_left_padding
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
+    GenerationBackend,
     GenerationSettings,
     SampledTokens,
-    TokenMask,
-    Utterances,
-    generate_replies,
+    StepEditor,
+    all_steps,
     sample_steps,
 )
 from rl4dialog.policies.gradient_steps import GradientSteps
+from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
+from rl4dialog.policies.optimizers import with_defaults
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-HiddenOf = Callable[[nn.Module], Tensor]
-"""Gives the hidden states that predict N tokens, from a language model's trunk. Shape (N, H)."""
-
 Precision = Literal["fp32", "bf16"]
-
-
-@dataclass
-class SequenceBatch:
-    """Whole replies after their prompts.
-
-    Attributes:
-        prompt_ids: Padded on the left. Shape (B, P).
-        prompt_mask: True at real tokens. Shape (B, P).
-        response_ids: Padded on the right. Shape (B, T).
-        response_mask: True at the agent's tokens. Shape (B, T).
-    """
-
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    response_ids: Tensor
-    response_mask: Tensor
-
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens of prompt and response together. Shape (B,)."""
-        return self.prompt_mask.sum(dim=1) + self.response_mask.sum(dim=1)
-
-    def __getitem__(self, rows: Tensor) -> SequenceBatch:
-        """Some of the rows, without columns that none of them needs."""
-        prompt_ids, prompt_mask = trim_left_padding(self.prompt_ids[rows], self.prompt_mask[rows])
-        mask = self.response_mask[rows]
-        longest = int(mask.sum(dim=1).max())
-        return SequenceBatch(prompt_ids, prompt_mask, self.response_ids[rows, :longest], mask[:, :longest])
-
-    def by_length(self, lockstep: bool = False) -> Iterator[tuple[Tensor, SequenceBatch]]:
-        """Rows of like length together, as many as one pass without gradients should take, and their indices.
-
-        Args:
-            lockstep: All rows at once, so that every process makes as many passes.
-        """
-        device = self.prompt_ids.device
-        if lockstep:
-            yield torch.arange(len(self.prompt_ids), device=device), self
-            return
-        fixed_cost, pass_size = FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type)
-        for group in length_groups(self.lengths.cpu().numpy(), fixed_cost, pass_size):
-            rows = torch.as_tensor(group, device=device)
-            yield rows, self[rows]
-
-
-class GenerationBackend(Protocol):
-    """Writes replies in a policy's place, with a copy of its weights."""
-
-    def generate(
-        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
-    ) -> Utterances:
-        """What :meth:`LMActorCriticPolicy.generate` returns."""
-
-    def weights_will_change(self) -> None:
-        """What is generated after this call needs the weights that the policy has then."""
 
 
 class LMActorCriticPolicy(BasePolicy):
@@ -128,6 +69,8 @@ class LMActorCriticPolicy(BasePolicy):
         lora: Train low-rank adapters only; settings of :class:`~rl4dialog.policies.lora.LoRA`.
         gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
         share_prompts: Where several replies answer one prompt, read it once for all of them.
+        reference: ``copy`` for a frozen copy of the model as it was at the start (with LoRA, the model without its
+            adapters), or ``none`` to save its memory and its passes: the KL is then 0, and cannot be charged for.
         offload_reference: Keep the reference in main memory while it is not used.
         use_sde: Part of stable-baselines3's call; tokens are discrete, so it must be False.
     """
@@ -147,12 +90,12 @@ class LMActorCriticPolicy(BasePolicy):
         precision: Precision = "fp32",
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
+        reference: Literal["copy", "none"] = "copy",
         offload_reference: bool = False,
         share_prompts: bool = True,
         use_sde: Literal[False] = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        optimizer_class = find_optimizer(optimizer_class)
         self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
@@ -160,7 +103,7 @@ class LMActorCriticPolicy(BasePolicy):
         self.max_reply_length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
-        self._offload_reference = offload_reference
+        self.has_reference, self._offload_reference = reference == "copy", offload_reference
         # A layer that is computed again would write its keys and values a second time.
         self.share_prompts = share_prompts and not gradient_checkpointing
         if lora is not None and precision == "bf16":
@@ -168,17 +111,10 @@ class LMActorCriticPolicy(BasePolicy):
         self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
         if gradient_checkpointing:
-            for trained in filter(None, (self._policy_model, self._critic_trunk)):
+            for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
-        optimizer_kwargs = dict(optimizer_kwargs or {})
-        if weight_decay is not None:
-            optimizer_kwargs["weight_decay"] = weight_decay
-        if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
-            # https://arxiv.org/abs/2403.17031 (detail 8): the approximate KL of the first updates depends on it.
-            optimizer_kwargs.setdefault("eps", 1e-5)
-            if not {"foreach", "capturable", "differentiable"} & optimizer_kwargs.keys():
-                optimizer_kwargs.setdefault("fused", True)  # one pass over the weights instead of one per operation
-        self.optimizer_class, self.optimizer_kwargs = optimizer_class, optimizer_kwargs
+        self.optimizer_class = find_optimizer(optimizer_class)
+        self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.lockstep = False  # whether processes share the weights, and must all run the same layers
         self.make_optimizer(lr_schedule(1))
         self.gradient_steps = GradientSteps(self)
@@ -213,16 +149,12 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
-        self._reference_model = copy.deepcopy(model).requires_grad_(False) if self.lora is None else None
-        self._critic_trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
-        if self._critic_trunk is not None and self.lora is None:
-            self._critic_trunk.requires_grad_(True)
-        self._value_head = None
-        if self.critic_kind != "none":
-            self._value_head = nn.Linear(hidden_size(model), 1)
-            # Values start at 0, so the first advantages are plain returns and not the noise of an untrained head.
-            nn.init.zeros_(self._value_head.weight)
-            nn.init.zeros_(self._value_head.bias)
+        copied = self.has_reference and self.lora is None
+        self._reference_model = copy.deepcopy(model).requires_grad_(False) if copied else None
+        trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
+        if trunk is not None and self.lora is None:
+            trunk.requires_grad_(True)
+        self._value_head = ValueHead(hidden_size(model), trunk) if self.critic_kind != "none" else None
         self._head_is_plain = head_is_plain(model)
 
     @abstractmethod
@@ -230,12 +162,8 @@ class LMActorCriticPolicy(BasePolicy):
         """All of a language model but its head."""
 
     @abstractmethod
-    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
-        """Last hidden state *before* each of the N response tokens, which is what predicts it. Shape (N, H)."""
-
-    @abstractmethod
-    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
-        """Last hidden state of each observation, which predicts its next token. Shape (B, H)."""
+    def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
+        """Last hidden state *before* each of the N agent tokens, which is what predicts it. Shape (N, H)."""
 
     @abstractmethod
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
@@ -252,10 +180,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     def critic_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that only the value depends on."""
-        if self._value_head is not None:
-            yield from self._value_head.parameters()
-        if self._critic_trunk is not None:
-            yield from (p for p in self._critic_trunk.parameters() if p.requires_grad)
+        return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
     def make_optimizer(self, learning_rate: float) -> None:
         """Give what is trained a new optimizer."""
@@ -282,27 +207,21 @@ class LMActorCriticPolicy(BasePolicy):
 
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
-        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters."""
-        if self.lora is not None:
-            with self.lora.off():
+        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters.
+
+        Where there is none, it is the trained model.
+        """
+        if self._reference_model is None:
+            with self.lora.off() if self.lora is not None and self.has_reference else nullcontext():
                 yield self._policy_model
-            return
-        assert self._reference_model is not None
-        if not self._offload_reference:
+        elif not self._offload_reference:
             yield self._reference_model
-            return
-        yield self._reference_model.to(self.device)  # type: ignore[arg-type]
-        self._reference_model.to("cpu")  # type: ignore[arg-type]
+        else:
+            yield self._reference_model.to(self.device)  # type: ignore[arg-type]
+            self._reference_model.to("cpu")  # type: ignore[arg-type]
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-
-    def _in_precision(self, hidden_of: HiddenOf) -> HiddenOf:
-        def run(trunk: nn.Module) -> Tensor:
-            with self._autocast():
-                return hidden_of(trunk)
-
-        return run
 
     def _head(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
         """Logits of N last hidden states, float32. Shape (N, H) -> (N, V)."""
@@ -312,7 +231,7 @@ class LMActorCriticPolicy(BasePolicy):
     # -- whole replies --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Utterances:
+    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
         """Sample one reply per prompt, or find one by beam search.
 
         Args:
@@ -331,15 +250,7 @@ class LMActorCriticPolicy(BasePolicy):
         if self.backend is not None:
             return self.backend.generate(self, obs, settings, limit)
         with self._autocast():
-            return generate_replies(
-                self._decoder(self._policy_model, obs),
-                settings,
-                self.end_of_turn,
-                limit,
-                self.pad_token_id,
-                self._token_mask(obs),
-                self.lockstep,
-            )
+            return all_steps(self._sample_steps(obs, settings, limit, lockstep=self.lockstep))
 
     def stream(
         self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
@@ -353,14 +264,19 @@ class LMActorCriticPolicy(BasePolicy):
         """
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
-            rest = (self.end_of_turn, limit, self.pad_token_id, self._token_mask(obs))
-            steps = sample_steps(self._decoder(self._policy_model, obs), settings, *rest, random=random)
+            steps = self._sample_steps(obs, settings, limit, random=random)
         while True:
             with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
                 step = next(steps, None)
             if step is None:
                 return
             yield step
+
+    def _sample_steps(
+        self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, **kwargs: Any
+    ) -> Generator[SampledTokens, None, Replies]:
+        decoder, editors = self._decoder(self._policy_model, obs), self._step_editors(obs)
+        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, **kwargs)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
@@ -369,19 +285,11 @@ class LMActorCriticPolicy(BasePolicy):
         settings = self.settings
         if generation_kwargs:
             settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=only_sampling)
-        wanted = settings.max_new_tokens
-        if wanted is None and settings.max_length is not None:
-            n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
-            wanted = settings.max_length - n_before
-            if wanted < 1:
-                raise ConfigError(
-                    f"generation_kwargs.max_length is {settings.max_length}, of which {n_before} are in front of the "
-                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
-                )
-        limit = min(wanted or self.max_reply_length, self.max_reply_length)
+        n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
+        limit = settings.limit(self.max_reply_length, n_before)
         return replace(settings, min_length=min(settings.min_length, limit)), limit
 
-    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Utterances:
+    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
         if self.maskable:
             raise ConfigError(
                 f"generation_kwargs.num_beams is {settings.num_beams}, which does not go with NLPO's mask: it is "
@@ -392,100 +300,87 @@ class LMActorCriticPolicy(BasePolicy):
             ids, mask = beam_search(
                 *(self._policy_model, prompt_ids, prompt_mask, settings, self.end_of_turn, limit, self.pad_token_id)
             )
-        log_probs = self.sequence_log_probs(SequenceBatch(prompt_ids, prompt_mask, ids, mask))
-        return Utterances(ids, mask, log_probs, log_probs, truncated_mass=None)
+        replies = Replies(prompt_ids, prompt_mask, ids, mask)
+        replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
+        return replies
 
     def weights_will_change(self) -> None:
         """Tell a backend that its copy of the weights is out of date from now on."""
         if self.backend is not None:
             self.backend.weights_will_change()
 
-    def evaluate_sequences(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities, values and entropies of the response tokens, each (B, T) and 0 where masked."""
-        mask = batch.response_mask
-        ids = batch.response_ids[mask]
-        logits, values = self._outputs(self._hidden_of_replies(batch), ids)
-        log_probs = token_log_probs(logits, ids)
-        return _scatter(log_probs, mask), _scatter(values, mask), _scatter(token_entropy(logits), mask)
-
-    def predict_sequence_values(self, batch: SequenceBatch) -> Tensor:
+    def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""
-        if self._value_head is None:
-            return torch.zeros(batch.response_mask.shape, device=batch.response_mask.device)
-        return _scatter(self._values(self._hidden_of_replies(batch)), batch.response_mask)
+        return replies.scattered(self._values(replies))
 
     @torch.no_grad()
-    def sequence_log_probs(self, batch: SequenceBatch) -> Tensor:
+    def sequence_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens, as training computes them, 0 where masked. Shape (B, T)."""
-        hidden_of, ids = self._hidden_of_replies(batch), batch.response_ids[batch.response_mask]
-        logits = self._logits(self._policy_hidden(hidden_of), hidden_of, ids)
-        return _scatter(token_log_probs(logits, ids), batch.response_mask)
+        ids = replies.flat("response_ids")
+        logits = self._logits(replies, self._policy_hidden(replies), ids)
+        return replies.scattered(token_log_probs(logits, ids))
 
     @torch.no_grad()
-    def reference_log_probs(self, batch: SequenceBatch) -> Tensor:
-        """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T)."""
+    def reference_log_probs(self, replies: Replies) -> Tensor:
+        """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T).
+
+        Where there is none, they are those that the tokens were sampled with.
+        """
+        if not self.has_reference and replies.unmasked_log_probs is not None:
+            return replies.unmasked_log_probs
         with self.reference() as model:
-            logits = self._head(model, self._hidden_of_replies(batch)(self._trunk(model)))
-        log_probs = token_log_probs(logits, batch.response_ids[batch.response_mask], self.settings.temperature)
-        return _scatter(log_probs, batch.response_mask)
+            logits = self._head(model, self._hidden_states(self._trunk(model), replies))
+        return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
-    def _token_mask(self, obs: dict[str, Tensor]) -> TokenMask | None:
-        """What a maskable policy lets the sampler use."""
+    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
+        """What the logits of replies to observations' prompts pass through, for one generation."""
         del obs
-        return None
+        return []
 
-    # -- N tokens: the next ones of observations, or those of whole replies -----------------------------------------
+    # -- the N agent tokens of replies ------------------------------------------------------------------------------
 
-    def _policy_hidden(self, hidden_of: HiddenOf) -> Tensor:
+    def _hidden_states(self, trunk: nn.Module, replies: Replies) -> Tensor:
+        """Hidden states before the agent tokens, in the policy's precision. Shape (N, H)."""
+        with self._autocast():
+            return self._response_hidden(trunk, replies)
+
+    def _policy_hidden(self, replies: Replies) -> Tensor:
         """Hidden states of the trained model. Shape (N, H)."""
-        return hidden_of(self._trunk(self._policy_model))
+        return self._hidden_states(self._trunk(self._policy_model), replies)
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
+    def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Logits of the policy's distribution of N tokens. Shape (N, V).
 
         Args:
+            replies: Where they are.
             policy_hidden: What predicts them in the trained model. Shape (N, H).
-            hidden_of: Gives the same of another model's trunk.
             ids: The tokens that were chosen there, if they were: whatever masks, it lets them through. Shape (N,).
         """
-        del hidden_of, ids
+        del replies, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
 
-    def _values(self, hidden_of: HiddenOf, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the states before N tokens. Shape (N,).
+    def _values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
+        """Values of the states before N tokens; 0 without a critic. Shape (N,).
 
         Args:
-            hidden_of: Gives a trunk's hidden states.
-            policy_hidden: Those of the trained model, where they are known already. Shape (N, H).
+            replies: Where they are.
+            policy_hidden: What predicts them in the trained model, where that is known already. Shape (N, H).
         """
-        if self._critic_trunk is not None:
-            hidden = hidden_of(self._critic_trunk)
-        else:
-            hidden = policy_hidden if policy_hidden is not None else self._policy_hidden(hidden_of)
-        if self._value_head is None:
-            return torch.zeros(len(hidden), device=hidden.device)
-        return self._value_head(hidden.float()).squeeze(-1)
-
-    def _outputs(self, hidden_of: HiddenOf, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits of the policy's distribution of N tokens (N, V), and values of the states before them (N,)."""
-        hidden = self._policy_hidden(hidden_of)
-        return self._logits(hidden, hidden_of, ids), self._values(hidden_of, hidden)
+        head = self._value_head
+        if head is None:
+            return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
+        if head.trunk is not None:
+            policy_hidden = self._hidden_states(head.trunk, replies)
+        values: Tensor = head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))
+        return values
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
-    def _hidden_of(self, obs: dict[str, Tensor]) -> HiddenOf:
-        """What gives a trunk's hidden states before the tokens of observations."""
-        if "response_ids" in obs:
-            return self._hidden_of_replies(sequence_batch(obs))
-        return self._in_precision(partial(self._next_hidden, obs=obs))
-
-    def _hidden_of_replies(self, batch: SequenceBatch) -> HiddenOf:
-        """What gives a trunk's hidden states before the tokens of whole replies."""
-        return self._in_precision(partial(self._response_hidden, batch=batch))
-
     def _logits_and_values(self, obs: dict[str, Tensor], ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) and values (N,) of observations' tokens."""
-        return self._outputs(self._hidden_of(obs), ids)
+        """Logits (N, V) and values (N,) of observations' tokens, which may have been chosen already."""
+        replies = Replies.from_observations(obs)
+        hidden = self._policy_hidden(replies)
+        return self._logits(replies, hidden, ids), self._values(replies, hidden)
 
     def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
@@ -509,12 +404,12 @@ class LMActorCriticPolicy(BasePolicy):
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
         """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""
-        hidden_of = self._hidden_of(obs)
-        return self._distribution(self._logits(self._policy_hidden(hidden_of), hidden_of))
+        replies = Replies.from_observations(obs)
+        return self._distribution(self._logits(replies, self._policy_hidden(replies)))
 
     def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
         """Value of each state; of whole replies before each of their N tokens. Shape (N, 1)."""
-        return self._values(self._hidden_of(obs)).unsqueeze(1)
+        return self._values(Replies.from_observations(obs)).unsqueeze(1)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         return self.get_distribution(observation).get_actions(deterministic=deterministic)
@@ -522,13 +417,3 @@ class LMActorCriticPolicy(BasePolicy):
     @staticmethod
     def _distribution(logits: Tensor) -> CategoricalDistribution:
         return CategoricalDistribution(logits.shape[-1]).proba_distribution(action_logits=logits)
-
-
-def sequence_batch(obs: dict[str, Tensor]) -> SequenceBatch:
-    """Whole replies from an observation that holds them."""
-    return SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), obs["response_ids"], obs["response_mask"].bool())
-
-
-def _scatter(flat: Tensor, mask: Tensor) -> Tensor:
-    """Put N numbers back where mask is True; 0 elsewhere. Shapes (N,), (B, T) -> (B, T)."""
-    return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder, Decoder, UncachedCausalDecoder, cache_holds, keeps_states
 
 
@@ -31,31 +32,31 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
             return CausalDecoder(model, *prompts)
         return UncachedCausalDecoder(model, *prompts, self._head_is_plain)
 
-    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
+    def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
         if self.share_prompts and self._cache_can_be_shared:
-            first, repeats = distinct_rows(batch.prompt_ids, batch.prompt_mask)
+            first, repeats = distinct_rows(replies.prompt_ids, replies.prompt_mask)
             if 2 * len(first) <= len(repeats):
-                return self._hidden_after_shared_prompts(trunk, batch, first, repeats)
-        ids = torch.cat([batch.prompt_ids, batch.response_ids[:, :-1]], dim=1)
+                return self._hidden_after_shared_prompts(trunk, replies, first, repeats)
+        ids = torch.cat([replies.prompt_ids, replies.response_ids[:, :-1]], dim=1)
         # The last token of a reply predicts nothing that is needed, so it does not enter the model.
-        mask = torch.cat([batch.prompt_mask, batch.response_mask[:, 1:]], dim=1)
-        rows, steps = batch.response_mask.nonzero(as_tuple=True)
-        before_first = batch.prompt_mask.sum(dim=1) - 1
+        mask = torch.cat([replies.prompt_mask, replies.token_mask[:, 1:]], dim=1)
+        rows, steps = replies.response_mask.nonzero(as_tuple=True)
+        before_first = replies.prompt_mask.sum(dim=1) - 1
         return self._hidden(trunk, ids, mask)[rows, before_first[rows] + steps]
 
     def _hidden_after_shared_prompts(
-        self, trunk: nn.Module, batch: SequenceBatch, first: Tensor, repeats: Tensor
+        self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
     ) -> Tensor:
         """The same, where several replies answer one prompt: its keys and values are computed once for all of them.
 
         Args:
             trunk: Of a model.
-            batch: Of B replies.
+            replies: B of them.
             first: A row of each of the U different prompts. Shape (U,).
             repeats: Which of those each reply answers. Shape (B,).
         """
-        prompt_ids, prompt_mask = trim_left_padding(batch.prompt_ids, batch.prompt_mask)
-        ids, mask = batch.response_ids[:, :-1], batch.response_mask[:, :-1]
+        prompt_ids, prompt_mask = trim_left_padding(replies.prompt_ids, replies.prompt_mask)
+        ids, mask = replies.response_ids[:, :-1], replies.token_mask[:, :-1]
         positions = position_ids_from_mask(torch.cat([prompt_mask, mask], dim=1))
         at_prompt, at_reply = positions[first, : prompt_ids.shape[1]], positions[:, prompt_ids.shape[1] :]
         cache = DynamicCache(config=self._policy_model.config)
@@ -68,15 +69,10 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
         before_reply = run(prompt_ids[first], prompt_mask[first], at_prompt)[repeats, -1:]
         if not ids.shape[1]:
-            return before_reply[batch.response_mask]
+            return before_reply[replies.response_mask]
         cache.batch_select_indices(repeats)
         within_reply = run(ids, torch.cat([prompt_mask, mask], dim=1), at_reply)
-        return torch.cat([before_reply, within_reply], dim=1)[batch.response_mask]
-
-    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
-        ids = torch.cat([obs["prompt_ids"], obs["context_ids"]], dim=1).long()
-        mask = torch.cat([obs["prompt_mask"], obs["context_mask"]], dim=1).bool()
-        return self._hidden(trunk, ids, mask)[torch.arange(len(ids), device=ids.device), mask.sum(dim=1) - 1]
+        return torch.cat([before_reply, within_reply], dim=1)[replies.response_mask]
 
     @staticmethod
     def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Stepping a language model token by token with a KV cache; what differs between decoder-only and encoder-decoder.
 
-A decoder holds the rows of a batch that are still being written. `generation.generate_replies` drives it: the logits of
+A decoder holds the rows of a batch that are still being written. `generation.sample_steps` drives it: the logits of
 the next token, then which rows go on.
 """
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.functional.masks import left_padded
+from rl4dialog.functional.masks import padded
 from rl4dialog.policies.architectures import is_listed, refusal
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import TOLERANCE, Seq2SeqDecoder, decoded_log_probs
@@ -53,7 +53,7 @@ def _first_difference(model: PreTrainedModel) -> str | None:
     shorter = torch.stack([_alone(model, p, r[:1]) for p, r in zip(_PROMPTS, _REPLIES, strict=True)])
     if _differ(shorter, expected[:, :1]):
         return "what comes later changes the probability of a token"
-    prompt_ids, prompt_mask = left_padded(_PROMPTS)
+    prompt_ids, prompt_mask = padded(_PROMPTS, left=True)
     prompt_ids, prompt_mask = prompt_ids.to(model.device), prompt_mask.to(model.device)
     replies = torch.tensor(_REPLIES, device=model.device)
     if model.config.is_encoder_decoder:

@@ -6,7 +6,7 @@ policy's own distribution comes out with it, and finished replies leave the batc
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -25,7 +25,8 @@ from transformers import (
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.functional.distributed import largest
-from rl4dialog.functional.log_probs import mask_logits, scale_logits, token_log_probs
+from rl4dialog.functional.log_probs import scale_logits, token_log_probs
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -112,6 +113,22 @@ class GenerationSettings:
             )
         return settings
 
+    def limit(self, longest: int, n_before: int) -> int:
+        """Tokens that a reply may have, at most ``longest``; ``max_length`` counts ``n_before`` in front of it, too.
+
+        Raises:
+            ConfigError: If that leaves none.
+        """
+        wanted = self.max_new_tokens
+        if wanted is None and self.max_length is not None:
+            wanted = self.max_length - n_before
+            if wanted < 1:
+                raise ConfigError(
+                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are in front of the "
+                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
+                )
+        return min(wanted or longest, longest)
+
     @property
     def truncates(self) -> bool:
         """Whether the sampler may cut off some of the policy's distribution."""
@@ -133,57 +150,36 @@ class GenerationSettings:
         return processors
 
 
-@dataclass
-class Utterances:
-    """A batch of replies.
+class GenerationBackend(Protocol):
+    """Writes replies in a policy's place, with a copy of its weights."""
+
+    def generate(self, policy: Any, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+        """What the policy's own ``generate`` returns, of at most ``limit`` tokens each."""
+
+    def weights_will_change(self) -> None:
+        """What is generated after this call needs the weights that the policy has then."""
+
+
+class StepEditor(Protocol):
+    """Changes the policy's next-token logits, step by step.
 
     Attributes:
-        ids: Token ids, padded on the right. Shape (B, T').
-        mask: True at real tokens, the one that ends the reply included. Shape (B, T').
-        log_probs: Log-probability of each token under the policy's distribution (before top-k and the like),
-            in nats; 0 where mask is False. Shape (B, T').
-        unmasked_log_probs: The same before a maskable policy's mask; otherwise equal to ``log_probs``. Shape (B, T').
-        truncated_mass: Probability that the sampler's filters cut off at each step; ``None`` where another backend
-            samples, which does not tell. Shape (B, T').
-        sampler_log_probs: Log-probability of each token in what another backend drew it from, filters included;
-            otherwise ``None``. Shape (B, T').
+        in_policy: Whether the edited logits are the policy's distribution, as those under NLPO's mask are, and not only
+            what the sampler draws from.
     """
 
-    ids: Tensor
-    mask: Tensor
-    log_probs: Tensor
-    unmasked_log_probs: Tensor
-    truncated_mass: Tensor | None
-    sampler_log_probs: Tensor | None = None
+    in_policy: bool
 
+    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
+        """Logits of the next token, which have the policy's temperature, edited. Shape (n, V) -> (n, V).
 
-class TokenMask(Protocol):
-    """Which tokens a maskable policy may use, step by step."""
-
-    def allowed(self, last_ids: Tensor | None) -> Tensor:
-        """True at tokens that may come next. Shape (n, V)."""
+        Args:
+            logits: As editors before this one left them.
+            last_ids: The tokens that were chosen last, shape (n,); ``None`` at the beginning.
+        """
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
-
-
-def generate_replies(
-    decoder: Decoder,
-    settings: GenerationSettings,
-    end_of_turn: EndOfTurn,
-    max_new_tokens: int,
-    pad_token_id: int,
-    token_mask: TokenMask | None = None,
-    lockstep: bool = False,
-) -> Utterances:
-    """Sample one reply per prompt, all steps at once; arguments: see :func:`sample_steps`."""
-    steps = sample_steps(decoder, settings, end_of_turn, max_new_tokens, pad_token_id, token_mask, lockstep)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            utterances: Utterances = end.value
-            return utterances
 
 
 @dataclass
@@ -193,7 +189,7 @@ class SampledTokens:
     Attributes:
         rows: Which replies these are. Shape (n,).
         ids: Their next tokens. Shape (n,).
-        log_probs: As in :class:`Utterances`. Shape (n,).
+        log_probs: As in :class:`~rl4dialog.functional.replies.Replies`. Shape (n,).
     """
 
     rows: Tensor
@@ -201,26 +197,36 @@ class SampledTokens:
     log_probs: Tensor
 
 
+def all_steps(steps: Generator[SampledTokens, None, Replies]) -> Replies:
+    """The replies that come of :func:`sample_steps`."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            replies: Replies = end.value
+            return replies
+
+
 @torch.no_grad()
 def sample_steps(
     decoder: Decoder,
+    obs: Mapping[str, Tensor],
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
-    pad_token_id: int,
-    token_mask: TokenMask | None = None,
+    editors: Sequence[StepEditor] = (),
     lockstep: bool = False,
     random: torch.Generator | None = None,
-) -> Generator[SampledTokens, None, Utterances]:
+) -> Generator[SampledTokens, None, Replies]:
     """Sample one reply per prompt, and tell of every token when it is there.
 
     Args:
         decoder: Holds the prompts, and a model in eval mode.
+        obs: The prompts once more: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
         settings: How to sample.
         end_of_turn: Where replies end.
         max_new_tokens: T, the length limit.
-        pad_token_id: Fills ``ids`` behind a reply's end.
-        token_mask: Part of the policy's distribution, unlike the sampler's filters.
+        editors: What logits pass through before the sampler's filters, editors that are part of the policy first.
         lockstep: Whether to go on, without saying more, until the replies of every process are finished.
         random: Draws the tokens; by default torch's own state.
 
@@ -232,7 +238,7 @@ def sample_steps(
     """
     n_replies, device = len(decoder.context), decoder.context.device
     shape = (n_replies, max_new_tokens)
-    ids = torch.full(shape, pad_token_id, dtype=torch.long, device=device)
+    ids = torch.zeros(shape, dtype=torch.long, device=device)
     reply_mask = torch.zeros(shape, dtype=torch.bool, device=device)
     log_probs, unmasked_log_probs, truncated_mass = (torch.zeros(shape, device=device) for _ in range(3))
 
@@ -245,12 +251,13 @@ def sample_steps(
 
     for t in range(max_new_tokens):
         unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
-        logits = unmasked
-        if token_mask is not None:
-            logits = mask_logits(unmasked, token_mask.allowed(next_ids))
-        allowed: Tensor = logits
+        logits = allowed = unmasked
+        for editor in editors:
+            allowed = editor.edit(allowed, next_ids)
+            if editor.in_policy:
+                logits = allowed
         if len(processors):
-            allowed = processors(decoder.context, logits.clone())  # type: ignore[arg-type]
+            allowed = processors(decoder.context, allowed.clone())  # type: ignore[arg-type]
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:
@@ -264,7 +271,7 @@ def sample_steps(
             reply_mask[rows, t] = True
             chosen = token_log_probs(logits, next_ids)
             log_probs[rows, t] = chosen
-            unmasked_log_probs[rows, t] = chosen if token_mask is None else token_log_probs(unmasked, next_ids)
+            unmasked_log_probs[rows, t] = chosen if logits is unmasked else token_log_probs(unmasked, next_ids)
             if allowed is not logits:
                 cut = torch.isinf(allowed)
                 truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
@@ -282,14 +289,16 @@ def sample_steps(
             keep = torch.tensor(unfinished or [0], device=device)
             rows, next_ids = rows[keep], next_ids[keep]
             decoder.keep(keep)
-            if token_mask is not None:
-                token_mask.keep(keep)
+            for editor in editors:
+                editor.keep(keep)
 
     length = int(reply_mask.sum(dim=1).max())
-    return Utterances(
+    return Replies(
+        obs["prompt_ids"].long(),
+        obs["prompt_mask"].bool(),
         ids[:, :length],
         reply_mask[:, :length],
-        log_probs[:, :length],
-        unmasked_log_probs[:, :length],
-        truncated_mass[:, :length],
+        log_probs=log_probs[:, :length],
+        unmasked_log_probs=unmasked_log_probs[:, :length],
+        truncated_mass=truncated_mass[:, :length],
     )

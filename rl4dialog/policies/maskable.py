@@ -20,8 +20,10 @@ from transformers import PreTrainedModel
 from rl4dialog.core.arguments import Count, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import mask_logits
-from rl4dialog.policies.base import HiddenOf, LMActorCriticPolicy
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.generation import StepEditor
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 MaskType = Literal["learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k"]
@@ -55,7 +57,7 @@ class MaskableMixin(LMActorCriticPolicy):
         target_update_iterations: Count = 20,
         **kwargs: Any,
     ) -> None:
-        _check_top_mask(top_mask, mask_type)
+        _check_mask(top_mask, mask_type, kwargs.get("reference"))
         self._top_mask, self._mask_type, self._min_tokens_to_keep = top_mask, mask_type, min_tokens_to_keep
         self._target_update_iterations = target_update_iterations
         super().__init__(*args, **kwargs)
@@ -65,7 +67,7 @@ class MaskableMixin(LMActorCriticPolicy):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         super().check_arguments(args)
-        _check_top_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"))
+        _check_mask(args.get("top_mask", 0.9), args.get("mask_type", "learned_top_p"), args.get("reference"))
 
     def _build_models(self, model: PreTrainedModel) -> None:
         super()._build_models(model)
@@ -123,28 +125,30 @@ class MaskableMixin(LMActorCriticPolicy):
         allowed[..., self._always_allowed] = True
         return allowed
 
-    def _logits(self, policy_hidden: Tensor, hidden_of: HiddenOf, ids: Tensor | None = None) -> Tensor:
+    def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         with torch.no_grad(), self.mask_model() as model:
-            allowed = self.allowed_tokens(self._head(model, hidden_of(self._trunk(model))))
+            allowed = self.allowed_tokens(self._head(model, self._hidden_states(self._trunk(model), replies)))
         if ids is not None:
             allowed.scatter_(-1, ids.unsqueeze(-1), True)
-        return mask_logits(super()._logits(policy_hidden, hidden_of), allowed)
+        return mask_logits(super()._logits(replies, policy_hidden), allowed)
 
-    def _token_mask(self, obs: dict[str, Tensor]) -> _SteppingMask:
-        return _SteppingMask(self, obs)
+    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
+        return [*super()._step_editors(obs), MaskEditor(self, obs)]
 
 
-class _SteppingMask:
+class MaskEditor:
     """The mask policy beside the trained one, with a KV cache of its own."""
+
+    in_policy = True
 
     def __init__(self, policy: MaskableMixin, obs: dict[str, Tensor]) -> None:
         self._policy = policy
         with policy.mask_model() as model:
             self._decoder = policy._decoder(model, obs)
 
-    def allowed(self, last_ids: Tensor | None) -> Tensor:
+    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
         with self._policy.mask_model():
-            return self._policy.allowed_tokens(self._decoder.next_logits(last_ids))
+            return mask_logits(logits, self._policy.allowed_tokens(self._decoder.next_logits(last_ids)))
 
     def keep(self, rows: Tensor) -> None:
         self._decoder.keep(rows)
@@ -158,8 +162,13 @@ class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPoli
     """Encoder-decoder policy under a mask, for NLPO."""
 
 
-def _check_top_mask(top_mask: float, mask_type: str) -> None:
-    """Whether a share or a number of tokens is wanted depends on the type."""
+def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
+    """Whether a share or a number of tokens is wanted depends on the type, and so does whether there is a reference."""
+    if mask_type.startswith("reference") and reference == "none":
+        raise ConfigError(
+            f"alg.policy.args.mask_type: {mask_type} masks by the reference, and alg.policy.args.reference is none; "
+            f"choose a learned mask, or reference: copy"
+        )
     if mask_type.endswith("top_p") and top_mask > 1:
         raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
     if mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,3 +40,16 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
             f"alg.policy.args.optimizer_class: {name} needs the package bitsandbytes: pip install 'rl4dialog[8bit]'"
         ) from error
     return found  # type: ignore[no-any-return]
+
+
+def with_defaults(
+    chosen: type[torch.optim.Optimizer], kwargs: Mapping[str, Any] | None, weight_decay: float | None
+) -> dict[str, Any]:
+    """An optimizer's arguments, with ``weight_decay`` where it is given, and what is better than torch's defaults."""
+    kwargs = {**(kwargs or {}), **({} if weight_decay is None else {"weight_decay": weight_decay})}
+    if chosen in (torch.optim.Adam, torch.optim.AdamW):
+        # https://arxiv.org/abs/2403.17031 (detail 8): the approximate KL of the first updates depends on it.
+        kwargs.setdefault("eps", 1e-5)
+        if not {"foreach", "capturable", "differentiable"} & kwargs.keys():
+            kwargs.setdefault("fused", True)  # one pass over the weights instead of one per operation
+    return kwargs

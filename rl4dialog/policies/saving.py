@@ -135,10 +135,12 @@ def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
 
 
 def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
-    """What stands beside the language model, by file."""
+    """What stands beside the language model, by file; the critic's names are those of the first checkpoints."""
     critic_ids = {id(parameter) for parameter in policy.critic_parameters()}
     critic: dict[str, Tensor] = {
-        name: parameter for name, parameter in policy.named_parameters() if id(parameter) in critic_ids
+        name.replace("_value_head.trunk.", "_critic_trunk.").replace("_value_head.output.", "_value_head."): parameter
+        for name, parameter in policy.named_parameters()
+        if id(parameter) in critic_ids
     }
     mask = policy.mask_state()
     return {file: state for file, state in ((CRITIC_FILE, critic), (MASK_FILE, mask)) if state}

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.functional.masks import distinct_rows, left_aligned
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.architectures import HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Seq2SeqDecoder
 from rl4dialog.policies.models import decoder_start_id
 
@@ -84,11 +85,6 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Seq2SeqDecoder:
         return Seq2SeqDecoder(model, obs["prompt_ids"], obs["prompt_mask"], decoder_start_id(model))
 
-    def _response_hidden(self, trunk: nn.Module, batch: SequenceBatch) -> Tensor:
-        hidden: Tensor = trunk(batch.prompt_ids, batch.prompt_mask, batch.response_ids[:, :-1])
-        return hidden[batch.response_mask]
-
-    def _next_hidden(self, trunk: nn.Module, obs: dict[str, Tensor]) -> Tensor:
-        lengths = obs["context_mask"].sum(dim=1)
-        hidden = trunk(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), obs["context_ids"].long())
-        return hidden[torch.arange(len(lengths), device=lengths.device), lengths]
+    def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
+        hidden: Tensor = trunk(replies.prompt_ids, replies.prompt_mask, replies.response_ids[:, :-1])
+        return hidden[replies.response_mask]

@@ -19,7 +19,6 @@ from rl4dialog.policies.checkpointing import layers_of
 # Everything that runs a model: the root's own weights (embeddings, heads, value head) are gathered around these.
 _METHODS = (
     "generate",
-    "evaluate_sequences",
     "sequence_log_probs",
     "predict_sequence_values",
     "reference_log_probs",

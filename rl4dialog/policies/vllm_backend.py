@@ -8,15 +8,14 @@ by rounding, and a ratio of probabilities from both would not be 1 before the fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
-from rl4dialog.policies.generation import GenerationSettings, Utterances
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.vllm_engine import Request, VLLMEngine, Written, check_settings
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class VLLMBackend:
-    """Generates for a causal policy; see :class:`~rl4dialog.policies.base.GenerationBackend`.
+    """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
     Seeds of the replies are drawn from torch's random state, so the same state gives the same replies, up to rounding
     that differs between batches.
@@ -43,8 +42,8 @@ class VLLMBackend:
         self._outdated = True
 
     def generate(
-        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, max_new_tokens: int
-    ) -> Utterances:
+        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, limit: int
+    ) -> Replies:
         """One reply per prompt, as the policy itself would write it.
 
         Raises:
@@ -57,17 +56,15 @@ class VLLMBackend:
             self._outdated = False
         prompt_mask = obs["prompt_mask"].bool()
         prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
-        replies = self._write(prompts, settings, policy.end_of_turn, max_new_tokens)
+        written = self._write(prompts, settings, policy.end_of_turn, limit)
 
-        ids = _padded([torch.tensor(reply.ids) for reply in replies], policy.pad_token_id).to(policy.device)
-        sampled = _padded([torch.tensor(reply.log_probs) for reply in replies], 0.0).to(policy.device)
-        mask = _padded([torch.ones(len(reply.ids), dtype=torch.bool) for reply in replies], False).to(policy.device)
-        batch = SequenceBatch(obs["prompt_ids"], prompt_mask, ids, mask)
-        log_probs = torch.zeros(mask.shape, device=policy.device)
-        for rows, part in batch.by_length():
-            log_probs[rows, : part.response_mask.shape[1]] = policy.sequence_log_probs(part)
+        replies = Replies.from_ids(prompts, [reply.ids for reply in written], policy.device)
+        replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)
         # vLLM reports a greedy token's log-probability without the temperature, and draws nothing from it.
-        return Utterances(ids, mask, log_probs, log_probs, None, sampled if settings.do_sample else None)
+        if settings.do_sample:
+            sampled = torch.tensor([log_prob for reply in written for log_prob in reply.log_probs])
+            replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
+        return replies
 
     def _write(
         self, prompts: list[list[int]], settings: GenerationSettings, end_of_turn: EndOfTurn, max_new_tokens: int
@@ -103,7 +100,3 @@ def _weights(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
     for name, tensor in model.state_dict().items():
         by_memory.setdefault(tensor.data_ptr(), (name, tensor))
     return list(by_memory.values())
-
-
-def _padded(rows: Sequence[Tensor], value: float) -> Tensor:
-    return pad_sequence(list(rows), batch_first=True, padding_value=value)

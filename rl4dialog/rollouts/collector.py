@@ -1,7 +1,8 @@
 """Collecting rollouts: generate, step the workers, score.
 
 While the workers step through the utterances (token rewards, the partner's replies, the next prompts), the main
-process computes values and reference log-probabilities of the same utterances.
+process computes values and reference log-probabilities of the same utterances. Of each step there is a batch of
+replies; those of whole episodes go into the buffer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +20,10 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.functional.distributed import gather, largest, total_of_numbers
+from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
-from rl4dialog.policies.generation import Utterances
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 
@@ -100,7 +101,7 @@ class RolloutCollector:
         Args:
             policy: Speaks.
             env: Utterance views.
-            buffer: Empty; receives the utterances.
+            buffer: Empty; receives the replies when all are there.
             observations: Where the environments stand: ``prompt_ids`` (n_envs, P) and so on.
             n_tokens: Agent tokens to collect at least.
             on_step: Called after every step of the environments with what stable-baselines3 has as local variables
@@ -122,7 +123,10 @@ class RolloutCollector:
         stats = RolloutStats()
         series: dict[str, list[float]] = defaultdict(list)
         active = np.ones(env.num_envs, dtype=bool)
-        running: list[list[StoredUtterance]] = [[] for _ in range(env.num_envs)]
+        spoken: list[Replies] = []
+        earned: list[np.ndarray] = []  # of each reply so far, task rewards per token
+        running: list[list[int]] = [[] for _ in range(env.num_envs)]  # numbers of replies
+        completed: list[tuple[int, int, int, float]] = []  # number of a reply, its episode, group and last value
         n_episodes = n_spoken = 0
         n_done = np.zeros(env.num_envs, dtype=int)
         n_wanted: np.ndarray | None = None  # known once there are tokens enough
@@ -133,26 +137,31 @@ class RolloutCollector:
                 continue
             obs = {name: torch.as_tensor(array[rows], device=policy.device) for name, array in observations.items()}
             started = time.perf_counter()
-            utterances = policy.generate(obs)
+            replies = policy.generate(obs)
             stats.seconds["time/generate_s"] += time.perf_counter() - started
 
             actions = np.full((env.num_envs, policy.max_reply_length), PADDING_ACTION, dtype=np.int64)
-            ids = utterances.ids.masked_fill(~utterances.mask, PADDING_ACTION).cpu().numpy()
+            ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
             actions[rows, : ids.shape[1]] = ids
             env.step_async(actions)
             started = time.perf_counter()
-            stored = _evaluate(policy, obs, utterances)
+            _evaluate(policy, replies)
+            replies = replies.to("cpu")
             stats.seconds["time/evaluate_s"] += time.perf_counter() - started
             started = time.perf_counter()
             observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
             infos = [all_infos[row] for row in rows]
             done = [bool(dones[row]) for row in rows]
-            self._score(stored, infos, done, series, iteration)
+            lengths = replies.response_mask.sum(dim=1).tolist()
+            rewards = self._score(lengths, infos, done, series, iteration)
+            replies.task_rewards = replies.scattered(np.concatenate(rewards))
+            spoken.append(replies)
             stats.seconds["time/score_s"] += time.perf_counter() - started
 
             self._info_numbers.add(infos, series)
-            for row, utterance, info, is_done in zip(rows, stored, infos, done, strict=True):
-                running[row].append(utterance)
+            for row, per_token, info, is_done in zip(rows, rewards, infos, done, strict=True):
+                running[row].append(len(earned))
+                earned.append(per_token)
                 if "error" not in info:
                     series["rollout/cut_replies"].append(float(info["utterance_truncated"]))
                 if not is_done:
@@ -160,138 +169,115 @@ class RolloutCollector:
                 episode, running[row] = running[row], []
                 group = n_done[row] * env.num_envs + row // group_size
                 n_done[row] += 1
-                if any(np.isnan(u.task_rewards).any() for u in episode):
+                if any(np.isnan(earned[number]).any() for number in episode):
                     stats.n_masked += 1
                     continue
+                completed += [(number, n_episodes, group, 0.0) for number in episode]
                 if self._bootstrap_truncated and info["TimeLimit.truncated"]:
-                    episode[-1].last_value = _terminal_value(policy, info["terminal_observation"])
-                for u in episode:
-                    u.episode, u.group = n_episodes, group
-                    buffer.add(u)
+                    last_value = _terminal_value(policy, info["terminal_observation"])
+                    completed[-1] = (episode[-1], n_episodes, group, last_value)
                 n_episodes += 1
-                stats.episodes.append(
-                    {
-                        "r": float(sum(u.task_rewards.sum() for u in episode)),
-                        "l": float(sum(len(u.response_ids) for u in episode)),
-                    }
-                )
-            _measure_sampler(utterances, series)
+                n_tokens_of_episode = sum(len(earned[number]) for number in episode)
+                stats.n_tokens += n_tokens_of_episode
+                total_reward = float(sum(earned[number].sum() for number in episode))
+                stats.episodes.append({"r": total_reward, "l": float(n_tokens_of_episode)})
+            _measure_sampler(replies, series)
             step_rewards = np.zeros(env.num_envs)
-            step_rewards[rows] = [u.task_rewards.sum() for u in stored]
+            step_rewards[rows] = [per_token.sum() for per_token in rewards]
             step = {"actions": actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
-            stats.n_tokens = buffer.n_tokens
             if n_wanted is None and stats.n_tokens >= n_tokens:
-                n_begun = n_done + np.array([len(utterances_so_far) > 0 for utterances_so_far in running])
+                n_begun = n_done + np.array([len(numbers) > 0 for numbers in running])
                 n_wanted = n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
             if n_wanted is not None:
                 active = n_done < n_wanted
-            n_spoken += sum(len(u.response_ids) for u in stored)
+            n_spoken += sum(lengths)
             if not on_step({**step, "new_obs": observations}, n_spoken, not active.any()):
                 return None, observations
             _check_progress(stats, n_episodes)
 
-        _summarize(stats, buffer, series)
+        buffer.add(_whole_episodes(spoken, completed))
+        _summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:
-            self.normalizer.normalize(buffer.episodes())
+            self.normalizer.normalize(buffer.replies)
         return stats, observations
 
     def _score(
         self,
-        stored: list[StoredUtterance],
+        lengths: list[int],
         infos: list[dict[str, Any]],
         dones: list[bool],
         series: dict[str, list[float]],
         iteration: int,
-    ) -> None:
-        """Write the task rewards of a batch of utterances."""
+    ) -> list[np.ndarray]:
+        """Task rewards per token of replies of these lengths; NaN where they failed."""
         failed = [i for i, info in enumerate(infos) if "error" in info]
         if failed and not self._mask_failed_rewards:
             raise RewardError(infos[failed[0]]["error"])
         good = [i for i in range(len(infos)) if i not in failed]
-        for i in failed:
-            stored[i].task_rewards = np.full(len(stored[i].response_ids), np.nan, dtype=np.float32)
+        found = [np.full(length, np.nan, dtype=np.float32) for length in lengths]
         if not good:
-            return
+            return found
         rewards: list[np.ndarray] = [infos[i]["token_rewards"] for i in good]
         parts: dict[str, list[float]] = {}
         if self._scorer is not None:
             rewards, parts = self._scorer([infos[i] for i in good], [dones[i] for i in good], iteration)
         for i, per_token in zip(good, rewards, strict=True):
-            stored[i].task_rewards = per_token.astype(np.float32)
+            found[i] = per_token.astype(np.float32)
         for name, values in parts.items():
             series[f"rollout/reward/{name}"].extend(value for value in values if np.isfinite(value))
+        return found
 
 
-def _evaluate(
-    policy: LMActorCriticPolicy, obs: dict[str, torch.Tensor], utterances: Utterances
-) -> list[StoredUtterance]:
-    """Values and reference log-probabilities of a batch of utterances."""
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
-    values, ref_log_probs = (torch.zeros(batch.response_mask.shape, device=policy.device) for _ in range(2))
-    with torch.no_grad():
-        for rows, part in batch.by_length(policy.lockstep):
-            n_columns = part.response_mask.shape[1]
-            values[rows, :n_columns] = policy.predict_sequence_values(part)
-            ref_log_probs[rows, :n_columns] = policy.reference_log_probs(part)
-    ids, mask = utterances.ids.cpu().numpy(), utterances.mask.cpu().numpy()
-    per_token = {
-        "log_probs": utterances.log_probs,
-        "unmasked_log_probs": utterances.unmasked_log_probs,
-        "ref_log_probs": ref_log_probs,
-        "values": values,
-    }
-    arrays = {name: tensor.cpu().numpy() for name, tensor in per_token.items()}
-    prompts, prompt_mask = obs["prompt_ids"].cpu().numpy(), obs["prompt_mask"].bool().cpu().numpy()
-    return [
-        StoredUtterance(
-            prompt_ids=prompts[i, prompt_mask[i]],
-            response_ids=ids[i, mask[i]],
-            task_rewards=np.zeros(mask[i].sum(), dtype=np.float32),
-            episode=-1,
-            **{name: array[i, mask[i]] for name, array in arrays.items()},
-        )
-        for i in range(len(ids))
-    ]
+@torch.no_grad()
+def _evaluate(policy: LMActorCriticPolicy, replies: Replies) -> None:
+    """Add values and reference log-probabilities."""
+    replies.values = replies.computed(policy.predict_sequence_values, policy.lockstep)
+    replies.ref_log_probs = replies.computed(policy.reference_log_probs, policy.lockstep)
 
 
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
     """Run what the other processes run, for nothing."""
     obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
-    _evaluate(policy, obs, policy.generate(obs))
+    _evaluate(policy, policy.generate(obs))
 
 
-def _measure_sampler(utterances: Utterances, series: dict[str, list[float]]) -> None:
+def _whole_episodes(spoken: list[Replies], completed: list[tuple[int, int, int, float]]) -> Replies:
+    """The replies of episodes that are to be trained on, in their order."""
+    rows, episode, group, last_value = (torch.tensor(numbers) for numbers in zip(*completed, strict=True))
+    return replace(Replies.concatenate(spoken)[rows], episode=episode, group=group, last_value=last_value)
+
+
+def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
     """How far what was sampled from is from the policy's distribution."""
-    mask = utterances.mask
-    if utterances.truncated_mass is not None:
-        series["rollout/truncated_mass"].extend(utterances.truncated_mass[mask].tolist())
-    if utterances.sampler_log_probs is not None:
-        gaps = (utterances.sampler_log_probs - utterances.log_probs)[mask]
+    if replies.truncated_mass is not None:
+        series["rollout/truncated_mass"].extend(replies.flat("truncated_mass").tolist())
+    if replies.sampler_log_probs is not None:
+        gaps = replies.flat("sampler_log_probs") - replies.flat("log_probs")
         # Their mean estimates the KL divergence of the sampler from the policy, per token.
         series["rollout/sampler_kl"].extend(gaps.tolist())
         largest = series["rollout/sampler_max_ratio"]
         largest[:] = [max([*largest, gaps.abs().max().exp().item()])]
 
 
-def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[str, list[float]]) -> None:
+def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
     """Fill ``stats.means``, over all processes."""
-    stored = buffer.utterances
-    kl_per_utterance = [u.unmasked_log_probs - u.ref_log_probs for u in stored]
+    kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
+    ids = replies.per_row("response_ids")
     mine = {
         **series,
         "rollout/task_reward": [episode["r"] for episode in stats.episodes],
-        "rollout/kl": np.concatenate(kl_per_utterance),
-        "rollout/kl_per_reply": [kl.sum() for kl in kl_per_utterance],
-        "rollout/log_prob": np.concatenate([u.log_probs for u in stored]),
-        "rollout/values": np.concatenate([u.values for u in stored]),
-        "rollout/reply_length": [len(u.response_ids) for u in stored],
-        "rollout/repeated_trigrams": [repeated_share(u.response_ids) for u in stored],
+        "rollout/kl": kl.numpy(),
+        "rollout/kl_per_reply": [row.sum() for row in replies.per_row(kl)],
+        "rollout/log_prob": replies.flat("log_probs").numpy(),
+        "rollout/values": replies.flat("values").numpy(),
+        "rollout/reply_length": [len(row) for row in ids],
+        "rollout/repeated_trigrams": [repeated_share(row) for row in ids],
     }
     numbers: dict[str, list[Any]] = defaultdict(list)
-    replies: set[bytes] = set()
-    for theirs, their_replies in gather((mine, {u.response_ids.tobytes() for u in stored})):
-        replies |= their_replies
+    distinct: set[bytes] = set()
+    for theirs, their_replies in gather((mine, {row.tobytes() for row in ids})):
+        distinct |= their_replies
         for name, values in theirs.items():
             numbers[name].extend(values)
     counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
@@ -299,7 +285,7 @@ def _summarize(stats: RolloutStats, buffer: SequenceRolloutBuffer, series: dict[
         **{name: float(np.mean(values)) for name, values in numbers.items() if values},
         "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
         "rollout/kl_se": ratio_standard_error(numbers["rollout/kl_per_reply"], numbers["rollout/reply_length"]),
-        "rollout/distinct_replies": len(replies) / len(numbers["rollout/reply_length"]),
+        "rollout/distinct_replies": len(distinct) / len(numbers["rollout/reply_length"]),
         **{f"rollout/{name}": int(n) for name, n in zip(counts, total_of_numbers(*counts.values()), strict=True)},
     }
 

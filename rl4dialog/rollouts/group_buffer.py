@@ -30,27 +30,27 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         Advantages are 0 in a group whose rewards are constant but for rounding, or that has one episode only.
         """
         del last_values, dones
-        episodes = self.episodes()
-        groups: dict[int, list[int]] = {}
-        for i, episode in enumerate(episodes):
-            groups.setdefault(episode[0].group, []).append(i)
-        totals = np.array([sum(float(u.rewards.sum()) for u in episode) for episode in episodes])
-        scales = np.array([sum(float(u.scales.sum()) for u in episode) for episode in episodes])
-        for members in groups.values():
+        replies = self.replies
+        episodes, of_tokens = replies.row_episodes(), replies.token_episodes()
+        totals, scales = (
+            np.bincount(episodes, weights=[row.sum() for row in replies.per_row(name)])
+            for name in ("rewards", "reward_scales")
+        )
+        advantages = np.zeros_like(totals)
+        for rows in self._units():
+            members = np.unique(episodes[rows])
             constant = is_constant(totals[members], scales[members])
             self.found_constant.append(constant)
-            advantages = np.zeros(len(members)) if constant else self._advantages_of(totals[members])
-            for i, advantage in zip(members, advantages, strict=True):
-                for utterance in episodes[i]:
-                    n = len(utterance.response_ids)
-                    utterance.advantages = np.full(n, advantage, dtype=np.float32)
-                    utterance.advantage_scales = np.abs(utterance.advantages)
-                    utterance.returns = np.full(n, totals[i], dtype=np.float32)
+            if not constant:
+                advantages[members] = self._advantages_of(totals[members])
+        of_each = advantages[of_tokens]
+        self._set(advantages=of_each, advantage_scales=np.abs(of_each), returns=totals[of_tokens])
         self.full = True
 
     def _units(self) -> list[list[int]]:
-        """The utterances of a group stay together."""
+        """The replies of a group stay together."""
+        assert self.replies.group is not None
         units: dict[int, list[int]] = {}
-        for i, utterance in enumerate(self.utterances):
-            units.setdefault(utterance.group, []).append(i)
+        for row, group in enumerate(self.replies.group.tolist()):
+            units.setdefault(group, []).append(row)
         return list(units.values())

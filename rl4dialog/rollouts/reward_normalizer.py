@@ -9,15 +9,14 @@ for rounding, become 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.distributed import gather
+from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.resolution import bounds
-from rl4dialog.rollouts.buffer import StoredUtterance
 
 MODES = ("none", "running", "batch")
 
@@ -41,25 +40,19 @@ class RewardNormalizer:
         self._n, self._mean, self._sum_of_squares = 0, 0.0, 0.0
         self._bounds = bounds(np.zeros(0))
 
-    def normalize(self, episodes: Sequence[Sequence[StoredUtterance]]) -> None:
-        """Change the task rewards of an iteration in place, by the statistics of all processes.
-
-        Args:
-            episodes: The utterances of each, in order.
-        """
-        if not episodes:
-            return
-        scores = np.array([sum(float(u.task_rewards.sum(dtype=np.float64)) for u in episode) for episode in episodes])
-        scales = np.array([sum(float(np.abs(u.task_rewards).sum(dtype=np.float64)) for u in e) for e in episodes])
+    def normalize(self, replies: Replies) -> None:
+        """Change the task rewards of an iteration's episodes in place, by the statistics of all processes."""
+        rewards, episodes = replies.flat("task_rewards").numpy(), replies.token_episodes()
+        scores, scales = (np.bincount(episodes, weights=numbers) for numbers in (rewards, np.abs(rewards)))
         mean, deviation, constant = self._statistics(*np.concatenate(gather(np.stack([scores, scales])), axis=1))
         targets = np.zeros_like(scores) if constant else (scores - mean) / deviation
         if self.clip is not None:
             targets = targets.clip(*self.clip)
-        for episode, target in zip(episodes, targets, strict=True):
-            for utterance in episode:
-                utterance.task_rewards = utterance.task_rewards / np.float32(deviation)
-            paid = sum(float(u.task_rewards.sum(dtype=np.float64)) for u in episode)
-            episode[-1].task_rewards[-1] += target - paid
+        rewards = rewards / np.float32(deviation)
+        last = np.zeros(len(scores), dtype=int)
+        last[episodes] = np.arange(len(rewards))  # of several tokens, the last one counts
+        rewards[last] += targets - np.bincount(episodes, weights=rewards)
+        replies.task_rewards = replies.scattered(rewards)
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs."""

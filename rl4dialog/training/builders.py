@@ -45,10 +45,10 @@ from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.metrics.intent_classifier import IntentClassifier
 from rl4dialog.policies import vllm_engine
-from rl4dialog.policies.base import GenerationBackend, LMActorCriticPolicy
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.examination import examine
-from rl4dialog.policies.generation import EVALUATION_ONLY, NOT_IN_ROLLOUTS, GenerationSettings
+from rl4dialog.policies.generation import EVALUATION_ONLY, NOT_IN_ROLLOUTS, GenerationBackend, GenerationSettings
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.policies.models import check_fits, embedding_rows, load_language_model, named_model_positions
@@ -180,6 +180,12 @@ def check_components(config: RunConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and _policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
+    assert config.alg.kl_div is not None
+    if _policy_args(config).get("reference") == "none" and config.alg.kl_div.coeff:
+        raise ConfigError(
+            f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
+            f"KL to charge for; set the coefficient to 0, or reference to copy"
+        )
 
 
 def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
@@ -765,7 +771,7 @@ def inference_arguments(config: RunConfig) -> dict[str, Any]:
         return {"generation_kwargs": without_beams(config.alg.generation_kwargs or {})}
     for_training = (
         *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
-        *("gradient_checkpointing", "offload_reference"),
+        *("gradient_checkpointing", "reference", "offload_reference"),
     )
     return {name: value for name, value in _policy_args(config).items() if name not in for_training}
 

@@ -21,7 +21,7 @@ from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
-from rl4dialog.functional.masks import left_padded
+from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
@@ -262,13 +262,10 @@ def generate_texts(
         prompts: Token ids of each.
         generation_kwargs: ``None`` for the policy's own.
     """
-    ids, mask = left_padded(prompts)
+    ids, mask = padded(prompts, left=True)
     obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
-    utterances = policy.generate(obs, **(generation_kwargs or {}))
-    return [
-        policy.end_of_turn.reply_text(row_ids[row_mask].tolist())
-        for row_ids, row_mask in zip(utterances.ids, utterances.mask, strict=True)
-    ]
+    replies = policy.generate(obs, **(generation_kwargs or {}))
+    return [policy.end_of_turn.reply_text(ids.tolist()) for ids in replies.per_row("response_ids")]
 
 
 def _post_processed(reply: str, sample: Sample, post_process: Callable[[str], str]) -> str:

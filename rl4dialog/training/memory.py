@@ -118,7 +118,8 @@ def predict_memory(
     weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
     trained = [p for p in weights if p.requires_grad]
     frozen = [p for p in weights if not p.requires_grad]
-    n_copies = int(config.lora is None and not (on_gpu and args.get("offload_reference")))
+    has_copy = config.lora is None and args.get("reference") != "none"
+    n_copies = int(has_copy and not (on_gpu and args.get("offload_reference")))
     n_copies += str(args.get("mask_type", "")).startswith("learned")
     frozen += [*model.parameters()] * n_copies
     n_passes = 2 if critic == "separate" else 1

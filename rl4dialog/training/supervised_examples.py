@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.types import Sample
+from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
 from rl4dialog.text.tokenizer import encode_prompt
@@ -210,17 +210,9 @@ class PaddingCollator:
 
     def __call__(self, examples: Sequence[SupervisedExample]) -> dict[str, Tensor]:
         """Make a batch: ``input_ids``, ``attention_mask`` and ``labels``, each int64 and padded on the right."""
-        ids, labels = [e["input_ids"] for e in examples], [e["labels"] for e in examples]
-        return {
-            "input_ids": _padded(ids, self.pad_token_id),
-            "attention_mask": _padded([[1] * len(row) for row in ids], 0),
-            "labels": _padded(labels, IGNORED_LABEL),
-        }
-
-
-def _padded(rows: list[list[int]], value: int) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
+        ids, mask = padded([example["input_ids"] for example in examples], value=self.pad_token_id)
+        labels, _ = padded([example["labels"] for example in examples], value=IGNORED_LABEL)
+        return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels}
 
 
 def encode_reply(

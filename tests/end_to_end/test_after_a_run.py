@@ -73,7 +73,7 @@ def policy_with_critic(run: Path, critic: str = "separate") -> LMActorCriticPoli
     loaded = rl4dialog.load_policy(run, trust=True)
     policy = loaded._around(loaded._language_model(run / "model"), critic=critic)
     assert policy._value_head is not None
-    torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+    torch.nn.init.normal_(policy._value_head.output.weight, std=0.2)
     return policy
 
 

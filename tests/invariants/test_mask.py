@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import evaluated, rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import (
     make_env,
@@ -25,7 +26,6 @@ from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.saving import load_policy_weights, save_policy
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -67,7 +67,7 @@ def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(
     assert (kept.sum(dim=1) < probabilities.shape[1]).all()
     if "top_k" in mask["mask_type"]:
         assert (kept.sum(dim=1) <= 5 + 2).all() and (kept.sum(dim=1) >= 5).all()
-    first = policy.generate(many).ids[:, 0].reshape(10, 1000)
+    first = policy.generate(many).response_ids[:, 0].reshape(10, 1000)
     assert kept.gather(1, first).all(), "10,000 draws"
 
 
@@ -76,13 +76,13 @@ def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenize
     policy = masked_policy(model, tokenizer, **mask, generation_kwargs={"temperature": 0.8})
     obs = observations(policy, 12)
     utterances = policy.generate(obs)
-    assert len(set(utterances.mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
-    log_probs, _, entropy = policy.evaluate_sequences(batch)
+    assert len(set(utterances.response_mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
+    batch = utterances
+    log_probs, _, entropy = evaluated(policy, batch)
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
     assert (utterances.log_probs >= utterances.unmasked_log_probs - 1e-5).all()
     assert torch.isfinite(entropy).all() and torch.isfinite(log_probs).all()
-    values, token_log_probs, token_entropy = policy.evaluate_actions(obs, utterances.ids[:, 0])
+    values, token_log_probs, token_entropy = policy.evaluate_actions(obs, utterances.response_ids[:, 0])
     torch.testing.assert_close(token_log_probs, log_probs[:, 0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(token_entropy, entropy[:, 0], rtol=1e-4, atol=1e-4)
     assert values.shape == (12,)
@@ -109,7 +109,7 @@ def test_top_p_mask_is_the_smallest_set_that_reaches_the_mass(tokenizer: Any) ->
 def test_minimum_length_leaves_something_to_say(tokenizer: Any) -> None:
     policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=1e-6, generation_kwargs={"min_length": 8})
     utterances = policy.generate(observations(policy, 30))
-    assert (utterances.mask.sum(dim=1) == 8).all()
+    assert (utterances.response_mask.sum(dim=1) == 8).all()
     assert (utterances.log_probs > -50).all(), "nothing that is masked was said"
 
 
@@ -136,8 +136,8 @@ def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
     obs = observations(policy, 6)
 
     def sampled_from() -> torch.Tensor:
-        stepping = policy._token_mask(obs)
-        return stepping.allowed(None)
+        (editor,) = policy._step_editors(obs)
+        return editor.edit(torch.zeros(6, policy.language_model.config.vocab_size), None)
 
     before = sampled_from()
     algorithm.learn(64)
@@ -172,7 +172,7 @@ def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it
     algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
     kls, gains = [], []
     policy.requires_grad_(False)
-    for u in algorithm.rollout_buffer.utterances:
+    for u in rows_of(algorithm.rollout_buffer):
         prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
         for t, token in enumerate(reply):
             unmasked, reference = (
@@ -224,7 +224,7 @@ def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
     )
     _, callback = algorithm._setup_learn(10**6)
     algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    stored = algorithm.rollout_buffer.utterances
+    stored = rows_of(algorithm.rollout_buffer)
     n_bytes = sum(a.nbytes for u in stored for a in vars(u).values() if isinstance(a, np.ndarray))
     n_tokens = sum(len(u.prompt_ids) + len(u.response_ids) for u in stored)
     assert n_bytes < 100 * n_tokens
@@ -235,6 +235,7 @@ def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
     [
         ({"top_mask": 1.5}, "top_mask must lie above 0 and at most at 1"),
         ({"top_mask": 0.5, "mask_type": "learned_top_k"}, "top_mask must be a whole number"),
+        ({"mask_type": "reference_top_p", "reference": "none"}, "mask_type: reference_top_p .*args.reference is none"),
     ],
 )
 def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
@@ -256,23 +257,23 @@ def test_what_was_sampled_stays_in_its_mask(
     with torch.no_grad(), policy.mask_model() as mask_model:
         for parameter in mask_model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
+    batch = utterances
     real = batch.response_mask
-    log_probs, _, entropy = policy.evaluate_sequences(batch)
+    log_probs, _, entropy = evaluated(policy, batch)
     assert (log_probs - utterances.log_probs).abs().max() < 5
     # In bf16, passes with and without gradients round differently.
     close = {"rtol": 0.0, "atol": {"fp32": 1e-4, "bf16": 0.5}[precision]}
     torch.testing.assert_close(policy.sequence_log_probs(batch), log_probs, **close)
     as_sb3 = policy.evaluate_actions(
-        {**obs, "response_ids": utterances.ids, "response_mask": real}, utterances.ids[real]
+        {**obs, "response_ids": utterances.response_ids, "response_mask": real}, utterances.response_ids[real]
     )
     torch.testing.assert_close(as_sb3[1], log_probs[real], **close)
     # The entropy is that of the distribution which the log-probability is of.
     assert torch.isfinite(entropy).all() and (entropy >= 0).all()
     surely = log_probs[real] > -1e-6
     assert (entropy[real][surely] < 1e-3).all()
-    policy_probs = policy.get_distribution({**obs, "response_ids": utterances.ids, "response_mask": real})
-    outside = policy_probs.log_prob(utterances.ids[real]) < -50
+    policy_probs = policy.get_distribution({**obs, "response_ids": utterances.response_ids, "response_mask": real})
+    outside = policy_probs.log_prob(utterances.response_ids[real]) < -50
     assert outside.any(), "the masks differ"
     assert (entropy[real][outside] > 0).all(), "with the token that was sampled there are two at least"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rows import evaluated
 from tiny import (
     make_bart,
     make_env,
@@ -21,7 +22,8 @@ from tiny import (
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import load_optimizer, load_policy_weights, save_policy
 
@@ -36,16 +38,16 @@ def policy_of(architecture: str, seed: int = 0, **kwargs: Any) -> LMActorCriticP
     return make_policy(env, model, **kwargs)
 
 
-def batch_of(n: int = 5, seed: int = 0) -> SequenceBatch:
+def batch_of(n: int = 5, seed: int = 0) -> Replies:
     generator = torch.Generator().manual_seed(seed)
     prompt_mask, response_mask = torch.ones(n, 6, dtype=torch.bool), torch.ones(n, 4, dtype=torch.bool)
     prompt_mask[0, :3], response_mask[1, 2:] = False, False
     ids = torch.randint(3, len(TOKENIZER), (n, 10), generator=generator)
-    return SequenceBatch(ids[:, :6], prompt_mask, ids[:, 6:], response_mask)
+    return Replies(ids[:, :6], prompt_mask, ids[:, 6:], response_mask)
 
 
-def gradients(policy: LMActorCriticPolicy, batch: SequenceBatch) -> list[torch.Tensor]:
-    log_probs, values, entropies = policy.evaluate_sequences(batch)
+def gradients(policy: LMActorCriticPolicy, batch: Replies) -> list[torch.Tensor]:
+    log_probs, values, entropies = evaluated(policy, batch)
     (log_probs.sum() + values.square().sum() + entropies.sum()).backward()
     return [p.grad for p in [*policy.actor_parameters(), *policy.critic_parameters()] if p.grad is not None]
 
@@ -79,7 +81,7 @@ def test_recomputing_keeps_fewer_activations() -> None:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            policy.evaluate_sequences(batch_of())
+            evaluated(policy, batch_of())
         return total
 
     kept, recomputed = (saved_bytes(policy_of("gpt2", gradient_checkpointing=flag)) for flag in (False, True))
@@ -92,11 +94,11 @@ def test_bf16_log_probs_and_values_are_near_those_of_fp32(architecture: str) -> 
     exact, rounded = policy_of(architecture), policy_of(architecture, precision="bf16")
     shake(exact)
     shake(rounded)
-    for one, other in zip(exact.evaluate_sequences(batch), rounded.evaluate_sequences(batch), strict=True):
+    for one, other in zip(evaluated(exact, batch), evaluated(rounded, batch), strict=True):
         assert other.dtype == torch.float32
         # Numbers of 8 bits through two layers.
         torch.testing.assert_close(one, other, rtol=0.05, atol=0.15)
-    assert not torch.equal(exact.evaluate_sequences(batch)[0], rounded.evaluate_sequences(batch)[0])
+    assert not torch.equal(evaluated(exact, batch)[0], evaluated(rounded, batch)[0])
     assert all(p.dtype == torch.float32 for p in rounded.actor_parameters())
 
 
@@ -105,9 +107,9 @@ def test_bf16_sampler_and_trainer_agree(architecture: str) -> None:
     policy = policy_of(architecture, precision="bf16")
     batch = batch_of()
     utterances = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
-    replies = SequenceBatch(batch.prompt_ids, batch.prompt_mask, utterances.ids, utterances.mask)
+    replies = utterances
     with torch.no_grad():
-        log_probs, _, _ = policy.evaluate_sequences(replies)
+        log_probs, _, _ = evaluated(policy, replies)
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=0.05, atol=0.15)
     # At the start, the reference is the policy, by the same passes.
     torch.testing.assert_close(policy.reference_log_probs(replies), log_probs, rtol=0, atol=1e-6)
@@ -120,21 +122,23 @@ def test_lora_trains_adapters_alone_and_is_its_own_reference(architecture: str, 
     policy = policy_of(architecture, lora=LORA, precision=precision)
     assert policy._reference_model is None
     before = policy.reference_log_probs(batch)
-    torch.testing.assert_close(policy.evaluate_sequences(batch)[0].detach(), before, rtol=0, atol=1e-6)
+    torch.testing.assert_close(evaluated(policy, batch)[0].detach(), before, rtol=0, atol=1e-6)
     frozen = {n: p.clone() for n, p in policy.named_parameters() if not p.requires_grad}
-    assert all("lora_" in n or n.startswith("_value_head") for n, p in policy.named_parameters() if p.requires_grad)
+    assert all(
+        "lora_" in n or n.startswith("_value_head.output") for n, p in policy.named_parameters() if p.requires_grad
+    )
     for _ in range(3):
         policy.optimizer.zero_grad()
         gradients(policy, batch)
         policy.optimizer.step()
     shake(policy)
-    assert not torch.allclose(policy.evaluate_sequences(batch)[0], before, atol=1e-3)
+    assert not torch.allclose(evaluated(policy, batch)[0], before, atol=1e-3)
     torch.testing.assert_close(policy.reference_log_probs(batch), before, rtol=0, atol=0)
     for name, parameter in policy.named_parameters():
         if name in frozen:
             assert torch.equal(parameter, frozen[name]), name
     # Asking the reference between forward and backward must not cost the adapters their gradient.
-    log_probs, _, _ = policy.evaluate_sequences(batch)
+    log_probs, _, _ = evaluated(policy, batch)
     policy.reference_log_probs(batch)
     policy.optimizer.zero_grad()
     log_probs.sum().backward()
@@ -151,7 +155,7 @@ def test_lora_goes_with_a_mask(mask_type: str) -> None:
         arguments = {"top_mask": 3, "mask_type": mask_type, "lora": lora}
         policies.append(make_policy(plain, copy.deepcopy(model), policy_class=cls, **arguments))
     batch = batch_of()
-    one, other = (policy.evaluate_sequences(batch)[2] for policy in policies)
+    one, other = (evaluated(policy, batch)[2] for policy in policies)
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     policies[1].generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
 
@@ -160,13 +164,13 @@ def test_lora_is_saved_merged_and_as_an_adapter(tmp_path: Path) -> None:
     batch = batch_of()
     policy = policy_of("gpt2", lora=LORA, gradient_checkpointing=True)
     shake(policy)
-    wanted = policy.evaluate_sequences(batch)[0].detach()
+    wanted = evaluated(policy, batch)[0].detach()
     save_policy(policy, tmp_path)
     merged = make_policy(make_env(TOKENIZER), AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
-    torch.testing.assert_close(merged.evaluate_sequences(batch)[0].detach(), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(evaluated(merged, batch)[0].detach(), wanted, rtol=1e-4, atol=1e-5)
     again = policy_of("gpt2", lora=LORA)
     load_policy_weights(again, tmp_path)
-    torch.testing.assert_close(again.evaluate_sequences(batch)[0].detach(), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(evaluated(again, batch)[0].detach(), wanted, rtol=0, atol=0)
     with pytest.raises(ModelError, match="adapter"):
         load_policy_weights(policy_of("gpt2", lora={"r": 3}), tmp_path)
     with pytest.raises(ModelError, match="adapter"):
@@ -186,6 +190,18 @@ def test_an_offloaded_reference_gives_the_same_log_probs() -> None:
     batch = batch_of()
     here, there = policy_of("gpt2"), policy_of("gpt2", offload_reference=True)
     assert torch.equal(here.reference_log_probs(batch), there.reference_log_probs(batch))
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_without_a_reference_the_kl_is_zero_and_nothing_is_kept(lora: Any) -> None:
+    policy = policy_of("gpt2", reference="none", lora=lora)
+    shake(policy)
+    assert policy._reference_model is None
+    batch = batch_of()
+    replies = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
+    assert torch.equal(policy.reference_log_probs(replies), replies.unmasked_log_probs)
+    own = policy.sequence_log_probs(batch)
+    assert torch.equal(policy.reference_log_probs(batch), own), "of what was not sampled here, the policy's own"
 
 
 def test_an_unknown_optimizer_is_refused() -> None:

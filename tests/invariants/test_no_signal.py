@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from learn import ALGORITHMS
+from rows import rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_t5, make_tokenizer, maskable_class_of, n_words_reward, policy_class_of
 
@@ -90,7 +91,7 @@ def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm: str, make
     logged = collect(trained)
     assert 0 < abs(logged["rollout/kl"]) < NOISE[precision], "the log has it as it was measured"
     assert logged["rollout/kl_is_rounding"] == logged["rollout/constant_rewards"] == 1
-    assert all(not u.returns.any() and not u.advantages.any() for u in trained.rollout_buffer.utterances)
+    assert all(not u.returns.any() and not u.advantages.any() for u in rows_of(trained.rollout_buffer))
     assert largest_step(trained) == 0
     assert trained.logger.name_to_value["train/constant_advantages"] == 1
 
@@ -130,7 +131,7 @@ def test_a_kl_that_is_none_of_rounding_is_paid_for_though_rewards_are_constant()
             parameter *= 1.01
     logged = collect(trained)
     assert logged["rollout/kl_is_rounding"] == logged["rollout/constant_rewards"] == 0
-    assert np.concatenate([u.rewards for u in trained.rollout_buffer.utterances]).std() == pytest.approx(1, abs=1e-3)
+    assert np.concatenate([u.rewards for u in rows_of(trained.rollout_buffer)]).std() == pytest.approx(1, abs=1e-3)
     assert largest_step(trained) > 1e-4
 
 
@@ -141,10 +142,9 @@ def test_rewards_that_differ_by_little_are_normalized_and_those_by_rounding_are_
             trained = build("ppo", nothing)
             trained.collector = RolloutCollector(normalizer=RewardNormalizer(mode))
             collect(trained)
-            episodes = trained.rollout_buffer.episodes()[:2]
-            for episode, score in zip(episodes, scores, strict=True):
-                episode[-1].task_rewards[:] = 0
-                episode[-1].task_rewards[-1] = score
-            RewardNormalizer(mode).normalize(episodes)
-            totals = [float(sum(u.task_rewards.sum() for u in episode)) for episode in episodes]
+            replies = trained.rollout_buffer.replies[torch.arange(2)]
+            replies.task_rewards = torch.zeros(replies.response_mask.shape)
+            replies.task_rewards[range(2), replies.response_mask.sum(dim=1) - 1] = torch.from_numpy(scores)
+            RewardNormalizer(mode).normalize(replies)
+            totals = [row.sum() for row in replies.per_row("task_rewards")]
             assert np.std(totals) == pytest.approx(spread, abs=1e-3), (mode, gap)

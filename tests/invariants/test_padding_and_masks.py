@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import evaluated
 from tiny import MODELS, make_env, make_policy, make_tokenizer, next_token
 
-from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.functional.replies import Replies
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3]]
 REPLIES = [[11, 12, 0], [13, 14, 15, 16], [17]]
 
 
-def batch_of(rows: list[int], pad: int = 1, extra_left: int = 0, extra_right: int = 0) -> SequenceBatch:
+def batch_of(rows: list[int], pad: int = 1, extra_left: int = 0, extra_right: int = 0) -> Replies:
     n_prompt = max(len(PROMPTS[i]) for i in rows) + extra_left
     n_reply = max(len(REPLIES[i]) for i in rows) + extra_right
     prompt_ids, reply_ids = torch.full((len(rows), n_prompt), pad), torch.full((len(rows), n_reply), pad)
@@ -28,7 +29,7 @@ def batch_of(rows: list[int], pad: int = 1, extra_left: int = 0, extra_right: in
         prompt_mask[row, n_prompt - len(PROMPTS[i]) :] = True
         reply_ids[row, : len(REPLIES[i])] = torch.tensor(REPLIES[i])
         reply_mask[row, : len(REPLIES[i])] = True
-    return SequenceBatch(prompt_ids, prompt_mask, reply_ids, reply_mask)
+    return Replies(prompt_ids, prompt_mask, reply_ids, reply_mask)
 
 
 @pytest.fixture(params=["separate", "shared"])
@@ -36,16 +37,16 @@ def policy(request: pytest.FixtureRequest, tokenizer: Any, model: Any) -> Any:
     return make_policy(make_env(tokenizer), model, critic=request.param)
 
 
-def everything(policy: Any, batch: SequenceBatch) -> list[torch.Tensor]:
+def everything(policy: Any, batch: Replies) -> list[torch.Tensor]:
     with torch.no_grad():
-        numbers = [*policy.evaluate_sequences(batch), policy.reference_log_probs(batch)]
+        numbers = [*evaluated(policy, batch), policy.reference_log_probs(batch)]
         numbers.append(policy.predict_sequence_values(batch))
     return [tensor[batch.response_mask] for tensor in numbers]
 
 
 def test_log_prob_at_t_is_of_token_t_given_all_before_it(policy: Any) -> None:
     batch = batch_of([0, 1, 2])
-    log_probs, values, entropy = policy.evaluate_sequences(batch)
+    log_probs, values, entropy = evaluated(policy, batch)
     lm = policy.language_model
     for row in range(3):
         for t, token in enumerate(REPLIES[row]):
@@ -77,9 +78,9 @@ def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer: Any, model: Any
         tok = make_tokenizer(pad_is_eos=pad_is_eos)
         policy = make_policy(make_env(tok), copy.deepcopy(model))
         torch.manual_seed(0)
-        torch.nn.init.normal_(policy._value_head.weight, std=0.2)
+        torch.nn.init.normal_(policy._value_head.output.weight, std=0.2)
         batch = batch_of([0, 1, 2], pad=tok.pad_token_id)
-        log_probs, values, entropy = policy.evaluate_sequences(batch)
+        log_probs, values, entropy = evaluated(policy, batch)
         (log_probs.sum() + values.sum() + entropy.sum()).backward()
         gradients.append([p.grad for p in policy.parameters() if p.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) > 0
@@ -89,7 +90,7 @@ def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer: Any, model: Any
 
 def test_first_eos_is_trained_and_what_follows_it_is_not(policy: Any) -> None:
     batch = batch_of([0, 1])
-    log_probs, _, _ = policy.evaluate_sequences(batch)
+    log_probs, _, _ = evaluated(policy, batch)
     assert log_probs[0, 2] != 0, "the end-of-sequence token is a token like any other"
     assert log_probs[0, 3] == 0
 
@@ -119,9 +120,9 @@ def test_sampler_and_trainer_log_probs_agree(tokenizer: Any, architecture: str) 
     )
     obs = {k: torch.as_tensor(np.stack([env.reset(seed=i)[0][k] for i in range(8)])) for k in env.observation_space}
     utterances = policy.generate(obs)
-    assert len(set(utterances.mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
-    log_probs, _, _ = policy.evaluate_sequences(batch)
+    assert len(set(utterances.response_mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
+    batch = utterances
+    log_probs, _, _ = evaluated(policy, batch)
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(policy.reference_log_probs(batch), log_probs, rtol=1e-5, atol=1e-6)
-    assert (utterances.truncated_mass[utterances.mask] > 0).all(), "top_k cuts off some probability"
+    assert (utterances.truncated_mass[utterances.response_mask] > 0).all(), "top_k cuts off some probability"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from rows import evaluated
 from tiny import make_bart, make_blenderbot, make_env, make_policy, make_t5, make_tokenizer, next_token
 
-from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.functional.replies import Replies
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3]]
@@ -39,18 +40,16 @@ def test_prompt_is_encoded_once_for_a_whole_reply(policy: Any) -> None:
 
     policy.language_model.get_encoder().register_forward_hook(count)
     utterances = policy.generate(observations())
-    assert utterances.ids.shape[1] > 1
+    assert utterances.response_ids.shape[1] > 1
     assert n_calls == 1
-    obs = observations()
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask)
-    policy.evaluate_sequences(batch)
+    evaluated(policy, utterances)
     assert n_calls == 2, "once per pass of an update"
 
 
 def test_cache_gives_the_log_probs_of_a_fresh_pass_per_token(policy: Any) -> None:
     utterances = policy.generate(observations())
     for prompt, ids, mask, log_probs in zip(
-        PROMPTS, utterances.ids, utterances.mask, utterances.log_probs, strict=True
+        PROMPTS, utterances.response_ids, utterances.response_mask, utterances.log_probs, strict=True
     ):
         reply = ids[mask].tolist()
         for t, token in enumerate(reply):
@@ -64,8 +63,8 @@ def test_side_of_the_padding_changes_nothing(policy: Any) -> None:
     results = []
     for side in ("left", "right"):
         obs = observations(side)
-        batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), replies, mask)
-        results.append([*policy.evaluate_sequences(batch), policy.reference_log_probs(batch)])
+        batch = Replies(obs["prompt_ids"], obs["prompt_mask"].bool(), replies, mask)
+        results.append([*evaluated(policy, batch), policy.reference_log_probs(batch)])
     for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
 

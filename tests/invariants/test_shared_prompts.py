@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from rows import evaluated
 from tiny import make_bart, make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
 from torch import nn
 
 from rl4dialog.functional.masks import distinct_rows
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 
 TOKENIZER = make_tokenizer()
 ARCHITECTURES = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
@@ -22,7 +24,7 @@ def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
     return make_policy(env, model, **kwargs)
 
 
-def batch_with_repeats() -> SequenceBatch:
+def batch_with_repeats() -> Replies:
     """Six replies of different lengths to two prompts of different lengths."""
     generator = torch.Generator().manual_seed(0)
     prompts = torch.randint(3, len(TOKENIZER), (2, 5), generator=generator)
@@ -31,14 +33,14 @@ def batch_with_repeats() -> SequenceBatch:
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[1, :2] = False
     responses = torch.randint(3, len(TOKENIZER), (6, 4), generator=generator)
-    return SequenceBatch(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
+    return Replies(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
 
 
-def positions_read(module: nn.Module, batch: SequenceBatch, policy: LMActorCriticPolicy) -> int:
+def positions_read(module: nn.Module, batch: Replies, policy: LMActorCriticPolicy) -> int:
     seen = []
     handle = module.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2].numel()))
     with torch.no_grad():
-        policy.evaluate_sequences(batch)
+        evaluated(policy, batch)
     handle.remove()
     return sum(seen)
 
@@ -50,7 +52,7 @@ def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> 
     results = []
     for share_prompts in (True, False):
         policy = policy_of(architecture, critic=critic, share_prompts=share_prompts)
-        outputs = policy.evaluate_sequences(batch)
+        outputs = evaluated(policy, batch)
         (outputs[0].sum() + outputs[1].square().sum() + outputs[2].sum()).backward()
         grads = [p.grad for p in [*policy.actor_parameters(), *policy.critic_parameters()] if p.grad is not None]
         results.append([*(tensor.detach() for tensor in outputs), *grads])
@@ -74,7 +76,7 @@ def test_an_encoder_reads_shared_prompts_once() -> None:
         lambda module, inputs, output: rows.append(len(output.last_hidden_state))
     )
     with torch.no_grad():
-        policy.evaluate_sequences(batch)
+        evaluated(policy, batch)
     policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask})
     handle.remove()
     assert rows == [2, 2]
@@ -88,8 +90,8 @@ def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture:
     together = policy.generate(obs, do_sample=False)
     for row in range(6):
         alone = policy.generate({name: tensor[row : row + 1] for name, tensor in obs.items()}, do_sample=False)
-        n = int(alone.mask.sum())
-        assert torch.equal(together.ids[row, :n], alone.ids[0])
+        n = int(alone.response_mask.sum())
+        assert torch.equal(together.response_ids[row, :n], alone.response_ids[0])
         torch.testing.assert_close(together.log_probs[row, :n], alone.log_probs[0], rtol=1e-4, atol=1e-5)
 
 

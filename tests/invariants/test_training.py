@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
@@ -116,7 +117,7 @@ def test_gradient_accumulation_gives_the_same_gradients(critic: str) -> None:
 def test_every_utterance_is_used_exactly_once_per_epoch(batch_size: int | None) -> None:
     algorithm = make_ppo()
     collect(algorithm)
-    stored = sorted(u.response_ids.tolist() for u in algorithm.rollout_buffer.utterances)
+    stored = sorted(u.response_ids.tolist() for u in rows_of(algorithm.rollout_buffer))
     seen = []
     for samples in algorithm.rollout_buffer.get(batch_size):
         ids, mask = samples.observations["response_ids"], samples.observations["response_mask"]
@@ -131,10 +132,10 @@ def test_shared_critic_without_value_loss_leaves_the_policy_gradient_alone() -> 
     collect(algorithm)
     algorithm.train()
     actor = [p.grad.clone() for p in algorithm.policy.actor_parameters()]
-    torch.nn.init.normal_(algorithm.policy._value_head.weight, std=5.0)  # values do not enter without vf_coef
+    torch.nn.init.normal_(algorithm.policy._value_head.output.weight, std=5.0)  # values do not enter without vf_coef
     again = make_ppo(critic="shared", vf_coef=0.0, n_epochs=1, batch_size=10**6, max_grad_norm=1e9)
     collect(again)
-    torch.nn.init.normal_(again.policy._value_head.weight, std=5.0)
+    torch.nn.init.normal_(again.policy._value_head.output.weight, std=5.0)
     again.train()
     for a, b in zip(actor, again.policy.actor_parameters(), strict=True):
         torch.testing.assert_close(a, b.grad, rtol=1e-5, atol=1e-7)
@@ -171,7 +172,7 @@ def test_kl_penalty_is_paid_per_token_and_the_score_on_the_last() -> None:
     collect(algorithm)
     algorithm.train()
     collect(algorithm)
-    for u in algorithm.rollout_buffer.utterances:
+    for u in rows_of(algorithm.rollout_buffer):
         log_ratio = u.log_probs - u.ref_log_probs
         np.testing.assert_allclose(u.rewards, u.task_rewards - 0.3 * log_ratio, rtol=1e-5, atol=1e-6)
 

@@ -14,14 +14,15 @@ import pytest
 import torch
 from architectures import CAUSAL, REFUSED_CAUSAL, REFUSED_SEQ2SEQ, SEQ2SEQ, UNLISTED, make_config, make_model
 from learn import ALGORITHMS
+from rows import evaluated
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_policy, make_tokenizer, maskable_class_of, policy_class_of
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.architectures import CACHED, REFUSED, UNCACHED, check_architecture
-from rl4dialog.policies.base import SequenceBatch
 from rl4dialog.policies.decoding import UncachedCausalDecoder, decoded_log_probs
 from rl4dialog.policies.examination import examine
 from rl4dialog.policies.lm_head import head_is_plain
@@ -64,8 +65,8 @@ def naive_log_probs(model: Any, prompt: list[int], reply: list[int]) -> torch.Te
     return logits.float().log_softmax(-1)[torch.arange(len(reply)), reply]
 
 
-def reply_batch(obs: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> SequenceBatch:
-    return SequenceBatch(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), ids, mask)
+def reply_batch(obs: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> Replies:
+    return Replies(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), ids, mask)
 
 
 def policy_of(model: Any, **kwargs: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -93,15 +94,15 @@ def test_log_probs_of_sampler_and_trainer_are_those_of_the_bare_model(name: str)
     policy, obs = policy_of(model, critic="shared" if len(name) % 2 else "separate")
     torch.manual_seed(0)
     replies = policy.generate(obs)
-    assert len(set(replies.mask.sum(dim=1).tolist())) > 1, "replies of one length would not try out the batch"
-    batch = reply_batch(obs, replies.ids, replies.mask)
-    expected = torch.zeros(replies.mask.shape)
+    assert len(set(replies.response_mask.sum(dim=1).tolist())) > 1, "replies of one length would not try out the batch"
+    batch = replies
+    expected = torch.zeros(replies.response_mask.shape)
     for row, prompt in enumerate(PROMPTS):
-        reply = replies.ids[row][replies.mask[row]].tolist()
+        reply = replies.response_ids[row][replies.response_mask[row]].tolist()
         expected[row, : len(reply)] = naive_log_probs(model, prompt, reply)
     close(replies.log_probs, expected)
     close(policy.reference_log_probs(batch), expected)
-    log_probs, values, _ = policy.evaluate_sequences(batch)
+    log_probs, values, _ = evaluated(policy, batch)
     close(log_probs.detach(), expected)
     # All prompts in one batch, of which two are equal; a prompt that all replies share; and each alone.
     same = torch.tensor([0, 3])
@@ -185,7 +186,7 @@ def test_mask_of_nlpo_is_the_same_in_sampling_and_in_training(name: str) -> None
     torch.manual_seed(0)
     replies = policy.generate(obs)
     assert bool((replies.log_probs > replies.unmasked_log_probs + 0.01).any()), "the mask cut nothing off"
-    close(policy.sequence_log_probs(reply_batch(obs, replies.ids, replies.mask)), replies.log_probs)
+    close(policy.sequence_log_probs(replies), replies.log_probs)
     iteration(make_model(name), "nlpo", top_mask=0.5).train()
 
 
@@ -208,9 +209,9 @@ def test_unlisted_architecture_is_examined_and_trained(name: str) -> None:
     policy, obs = policy_of(model, critic="none")
     assert isinstance(policy._decoder(model, obs), UncachedCausalDecoder) == (name == "roberta")
     replies = policy.generate(obs)
-    batch = reply_batch(obs, replies.ids, replies.mask)
+    batch = replies
     for row, prompt in enumerate(PROMPTS):
-        reply = replies.ids[row][replies.mask[row]].tolist()
+        reply = replies.response_ids[row][replies.response_mask[row]].tolist()
         close(replies.log_probs[row, : len(reply)], naive_log_probs(model, prompt, reply))
         close(policy.sequence_log_probs(batch)[row, : len(reply)], naive_log_probs(model, prompt, reply))
 

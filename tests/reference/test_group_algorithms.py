@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_t5, make_tokenizer, next_token, policy_class_of
 
@@ -43,7 +44,7 @@ def make(algorithm: Any, model: Any, n_envs: int = 8, env_kwargs: dict[str, Any]
 def collect(algorithm: Any, reset: bool = True) -> list[Any]:
     _, callback = algorithm._setup_learn(10**6, reset_num_timesteps=reset)
     algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    return algorithm.rollout_buffer.utterances
+    return rows_of(algorithm.rollout_buffer)
 
 
 def groups_of(utterances: list[Any]) -> dict[int, list[Any]]:

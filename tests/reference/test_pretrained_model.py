@@ -17,7 +17,7 @@ from runs import make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.policies.decoding import CausalDecoder
-from rl4dialog.policies.generation import GenerationSettings, generate_replies
+from rl4dialog.policies.generation import GenerationSettings, all_steps, sample_steps
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -38,10 +38,11 @@ def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]],
     """Greedy continuations, the prompt included."""
     model, tokenizer = stories
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id])
-    replies = generate_replies(CausalDecoder(model, torch.tensor(ids), torch.tensor(mask)), GREEDY, end, n_tokens, 0)
+    obs = {"prompt_ids": torch.tensor(ids), "prompt_mask": torch.tensor(mask)}
+    replies = all_steps(sample_steps(CausalDecoder(model, *obs.values()), obs, GREEDY, end, n_tokens))
     return [
         tokenizer.decode([*torch.tensor(row)[torch.tensor(m).bool()].tolist(), *reply[keep].tolist()], True)
-        for row, m, reply, keep in zip(ids, mask, replies.ids, replies.mask, strict=True)
+        for row, m, reply, keep in zip(ids, mask, replies.response_ids, replies.response_mask, strict=True)
     ]
 
 

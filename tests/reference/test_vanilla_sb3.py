@@ -10,6 +10,7 @@ import pytest
 import sb3_contrib
 import stable_baselines3
 import torch
+from rows import one_row, rows_of
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
@@ -21,7 +22,7 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -79,7 +80,7 @@ def pair(
         collector=RolloutCollector(bootstrap_truncated=bootstrap),
         **{name: value for name, value in settings.items() if value is not None},
     )
-    torch.nn.init.normal_(ours.policy._value_head.weight, std=0.2)
+    torch.nn.init.normal_(ours.policy._value_head.output.weight, std=0.2)
     _, callback = ours._setup_learn(10**6)
     ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
     n_tokens = ours.rollout_buffer.n_tokens
@@ -94,14 +95,14 @@ def pair(
         **{name: value for name, value in settings.items() if value is not None},
     )
     copy_weights(ours.policy, vanilla.policy)
-    vanilla.policy.script = [int(t) for u in ours.rollout_buffer.utterances for t in u.response_ids]
+    vanilla.policy.script = [int(t) for u in rows_of(ours.rollout_buffer) for t in u.response_ids]
     _, callback = vanilla._setup_learn(10**6)
     vanilla.collect_rollouts(vanilla.env, callback, vanilla.rollout_buffer, n_tokens)
     return ours, vanilla
 
 
 def assert_same_rollout(ours: Any, vanilla: Any) -> None:
-    stored = ours.rollout_buffer.utterances
+    stored = rows_of(ours.rollout_buffer)
     n_cut = sum(len(u.response_ids) == 5 and u.response_ids[-1] not in ENDS for u in stored)
     assert 0 < n_cut < len(stored), "both ways of ending a reply must occur"
     # Not the rewards: vanilla adds the bootstrapped value to them, ours keeps it apart.
@@ -171,15 +172,15 @@ def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> N
         torch.testing.assert_close(step, wanted, rtol=5e-2, atol=2e-4, msg=name)
     moved = {name for name, weight in before.items() if not torch.equal(weight, ours.policy.state_dict()[name])}
     assert any(name.startswith("_policy_model") for name in moved)
-    assert any(name.startswith("_critic_trunk") for name in moved)
+    assert any(name.startswith("_value_head.trunk") for name in moved)
 
 
 def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
     ours, vanilla = pair(model, "separate", bootstrap=False)
-    differs = [not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in ours.rollout_buffer.utterances]
+    differs = [not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in rows_of(ours.rollout_buffer)]
     assert not any(differs), "without bootstrap the last return is the last reward"
     assert not np.allclose(
-        np.concatenate([u.returns for u in ours.rollout_buffer.utterances]),
+        np.concatenate([u.returns for u in rows_of(ours.rollout_buffer)]),
         vanilla.rollout_buffer.returns.flatten(),
         atol=1e-3,
     )
@@ -215,14 +216,15 @@ def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float)
     )
     for episode, n in enumerate(lengths):
         rewards, values = rng.normal(size=(2, n)).astype(np.float32)
-        ours.add(StoredUtterance(np.zeros(1), *np.zeros((4, n)), values, rewards, episode, rewards=rewards))
+        numbers = {"values": values, "rewards": rewards, "reward_scales": np.abs(rewards)}
+        ours.add(one_row([1], np.ones(n), episode, **numbers))
         for t in range(n):
             theirs.add(
                 np.zeros(1), np.zeros((1, 5)), rewards[t], np.array([t == 0]), torch.tensor(values[t]), torch.zeros(1)
             )
     ours.compute_returns_and_advantage()
     theirs.compute_returns_and_advantage(torch.zeros(1), np.array([True]))
-    mine = np.concatenate([u.advantages for u in ours.utterances])
+    mine = np.concatenate([u.advantages for u in rows_of(ours)])
     np.testing.assert_allclose(mine, theirs.advantages.flatten(), rtol=1e-5, atol=1e-6)
 
 
@@ -246,5 +248,5 @@ def test_policy_trains_with_plain_stable_baselines3() -> None:
     algorithm.learn(32)
     changed = {n for n, p in algorithm.policy.named_parameters() if not torch.equal(p, before[n])}
     assert any(n.startswith("_policy_model") for n in changed)
-    assert any(n.startswith("_critic_trunk") for n in changed)
+    assert any(n.startswith("_value_head.trunk") for n in changed)
     assert not any(n.startswith("_reference_model") for n in changed)

@@ -13,7 +13,7 @@ from pydantic import Field
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.kl import kl_estimates
-from rl4dialog.rollouts.buffer import SequenceSamples
+from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
@@ -78,10 +78,12 @@ class CriticFree(PPO):
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
 
-    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
+        # PPO's clipped surrogate; in the first step, where the ratio is 1, its gradient is REINFORCE's.
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        # The KL as a term of the loss (Shao et al. 2024, eq. 3) where it is none of the reward.
         if self.kl_in == "loss":
             terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * terms["kl_loss"]

@@ -19,5 +19,6 @@ class NLPO(PPO):
     def train(self) -> None:
         """Update policy and critic, and from time to time the mask."""
         super().train()
+        # The mask policy takes over the trained weights every so many iterations (algorithm 1, last lines).
         policy: Any = self.policy
         self.logger.record("train/mask_synced", float(policy.end_iteration()))

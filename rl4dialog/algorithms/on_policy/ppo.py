@@ -15,15 +15,16 @@ from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import largest, total, total_of_numbers
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
+from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
-from rl4dialog.rollouts.buffer import SequenceSamples
 
 
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
 
     ``batch_size`` counts agent tokens, as ``n_steps`` does. An update equals that of ``stable_baselines3.PPO.train`` on
-    the same buffer.
+    the same buffer. Details are numbered as in Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
+    Optimization" (https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
 
     Args:
         args: Of the mixin and of ``stable_baselines3.PPO``.
@@ -48,6 +49,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
         self.policy.set_training_mode(True)
+        # Learning rate (detail 4) and clip ranges follow their schedules.
         self._update_learning_rate(self.policy.optimizer)
         clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
         clip_range_vf: float | None = None
@@ -58,16 +60,18 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         history: dict[str, list[torch.Tensor]] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
+        # Epochs over all replies, shuffled anew (detail 6).
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
             for batch in self.rollout_buffer.get(self.batch_size):
-                # Over the whole minibatch: whitened before it is cut into parts, and averaged over its agent tokens.
+                # Advantages are whitened over the minibatch (detail 7), before it is cut into parts.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = total_of_numbers(len(advantages))[0]
+
+                # The gradient of one mean over the minibatch's agent tokens, part by part.
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
-                minibatch: SequenceSamples = batch._replace(advantages=advantages)  # type: ignore[assignment]
-                parts = self._parts(minibatch)
+                parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
                 for i, (part, weight) in enumerate(parts):
                     terms = self._terms(part, clip_range, clip_range_vf)
                     means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
@@ -79,14 +83,18 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     history.setdefault(name, []).append(value)
                 history.setdefault("first_approx_kl", [sums["approx_kl"]])  # no step taken yet: the ratio is 1
 
+                # Early stopping, before a step is taken (https://github.com/DLR-RM/stable-baselines3/issues/417).
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
                     break
+
+                # Global gradient clipping (detail 11).
                 history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
             if stopped_early:
                 break
 
+        # What tells how training goes (detail 12).
         for name, values_of_batches in history.items():
             values = torch.stack(values_of_batches)
             # Of minibatches that were left out, only their number is told.
@@ -102,7 +110,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", clip_range_vf)
 
-    def _parts(self, batch: SequenceSamples) -> list[tuple[SequenceSamples, float]]:
+    def _parts(self, batch: ReplySamples) -> list[tuple[ReplySamples, float]]:
         """Micro-batches and their weights: in lockstep as many as any process has, the last for nothing."""
         lockstep = self.policy.lockstep
         by_length = self.split_by_length and not lockstep
@@ -110,17 +118,18 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         n_missing = largest(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
-    def _terms(self, batch: SequenceSamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        # Value clipping (detail 9), off by default as in stable-baselines3.
         terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
         terms["loss"] = terms["loss"] + self.vf_coef * terms["value_loss"]
         return terms
 
     def _policy_terms(
-        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: SequenceSamples, clip_range: float
+        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: ReplySamples, clip_range: float
     ) -> dict[str, torch.Tensor]:
         """The terms without those of a critic."""
         # Ratio between new and old policy; 1 at the first update after a rollout.
@@ -130,6 +139,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
             approx_kl = (ratio - 1) - log_ratio
             clip_fraction = ((ratio - 1).abs() > clip_range).float()
+        # Clipped surrogate (detail 8) and entropy bonus (detail 10).
         surrogate = clipped_surrogate(ratio, batch.advantages, clip_range)
         return {
             "policy_gradient_loss": surrogate,

@@ -33,7 +33,7 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 class LMRolloutMixin:
     """Put before a subclass of stable-baselines3's ``OnPolicyAlgorithm``; its ``train()`` then sees whole replies.
 
-    ``rollout_buffer.get(batch_size)`` yields :class:`~rl4dialog.rollouts.buffer.SequenceSamples`, on which
+    ``rollout_buffer.get(batch_size)`` yields :class:`~rl4dialog.functional.replies.ReplySamples`, on which
     ``policy.evaluate_actions(samples.observations, samples.actions)`` gives one value, log-probability and entropy
     per agent token, in the order of ``samples.advantages`` and the rest.
 

@@ -61,6 +61,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         self, kl_div: Tensor, policy_objective: Tensor
     ) -> tuple[list[nn.Parameter], Tensor, Tensor, list[tuple[int, ...]]]:
         """Gradients of the KL and of the objective for the actor's parameters, told by the policy and not by name."""
+        # sb3-contrib's own picks parameters without "value" in their names, which are in attention layers too.
         policy: Any = self.policy
         candidates = list(policy.actor_parameters())
         kl_grads = torch.autograd.grad(kl_div, candidates, create_graph=True, allow_unused=True)

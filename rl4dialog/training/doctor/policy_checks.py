@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.functional.masks import trim_left_padding
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
@@ -37,9 +36,9 @@ def weights(subject: Subject) -> Finding:
 
 def dropout_off(subject: Subject) -> Finding:
     """Whether two passes give the same, also after the policy was put into training mode."""
-    policy, (batch, _) = subject.algorithm.policy, subject.replies
+    policy, replies = subject.algorithm.policy, subject.replies
     policy.set_training_mode(True)
-    difference = _largest(_log_probs(policy, batch) - _log_probs(policy, batch))
+    difference = _largest(_log_probs(policy, replies) - _log_probs(policy, replies))
     n_active = sum(isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in policy.modules())
     measured = f"two passes differ by {difference:.1e}; {n_active} dropout layers are active"
     advice = "set the dropout of the model's config to 0; the ratio of old and new probabilities is noise with it"
@@ -48,13 +47,13 @@ def dropout_off(subject: Subject) -> Finding:
 
 def padding_invariance(subject: Subject) -> Finding:
     """Whether padding changes what the sampler, or the pass that training makes, computes."""
-    policy, (batch, _) = subject.algorithm.policy, subject.replies
-    rows = torch.arange(min(ROWS_PER_PASS, len(batch.prompt_ids)), device=policy.device)
-    padded = SequenceBatch(*(part[rows] for part in _parts(batch)))
+    policy, replies = subject.algorithm.policy, subject.replies
+    rows = torch.arange(min(ROWS_PER_PASS, len(replies)), device=policy.device)
+    padded = Replies.from_observations({name: tensor[rows] for name, tensor in replies.observations.items()})
     in_training = 0.0
     together = policy.sequence_log_probs(padded)
     for row in rows:
-        alone = batch[row[None]]
+        alone = replies[row[None]]
         n = alone.response_mask.shape[1]
         difference = together[row, :n] - policy.sequence_log_probs(alone)[0]
         in_training = max(in_training, _largest(difference))
@@ -66,13 +65,13 @@ def padding_invariance(subject: Subject) -> Finding:
 
 def sampler_agreement(subject: Subject) -> Finding:
     """Whether a sampled token's log-probability is what training computes for it."""
-    policy, (batch, utterances) = subject.algorithm.policy, subject.replies
-    if utterances.sampler_log_probs is not None:
-        gap = float((utterances.sampler_log_probs - utterances.log_probs)[utterances.mask].mean())
+    policy, replies = subject.algorithm.policy, subject.replies
+    if replies.sampler_log_probs is not None:
+        gap = float((replies.flat("sampler_log_probs") - replies.flat("log_probs")).mean())
         measured = f"vLLM's sampler differs from the trainer by {gap:.4f} nats per token"
         advice = "compare vLLM's dtype with precision; ratios use the trainer's own log-probabilities all the same"
         return judged(0.0 if policy.settings.truncates else abs(gap), measured, advice, warn_above=ENGINE_KL)
-    difference = _largest(_log_probs(policy, batch) - utterances.log_probs[utterances.mask])
+    difference = _largest(_log_probs(policy, replies) - replies.flat("log_probs"))
     measured = f"log-probabilities of sampled tokens differ by {difference:.1e} from those of training"
     advice = "decoding with a cache and the whole pass must agree: look at the model's positions, masks and dropout"
     return judged(difference, measured, advice, fail_above=_tolerance(subject))
@@ -80,9 +79,11 @@ def sampler_agreement(subject: Subject) -> Finding:
 
 def kl_at_start(subject: Subject) -> Finding:
     """Whether the policy begins as its reference."""
-    policy, (batch, utterances) = subject.algorithm.policy, subject.replies
-    ours = utterances.unmasked_log_probs[utterances.mask]
-    gaps = ours - torch.cat([policy.reference_log_probs(part)[part.response_mask] for part in _chunks(batch)])
+    policy, replies = subject.algorithm.policy, subject.replies
+    if not policy.has_reference:
+        raise NotApplicable("alg.policy.args.reference: none keeps no reference")
+    reference = [policy.reference_log_probs(part)[part.response_mask] for part in replies.split(ROWS_PER_PASS)]
+    gaps = replies.flat("unmasked_log_probs") - torch.cat(reference)
     measured = f"KL {float(gaps.mean()):.1e} nats per token, no token off by more than {_largest(gaps):.1e}"
     advice = "policy and reference must be one model at first: adapters that are not 0, or what sampler_agreement says"
     return judged(_largest(gaps), measured, advice, fail_above=_tolerance(subject))
@@ -93,7 +94,7 @@ def learning_rate_zero(subject: Subject) -> Finding:
     algorithm = subject.algorithm
     if isinstance(algorithm, TRPO):
         raise NotApplicable("TRPO's steps do not depend on the learning rate")
-    assert subject.rollout.utterances
+    assert len(subject.rollout.replies)
     policy = algorithm.policy
     trained = nn.ParameterList([*policy.actor_parameters(), *policy.critic_parameters()])
     before = weights_hash(trained)
@@ -112,14 +113,15 @@ def learning_rate_zero(subject: Subject) -> Finding:
 def determinism(subject: Subject) -> Finding:
     """Whether two rollouts from one seed are alike."""
     first, second = subject.rollout, subject.collect()
-    replies = [[utterance.response_ids.tolist() for utterance in each.utterances] for each in (first, second)]
-    if replies[0] != replies[1]:
-        n = sum(a != b for a, b in zip(*replies, strict=False))
+    both = (each.replies for each in (first, second))
+    ids = [[row.tolist() for row in replies.per_row("response_ids")] for replies in both]
+    if ids[0] != ids[1]:
+        n = sum(a != b for a, b in zip(*ids, strict=False))
         advice = "something draws without the run's seed, or a kernel is not deterministic: runs cannot be repeated"
-        return Finding("warn", f"{n} of {len(replies[0])} replies differ from the same seed", advice)
+        return Finding("warn", f"{n} of {len(ids[0])} replies differ from the same seed", advice)
     if first.rewards != second.rewards:
         return Finding("warn", "the same replies earned different rewards", "seed the reward, or expect noise from it")
-    return Finding("pass", f"{len(replies[0])} replies and their rewards came out alike twice")
+    return Finding("pass", f"{len(ids[0])} replies and their rewards came out alike twice")
 
 
 def _tolerance(subject: Subject) -> float:
@@ -130,28 +132,19 @@ def _largest(differences: Tensor) -> float:
     return float(differences.abs().max())
 
 
-def _parts(batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return batch.prompt_ids, batch.prompt_mask, batch.response_ids, batch.response_mask
-
-
-def _chunks(batch: SequenceBatch) -> Iterator[SequenceBatch]:
-    """A few rows at a time: logits are large."""
-    for rows in torch.arange(len(batch.prompt_ids), device=batch.prompt_ids.device).split(ROWS_PER_PASS):
-        yield batch[rows]
-
-
-def _log_probs(policy: LMActorCriticPolicy, batch: SequenceBatch) -> Tensor:
+def _log_probs(policy: LMActorCriticPolicy, replies: Replies) -> Tensor:
     """As training computes them, of all agent tokens, row by row. Shape (N,)."""
-    return torch.cat([policy.sequence_log_probs(part)[part.response_mask] for part in _chunks(batch)])
+    # A few rows at a time: logits are large.
+    parts = replies.split(ROWS_PER_PASS)
+    return torch.cat([policy.sequence_log_probs(part)[part.response_mask] for part in parts])
 
 
-def _sampler_difference(policy: LMActorCriticPolicy, batch: SequenceBatch) -> float:
+def _sampler_difference(policy: LMActorCriticPolicy, batch: Replies) -> float:
     """By how much the likeliest first token's log-probability changes where its prompt is padded."""
     greedy = {"do_sample": False, "temperature": policy.settings.temperature, "max_new_tokens": 1}
-    together = policy.generate({"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask}, **greedy)
-    largest = 0.0
-    for row in range(len(batch.prompt_ids)):
-        ids, mask = trim_left_padding(batch.prompt_ids[row : row + 1], batch.prompt_mask[row : row + 1])
-        alone = policy.generate({"prompt_ids": ids, "prompt_mask": mask}, **greedy)
-        largest = max(largest, _largest(together.log_probs[row] - alone.log_probs[0]))
+    together = policy.generate(batch.observations, **greedy)
+    together_first, largest = together.flat("log_probs"), 0.0
+    for row in range(len(batch)):
+        alone = policy.generate(batch[torch.tensor([row])].observations, **greedy)
+        largest = max(largest, _largest(together_first[row] - alone.flat("log_probs")))
     return largest

@@ -18,9 +18,7 @@ from rl4dialog.core.config import RunConfig
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.sb3_workers import close
-from rl4dialog.policies.base import SequenceBatch
-from rl4dialog.policies.generation import Utterances
-from rl4dialog.rollouts.buffer import StoredUtterance
+from rl4dialog.functional.replies import Replies
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training import builders
 from rl4dialog.training.doctor.finding import NotApplicable
@@ -55,9 +53,9 @@ class _Part(Generic[T]):
 
 @dataclass
 class Rollout:
-    """One iteration's utterances, what was logged of it, and what each episode earned."""
+    """One iteration's replies, what was logged of it, and what each episode earned."""
 
-    utterances: list[StoredUtterance]
+    replies: Replies
     logged: dict[str, float]
     rewards: list[float]
 
@@ -162,14 +160,13 @@ class Subject:
         return algorithm
 
     @_Part
-    def replies(self) -> tuple[SequenceBatch, Utterances]:
+    def replies(self) -> Replies:
         """Sampled answers to some prompts of the train split, which no reward has seen."""
         policy = self.algorithm.policy
         self.algorithm.set_random_seed(self.config.seed)
         observations = self.algorithm.env.reset()
         obs = {name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()}
-        utterances = policy.generate(obs)
-        return SequenceBatch(obs["prompt_ids"], obs["prompt_mask"].bool(), utterances.ids, utterances.mask), utterances
+        return policy.generate(obs)  # type: ignore[no-any-return]
 
     @_Part
     def rollout(self) -> Rollout:
@@ -183,7 +180,7 @@ class Subject:
         _, callback = algorithm._setup_learn(algorithm.n_steps * algorithm.env.num_envs)
         algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
         return Rollout(
-            algorithm.rollout_buffer.utterances,
+            algorithm.rollout_buffer.replies,
             dict(algorithm.logger.name_to_value),
             [episode["r"] for episode in algorithm.ep_info_buffer],
         )

@@ -161,8 +161,7 @@ def end_of_sequence(subject: Subject) -> Finding:
 
 def reply_ends(subject: Subject) -> Finding:
     """How many of the model's replies end by themselves."""
-    batch, _ = subject.replies
-    ids = [row[mask].tolist() for row, mask in zip(batch.response_ids, batch.response_mask, strict=True)]
+    ids = [row.tolist() for row in subject.replies.per_row("response_ids")]
     ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
     settings = subject.algorithm.policy.settings
     lengths = f"of {sum(map(len, ids)) / len(ids):.0f} tokens in the mean"

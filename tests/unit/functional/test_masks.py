@@ -3,8 +3,7 @@ import torch
 from rl4dialog.functional.masks import (
     distinct_rows,
     left_aligned,
-    left_padded,
-    masked_mean,
+    padded,
     position_ids_from_mask,
     trim_left_padding,
     whiten,
@@ -18,19 +17,11 @@ def test_positions_count_real_tokens_wherever_padding_is() -> None:
     assert positions[2].tolist() == [0, 1, 2, 3]
 
 
-def test_masked_mean_ignores_what_is_masked_even_nan() -> None:
-    values = torch.tensor([1.0, float("nan"), 3.0])
-    assert masked_mean(values, torch.tensor([True, False, True])) == 2.0
-
-
-def test_masked_mean_of_nothing_is_zero() -> None:
-    assert masked_mean(torch.ones(3), torch.zeros(3, dtype=torch.bool)) == 0.0
-
-
 def test_whiten_of_zero_one_and_two_values_is_finite() -> None:
     assert whiten(torch.tensor([])).numel() == 0
     assert whiten(torch.tensor([5.0])).tolist() == [5.0]
     assert torch.isfinite(whiten(torch.tensor([5.0, 5.0]))).all()
+    torch.testing.assert_close(whiten(torch.tensor([5.0, 7.0])), torch.tensor([-1.0, 1.0]) / 2**0.5)
 
 
 def test_whiten_gives_mean_zero_and_deviation_one() -> None:
@@ -61,8 +52,8 @@ def test_whiten_equals_its_formula_and_takes_what_is_added_to_the_deviation() ->
     torch.testing.assert_close(whiten(values, eps=1.0), (values - 3) / (7**0.5 + 1))
 
 
-def test_left_padded_puts_rows_at_the_right_edge() -> None:
-    ids, mask = left_padded([[5], [6, 7, 8], []])
+def test_padding_puts_rows_at_either_edge() -> None:
+    ids, mask = padded([[5], [6, 7, 8], []], left=True)
     assert ids.tolist() == [[0, 0, 5], [6, 7, 8], [0, 0, 0]]
     assert mask.tolist() == [[False, False, True], [True] * 3, [False] * 3]
     assert (ids.dtype, mask.dtype) == (torch.int64, torch.bool)

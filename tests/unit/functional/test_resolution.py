@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.functional.resolution import bounds, is_constant, log_probs_agree
+from rl4dialog.functional.resolution import LOG_PROB_RESOLUTION, bounds, is_constant, log_probs_agree
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-9, 0.1, 7.3, 1e6, -1e6])
@@ -50,3 +50,13 @@ def test_log_probs_of_two_passes_agree_but_for_rounding(precision: str, noise: f
     assert not log_probs_agree(log_probs, one_moved, precision), "that is no rounding, however rare"
     assert not log_probs_agree(log_probs, np.append(log_probs[1:], np.nan), precision)
     assert log_probs_agree(np.zeros(0), np.zeros(0), precision)
+
+
+def test_rounding_is_judged_relative_to_a_nat_or_to_larger_log_probs() -> None:
+    for level, unit in ((-0.1, 1.0), (-1.5, 1.5), (-20.0, 20.0)):
+        log_probs = np.full(1000, level)
+        gap = LOG_PROB_RESOLUTION["fp32"] * unit
+        for n_moved, factor, agree in ((1000, 0.97, True), (1000, 1.1, False), (1, 9.5, True), (1, 10.5, False)):
+            others = log_probs.copy()
+            others[:n_moved] += factor * gap
+            assert log_probs_agree(log_probs, others, "fp32") == agree, (level, n_moved, factor)

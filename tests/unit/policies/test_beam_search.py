@@ -9,8 +9,7 @@ import torch
 from tiny import make_bart, make_env, make_gpt2, make_policy, make_t5, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.masks import left_padded
-from rl4dialog.policies.base import SequenceBatch
+from rl4dialog.functional.masks import padded
 from rl4dialog.policies.maskable import MaskableCausalLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -20,7 +19,7 @@ MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
 
 
 def observation(prompts: list[list[int]] = PROMPTS) -> dict[str, torch.Tensor]:
-    ids, mask = left_padded(prompts)
+    ids, mask = padded(prompts, left=True)
     return {"prompt_ids": ids, "prompt_mask": mask}
 
 
@@ -50,11 +49,10 @@ def test_beams_are_those_of_transformers(name: str, kwargs: dict[str, Any]) -> N
     model = MODELS[name](tokenizer)
     policy = make_policy(make_env(tokenizer), model, end_of_turn=EndOfTurn(tokenizer, ENDS))
     found = policy.generate(observation(), **kwargs)
-    replies = [ids[mask].tolist() for ids, mask in zip(found.ids, found.mask, strict=True)]
+    replies = [ids[mask].tolist() for ids, mask in zip(found.response_ids, found.response_mask, strict=True)]
     assert replies == [expected_replies(model, prompt, **kwargs) for prompt in PROMPTS]
-    assert bool((found.ids[~found.mask] == 1).all())
-    obs = observation()
-    log_probs = policy.sequence_log_probs(SequenceBatch(obs["prompt_ids"], obs["prompt_mask"], found.ids, found.mask))
+    assert bool((found.response_ids[~found.response_mask] == 1).all())
+    log_probs = policy.sequence_log_probs(found)
     torch.testing.assert_close(found.log_probs, log_probs)
 
 
@@ -64,8 +62,8 @@ def test_minimum_length_holds_back_every_end() -> None:
     prompts = observation([[i] for i in range(3, 20)])
     beams = policy.generate(prompts, num_beams=4)
     held_back = policy.generate(prompts, num_beams=4, min_length=3)
-    assert int(beams.mask.sum(1).min()) < 3 < int(held_back.mask.sum(1).min())
-    for ids, mask in zip(beams.ids, beams.mask, strict=True):
+    assert int(beams.response_mask.sum(1).min()) < 3 < int(held_back.response_mask.sum(1).min())
+    for ids, mask in zip(beams.response_ids, beams.response_mask, strict=True):
         assert not any(id in ENDS for id in ids[mask].tolist()[:-1])
 
 
@@ -84,9 +82,9 @@ def test_turn_marker_of_several_tokens_ends_a_beam() -> None:
     end = EndOfTurn(tokenizer, [0], "w4 w5")
     env = make_env(tokenizer)
     found = make_policy(env, model, end_of_turn=end).generate(observation([[w0]]), num_beams=3)
-    assert found.ids[found.mask].tolist() == [w4, w5]
+    assert found.response_ids[found.response_mask].tolist() == [w4, w5]
     unmarked = make_policy(env, model).generate(observation([[w0]]), num_beams=3)
-    assert unmarked.ids[unmarked.mask].tolist()[:3] == [w4, w5, w6]
+    assert unmarked.response_ids[unmarked.response_mask].tolist()[:3] == [w4, w5, w6]
 
 
 @pytest.mark.parametrize(("name", "max_length", "n_new"), [("gpt2", 9, 3), ("t5", 4, 3)])
@@ -94,7 +92,9 @@ def test_max_length_counts_what_transformers_counts(name: str, max_length: int, 
     tokenizer = make_tokenizer()
     policy = make_policy(make_env(tokenizer), MODELS[name](tokenizer), end_of_turn=EndOfTurn(tokenizer, []))
     for kwargs in ({"num_beams": 2}, {"do_sample": False}, {"do_sample": True}):
-        assert policy.generate(observation(), max_length=max_length, **kwargs).mask.sum(1).tolist() == [n_new] * 4
+        assert (
+            policy.generate(observation(), max_length=max_length, **kwargs).response_mask.sum(1).tolist() == [n_new] * 4
+        )
     with pytest.raises(ConfigError, match=r"max_length is 1, of which . are in front of the reply.*max_new_tokens"):
         policy.generate(observation(), max_length=1)
 
@@ -105,7 +105,7 @@ def test_beams_with_sampling_follow_the_seed() -> None:
 
     def sampled(seed: int) -> list[list[int]]:
         torch.manual_seed(seed)
-        return policy.generate(observation(), num_beams=2, do_sample=True, top_k=5).ids.tolist()
+        return policy.generate(observation(), num_beams=2, do_sample=True, top_k=5).response_ids.tolist()
 
     assert sampled(1) == sampled(1) and len({str(sampled(seed)) for seed in range(4)}) > 1
 
@@ -114,7 +114,9 @@ def test_best_of_several_sequences_is_the_reply() -> None:
     tokenizer = make_tokenizer()
     policy = make_policy(make_env(tokenizer), make_gpt2(tokenizer))
     best = policy.generate(observation(), num_beams=4)
-    assert torch.equal(policy.generate(observation(), num_beams=4, num_return_sequences=3).ids, best.ids)
+    assert torch.equal(
+        policy.generate(observation(), num_beams=4, num_return_sequences=3).response_ids, best.response_ids
+    )
     with pytest.raises(ConfigError, match="num_return_sequences is 5, but num_beams is only 4"):
         policy.generate(observation(), num_beams=4, num_return_sequences=5)
 

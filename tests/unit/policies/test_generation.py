@@ -10,8 +10,10 @@ from tiny import MODELS, WORDS, make_gpt2, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.log_probs import mask_logits
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import CausalDecoder
-from rl4dialog.policies.generation import GenerationSettings, Utterances, generate_replies
+from rl4dialog.policies.generation import GenerationSettings, all_steps, sample_steps
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PROMPT = [3, 4, 5]
@@ -22,15 +24,13 @@ def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) ->
     return MODELS[request.param](tokenizer)
 
 
-def generate(model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, **settings: Any) -> Utterances:
+def generate(
+    model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, editors: Any = (), **settings: Any
+) -> Replies:
     ids = torch.tensor([PROMPT] * n)
-    return generate_replies(
-        CausalDecoder(model, ids, torch.ones_like(ids)),
-        GenerationSettings(**settings),
-        end if end is not None else EndOfTurn(tokenizer, [0]),
-        n_tokens,
-        1,
-    )
+    obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}
+    decoder, ends = CausalDecoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
+    return all_steps(sample_steps(decoder, obs, GenerationSettings(**settings), ends, n_tokens, editors))
 
 
 def next_token_logits(model: Any) -> torch.Tensor:
@@ -45,8 +45,8 @@ def test_temperature_shapes_what_is_sampled_and_what_is_reported(
     n = 20_000
     replies = generate(model, tokenizer, n, n_tokens=1, temperature=temperature)
     expected = (next_token_logits(model) / temperature).log_softmax(-1)
-    torch.testing.assert_close(replies.log_probs[:, 0], expected[replies.ids[:, 0]], rtol=1e-4, atol=1e-4)
-    observed = torch.bincount(replies.ids[:, 0], minlength=len(expected)) / n
+    torch.testing.assert_close(replies.log_probs[:, 0], expected[replies.response_ids[:, 0]], rtol=1e-4, atol=1e-4)
+    observed = torch.bincount(replies.response_ids[:, 0], minlength=len(expected)) / n
     assert (observed - expected.exp()).abs().max() < 4 * 0.5 / n**0.5
 
 
@@ -54,7 +54,7 @@ def test_greedy_equals_transformers(model: Any, tokenizer: PreTrainedTokenizerFa
     ours = generate(model, tokenizer, 1, n_tokens=12, do_sample=False)
     ids = torch.tensor([PROMPT])
     theirs = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=0, pad_token_id=1)
-    assert ours.ids[0].tolist() == theirs[0, len(PROMPT) :].tolist()
+    assert ours.response_ids[0].tolist() == theirs[0, len(PROMPT) :].tolist()
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 3}, {"top_p": 0.5}, {"typical_p": 0.5}])
@@ -63,8 +63,8 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(
 ) -> None:
     replies = generate(model, tokenizer, 500, n_tokens=1, **settings)
     log_probs = next_token_logits(model).log_softmax(-1)
-    torch.testing.assert_close(replies.log_probs[:, 0], log_probs[replies.ids[:, 0]], rtol=1e-4, atol=1e-4)
-    seen = replies.ids[:, 0].unique()
+    torch.testing.assert_close(replies.log_probs[:, 0], log_probs[replies.response_ids[:, 0]], rtol=1e-4, atol=1e-4)
+    seen = replies.response_ids[:, 0].unique()
     assert len(seen) < len(log_probs)
     if "top_k" in settings:
         assert set(seen.tolist()) <= set(log_probs.topk(3).indices.tolist())
@@ -79,18 +79,20 @@ def test_minimum_length_holds_the_end_back(tokenizer: PreTrainedTokenizerFast) -
     with torch.no_grad():
         model.lm_head.weight[0] = 50 * torch.sign(model.transformer.ln_f.bias + 1e-3)
         model.transformer.ln_f.bias.fill_(1.0)
-    assert generate(model, tokenizer, 50).mask.sum(dim=1).max() < 8
-    lengths = generate(model, tokenizer, 50, min_length=4).mask.sum(dim=1)
+    assert generate(model, tokenizer, 50).response_mask.sum(dim=1).max() < 8
+    lengths = generate(model, tokenizer, 50, min_length=4).response_mask.sum(dim=1)
     assert lengths.min() == 5  # four tokens, and then the end
 
 
 def test_replies_of_unlike_length_are_right_padded_and_end_once(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     replies = generate(model, tokenizer, 200, n_tokens=20, temperature=2.0)
-    lengths = replies.mask.sum(dim=1)
+    lengths = replies.response_mask.sum(dim=1)
     assert lengths.min() < lengths.max()
-    for ids, mask, log_probs, length in zip(replies.ids, replies.mask, replies.log_probs, lengths, strict=True):
+    for ids, mask, log_probs, length in zip(
+        replies.response_ids, replies.response_mask, replies.log_probs, lengths, strict=True
+    ):
         assert mask[:length].all() and not mask[length:].any()
-        assert (ids[length:] == 1).all() and (log_probs[length:] == 0).all()
+        assert (log_probs[length:] == 0).all()
         assert (ids[: length - 1] != 0).all()
         assert length == 20 or ids[length - 1] == 0
 
@@ -101,7 +103,7 @@ def test_reply_ends_at_a_marker_of_the_text() -> None:
     end = EndOfTurn(tokenizer, [0], "<EOU>")
     marker_id = tokenizer.convert_tokens_to_ids("<EOU>")
     replies = generate(model, tokenizer, 300, n_tokens=20, end=end, temperature=2.0)
-    ends = [ids[mask][-1].item() for ids, mask in zip(replies.ids, replies.mask, strict=True)]
+    ends = [ids[mask][-1].item() for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True)]
     assert marker_id in ends and 0 in ends
     assert end.reply_text([3, 4, marker_id]) == f"{WORDS[0]} {WORDS[1]}"
 
@@ -109,7 +111,7 @@ def test_reply_ends_at_a_marker_of_the_text() -> None:
 @pytest.mark.parametrize("ngram", [1, 2])
 def test_no_ngram_is_repeated(model: Any, tokenizer: PreTrainedTokenizerFast, ngram: int) -> None:
     replies = generate(model, tokenizer, 50, n_tokens=10, no_repeat_ngram_size=ngram)
-    for ids, mask in zip(replies.ids, replies.mask, strict=True):
+    for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True):
         grams = [tuple(g) for g in torch.cat([torch.tensor(PROMPT), ids[mask]]).unfold(0, ngram, 1).tolist()]
         assert len(grams) == len(set(grams))
 
@@ -142,3 +144,28 @@ def test_keys_of_rl4lms_and_transformers_are_known() -> None:
 def test_wrong_settings_are_named(kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         GenerationSettings.from_kwargs(kwargs)
+
+
+class OnlyOne:
+    """Lets one token through."""
+
+    def __init__(self, token: int, in_policy: bool) -> None:
+        self.token, self.in_policy = token, in_policy
+
+    def edit(self, logits: torch.Tensor, last_ids: torch.Tensor | None) -> torch.Tensor:
+        return mask_logits(logits, torch.arange(logits.shape[1]) == self.token)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        raise AssertionError("no reply has ended")
+
+
+@pytest.mark.parametrize("in_policy", [True, False])
+def test_editor_decides_what_is_drawn_and_belongs_to_the_policy_if_it_says_so(
+    model: Any, tokenizer: PreTrainedTokenizerFast, in_policy: bool
+) -> None:
+    replies = generate(model, tokenizer, 20, n_tokens=2, editors=[OnlyOne(5, in_policy)])
+    assert (replies.response_ids == 5).all()
+    expected = next_token_logits(model).log_softmax(-1)[5].expand(20)
+    torch.testing.assert_close(replies.unmasked_log_probs[:, 0], expected, rtol=1e-4, atol=1e-5)
+    wanted = torch.zeros(20) if in_policy else expected
+    torch.testing.assert_close(replies.log_probs[:, 0], wanted, rtol=1e-4, atol=1e-5)

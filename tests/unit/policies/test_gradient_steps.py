@@ -29,8 +29,8 @@ class PoisonedPolicy(CausalLMActorCriticPolicy):
     poisoned: tuple[int, ...] | range = ()
     n_passes = 0
 
-    def _outputs(self, hidden_of: Any, ids: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
-        logits, values = super()._outputs(hidden_of, ids)
+    def _logits_and_values(self, obs: Any, ids: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, values = super()._logits_and_values(obs, ids)
         return self._poison(logits), values
 
     def predict_values(self, obs: Any) -> torch.Tensor:

@@ -34,9 +34,9 @@ def test_streamed_reply_is_the_generated_one(
         before = torch.get_rng_state()
         parts = list(stream_reply(policy, PROMPT, seed, **settings))
         assert torch.equal(torch.get_rng_state(), before)
-        assert list(parts[-1].token_ids) == whole.ids[0].tolist()
-        assert parts[-1].text == policy.end_of_turn.reply_text(whole.ids[0].tolist())
-        assert [len(part.token_ids) for part in parts[:-1]] == list(range(1, whole.ids.shape[1] + 1))
+        assert list(parts[-1].token_ids) == whole.response_ids[0].tolist()
+        assert parts[-1].text == policy.end_of_turn.reply_text(whole.response_ids[0].tolist())
+        assert [len(part.token_ids) for part in parts[:-1]] == list(range(1, whole.response_ids.shape[1] + 1))
 
 
 def test_two_streams_do_not_disturb_each_other(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import fake_vllm
 import pytest
 import torch
+from rows import evaluated
 from runs import make_config
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import WORDS, make_env, make_gpt2, make_llama, make_policy, make_tokenizer
@@ -22,7 +23,7 @@ from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.policies.base import LMActorCriticPolicy, SequenceBatch
+from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.saving import load_policy_weights, save_policy
 from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
@@ -86,7 +87,8 @@ def test_greedy_replies_equal_those_of_transformers(llm_class: Any, make_model: 
     theirs = policy.generate(prompts(12), do_sample=False)
     policy.backend = None
     ours = policy.generate(prompts(12), do_sample=False)
-    assert torch.equal(theirs.ids, ours.ids) and torch.equal(theirs.mask, ours.mask)
+    assert torch.equal(theirs.response_mask, ours.response_mask)
+    assert torch.equal(theirs.flat("response_ids"), ours.flat("response_ids"))
     torch.testing.assert_close(theirs.log_probs, ours.log_probs, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(theirs.unmasked_log_probs, ours.unmasked_log_probs, rtol=1e-4, atol=1e-5)
     assert theirs.sampler_log_probs is None and ours.sampler_log_probs is None
@@ -101,10 +103,10 @@ def test_temperature_shapes_what_is_sampled_and_what_is_reported(llm_class: Any,
     with torch.no_grad():
         logits = policy.language_model(input_ids=torch.tensor([[3, 4, 5]])).logits[0, -1]
     expected = (logits / temperature).log_softmax(-1)
-    torch.testing.assert_close(replies.log_probs[:, 0], expected[replies.ids[:, 0]], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(replies.log_probs[:, 0], expected[replies.response_ids[:, 0]], rtol=1e-4, atol=1e-4)
     assert replies.sampler_log_probs is not None
     torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-4, atol=1e-4)
-    observed = torch.bincount(replies.ids[:, 0], minlength=len(expected)) / n
+    observed = torch.bincount(replies.response_ids[:, 0], minlength=len(expected)) / n
     assert (observed - expected.exp()).abs().max() < 4 * 0.5 / n**0.5
 
 
@@ -112,41 +114,45 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(llm_class: Any) -> None
     policy, _ = policy_with(generation_kwargs={"top_k": 3, "temperature": 1.5})
     obs = prompts(60)
     replies = policy.generate(obs)
-    batch = SequenceBatch(obs["prompt_ids"], obs["prompt_mask"], replies.ids, replies.mask)
+    batch = replies
     with torch.no_grad():
-        log_probs, _, _ = policy.evaluate_sequences(batch)
+        log_probs, _, _ = evaluated(policy, batch)
     torch.testing.assert_close(replies.log_probs, log_probs, rtol=1e-4, atol=1e-5)
     assert replies.truncated_mass is None and replies.sampler_log_probs is not None
-    gaps = (replies.sampler_log_probs - replies.log_probs)[replies.mask]
+    gaps = (replies.sampler_log_probs - replies.log_probs)[replies.response_mask]
     assert (gaps > 0).all(), "three tokens share the probability of all"
 
 
 def test_minimum_length_holds_the_end_back(llm_class: Any) -> None:
     ends = [id for id in range(len(TOKENIZER)) if id % 2 == 0]  # so that most replies would end at once
     policy, _ = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ends))
-    assert policy.generate(prompts(40)).mask.sum(dim=1).min() == 1
-    assert policy.generate(prompts(40), min_length=4).mask.sum(dim=1).min() == 5  # four tokens, and then the end
+    assert policy.generate(prompts(40)).response_mask.sum(dim=1).min() == 1
+    assert (
+        policy.generate(prompts(40), min_length=4).response_mask.sum(dim=1).min() == 5
+    )  # four tokens, and then the end
 
 
 def test_reply_is_never_longer_than_the_limits(llm_class: Any) -> None:
     policy, _ = policy_with()
-    assert policy.generate(prompts(20)).mask.sum(dim=1).max() == N_REPLY
-    assert policy.generate(prompts(20), max_new_tokens=3, min_length=7).mask.sum(dim=1).unique().tolist() == [3]
-    assert policy.generate(prompts(20), max_new_tokens=99).mask.sum(dim=1).max() == N_REPLY
+    assert policy.generate(prompts(20)).response_mask.sum(dim=1).max() == N_REPLY
+    assert policy.generate(prompts(20), max_new_tokens=3, min_length=7).response_mask.sum(dim=1).unique().tolist() == [
+        3
+    ]
+    assert policy.generate(prompts(20), max_new_tokens=99).response_mask.sum(dim=1).max() == N_REPLY
 
 
 def test_nothing_ends_a_reply_where_nothing_is_told_to(llm_class: Any) -> None:
     policy, llm = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ()))
     replies = policy.generate(prompts(100), min_length=2)
-    assert replies.mask.all() and llm.calls.count("generate") == 1
-    assert (replies.ids[:, :2] == 0).any(), "the tokenizer's end of sequence is a token like others"
+    assert replies.response_mask.all() and llm.calls.count("generate") == 1
+    assert (replies.response_ids[:, :2] == 0).any(), "the tokenizer's end of sequence is a token like others"
 
 
 def common_text(policy: LMActorCriticPolicy, n_tokens: int) -> str:
     """What the policy says often, in so many tokens."""
     replies = policy.generate(prompts(150))
     counts: Counter[tuple[int, ...]] = Counter()
-    for ids, mask in zip(replies.ids, replies.mask, strict=True):
+    for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True):
         reply = ids[mask].tolist()
         counts.update(tuple(reply[i : i + n_tokens]) for i in range(len(reply) + 1 - n_tokens))
     return TOKENIZER.decode(next(ids for ids, _ in counts.most_common() if min(ids) >= 3))  # no special token
@@ -180,17 +186,17 @@ def test_replies_end_exactly_where_the_environment_ends_them(llm_class: Any, n_t
         llm.spoil = spoil
     replies = policy.generate(prompts(150))
     lasts = set()
-    for ids, mask in zip(replies.ids.tolist(), replies.mask, strict=True):
+    for ids, mask in zip(replies.response_ids.tolist(), replies.response_mask, strict=True):
         reply = ids[: int(mask.sum())]
         assert mask[: len(reply)].all()
         assert not any(end.is_end(reply[:n]) for n in range(1, len(reply)))
         assert end.is_end(reply) or len(reply) == N_REPLY
         lasts.add(TOKENIZER.decode(reply[-2:]) if end.is_end(reply) else "limit")
-        assert set(ids[len(reply) :]) <= {policy.pad_token_id}
+        assert not mask[len(reply) :].any()
     assert "limit" in lasts and any("<eos>" in last for last in lasts) and any(marker in last for last in lasts)
     assert replies.sampler_log_probs is not None
     if spoil is None:
-        assert llm.n_written == replies.mask.sum(), "vLLM is told where to stop"
+        assert llm.n_written == replies.response_mask.sum(), "vLLM is told where to stop"
     if spoil is not overshoot:
         torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-4, atol=1e-4)
 
@@ -200,10 +206,10 @@ def test_same_seed_gives_the_same_replies_and_another_does_not(llm_class: Any) -
     replies = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        replies.append(policy.generate(prompts(20)).ids.tolist())
+        replies.append(policy.generate(prompts(20)).response_ids.tolist())
     assert replies[0] == replies[1] != replies[2]
     one_prompt = {name: tensor.repeat(20, 1) for name, tensor in prompts(1).items()}
-    assert len({tuple(ids) for ids in policy.generate(one_prompt).ids.tolist()}) > 1, "each reply has a seed"
+    assert len({tuple(ids) for ids in policy.generate(one_prompt).response_ids.tolist()}) > 1, "each reply has a seed"
 
 
 # -- weights ----------------------------------------------------------------------------------------------------------
@@ -220,7 +226,7 @@ def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class: Any) 
     theirs = policy.generate(prompts(4), do_sample=False)
     assert same_weights(llm, policy.language_model)
     policy.backend = None
-    assert torch.equal(theirs.ids, policy.generate(prompts(4), do_sample=False).ids)
+    assert torch.equal(theirs.response_ids, policy.generate(prompts(4), do_sample=False).response_ids)
 
 
 def test_a_sync_that_is_missed_would_be_noticed(llm_class: Any) -> None:
@@ -230,7 +236,7 @@ def test_a_sync_that_is_missed_would_be_noticed(llm_class: Any) -> None:
     shake(policy)
     replies = policy.generate(prompts(20))
     assert replies.sampler_log_probs is not None
-    assert (replies.sampler_log_probs - replies.log_probs)[replies.mask].abs().max() > 0.1
+    assert (replies.sampler_log_probs - replies.log_probs)[replies.response_mask].abs().max() > 0.1
 
 
 def test_tied_weights_are_sent_once_and_names_are_those_of_transformers(llm_class: Any) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from rows import one_row, rows_of
 
 from rl4dialog.functional.advantages import generalized_advantages
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer, StoredUtterance
+from rl4dialog.functional.replies import Replies, ReplySamples
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
+
+NUMBERS = ("actions", "old_values", "old_log_prob", "advantages", "returns", "ref_log_prob")
 
 
 def make_buffer(gamma: float = 0.9, gae_lambda: float = 0.8, **kwargs: Any) -> SequenceRolloutBuffer:
@@ -19,7 +22,7 @@ def make_buffer(gamma: float = 0.9, gae_lambda: float = 0.8, **kwargs: Any) -> S
     return SequenceRolloutBuffer(8, space, space, "cpu", gamma=gamma, gae_lambda=gae_lambda, **kwargs)
 
 
-def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) -> StoredUtterance:
+def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) -> Replies:
     arrays = {name: rng.normal(size=n).astype(np.float32) for name in ("log_probs", "ref_log_probs", "values")}
     arrays["unmasked_log_probs"] = arrays["log_probs"]
     fields: dict[str, Any] = {
@@ -30,7 +33,7 @@ def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) 
         **arrays,
         **overrides,
     }
-    return StoredUtterance(**fields)
+    return one_row(**fields)
 
 
 def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next() -> None:
@@ -44,7 +47,9 @@ def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next()
                 buffer.add(conversation[turn])
     buffer.compute_rewards(0.3)
     buffer.compute_returns_and_advantage()
-    for conversation in conversations:
+    rows = rows_of(buffer)
+    for episode in range(2):
+        conversation = [row for row in rows if row.episode == episode]
         rewards = np.concatenate([u.task_rewards - 0.3 * (u.log_probs - u.ref_log_probs) for u in conversation])
         values = np.concatenate([u.values for u in conversation])
         mask = np.ones((1, len(values)), dtype=bool)
@@ -56,14 +61,14 @@ def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next()
 def test_reward_of_the_last_turn_reaches_the_first_and_not_another_conversation() -> None:
     rng = np.random.default_rng(1)
     zeros = {name: np.zeros(2, dtype=np.float32) for name in ("unmasked_log_probs", "ref_log_probs", "values")}
-    turns = [utterance(rng, 2, episode, **zeros, task_rewards=np.zeros(2, dtype=np.float32)) for episode in (0, 0, 1)]
-    turns[1].task_rewards = np.array([0.0, 1.0], dtype=np.float32)
+    rewards = [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    turns = [utterance(rng, 2, i // 2, **zeros, task_rewards=rewards[i]) for i in range(3)]
     buffer = make_buffer(gamma=1.0, gae_lambda=1.0)
     for turn in turns:
         buffer.add(turn)
     buffer.compute_rewards(0.0)
     buffer.compute_returns_and_advantage()
-    assert [turn.advantages.tolist() for turn in turns] == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    assert [turn.advantages.tolist() for turn in rows_of(buffer)] == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
 
 
 def test_value_after_a_cut_episode_is_bootstrapped() -> None:
@@ -73,6 +78,7 @@ def test_value_after_a_cut_episode_is_bootstrapped() -> None:
     buffer.add(cut)
     buffer.compute_rewards(0.0)
     buffer.compute_returns_and_advantage()
+    (cut,) = rows_of(buffer)
     assert cut.advantages[0] == pytest.approx(cut.task_rewards[0] + 0.5 * 2.0)
 
 
@@ -85,6 +91,7 @@ def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
     buffer = make_buffer()
     buffer.add(u)
     buffer.compute_rewards(0.5)
+    (u,) = rows_of(buffer)
     np.testing.assert_allclose(u.rewards, u.task_rewards - 0.5 * np.array([3.0, 1.0]), rtol=1e-6)
     buffer.compute_returns_and_advantage()
     samples = next(buffer.get(None))
@@ -102,7 +109,7 @@ def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(
     buffer.compute_returns_and_advantage()
     batches = list(buffer.get(batch_size))
     seen = np.sort(np.concatenate([batch.old_log_prob.numpy() for batch in batches]))
-    np.testing.assert_array_equal(seen, np.sort(np.concatenate([u.log_probs for u in buffer.utterances])))
+    np.testing.assert_array_equal(seen, np.sort(np.concatenate([u.log_probs for u in rows_of(buffer)])))
     if batch_size in (7, 16):
         assert max(len(batch.old_values) for batch in batches) <= batch_size + 6
 
@@ -130,7 +137,7 @@ def test_normalized_rewards_have_mean_zero_and_deviation_one() -> None:
     for i in range(6):
         buffer.add(utterance(rng, 3, i))
     buffer.compute_rewards(0.1)
-    every = np.concatenate([u.rewards for u in buffer.utterances])
+    every = np.concatenate([u.rewards for u in rows_of(buffer)])
     assert every.mean() == pytest.approx(0.0, abs=1e-5)
     assert every.std() == pytest.approx(1.0, abs=1e-4)
 
@@ -156,32 +163,32 @@ def test_emptied_buffer_is_as_new() -> None:
     buffer = filled(np.random.default_rng(0), [2, 3])
     assert buffer.full and len(buffer.values) == len(buffer.returns) == buffer.n_tokens == 5
     buffer.reset()
-    assert not buffer.full and buffer.utterances == [] and buffer.n_tokens == 0
+    assert not buffer.full and buffer.n_tokens == 0
     for array in (buffer.values, buffer.returns):
         assert array.shape == (0,) and array.dtype == np.float32
 
 
 def test_values_and_returns_of_the_buffer_are_in_the_order_of_its_utterances() -> None:
     buffer = filled(np.random.default_rng(1), [2, 1, 4])
-    np.testing.assert_array_equal(buffer.values, np.concatenate([u.values for u in buffer.utterances]))
-    np.testing.assert_array_equal(buffer.returns, np.concatenate([u.returns for u in buffer.utterances]))
+    np.testing.assert_array_equal(buffer.values, np.concatenate([u.values for u in rows_of(buffer)]))
+    np.testing.assert_array_equal(buffer.returns, np.concatenate([u.returns for u in rows_of(buffer)]))
 
 
 def test_all_numbers_of_tokens_stay_in_single_precision() -> None:
     buffer = filled(np.random.default_rng(2), [2, 3], normalize_rewards=True)
-    for u in buffer.utterances:
+    for u in rows_of(buffer):
         assert {array.dtype for array in (u.rewards, u.advantages, u.returns)} == {np.dtype(np.float32)}
     samples = next(buffer.get())
-    assert {tensor.dtype for tensor in samples[2:]} == {torch.float32}
+    assert {getattr(samples, name).dtype for name in NUMBERS[1:]} == {torch.float32}
     assert {samples.actions.dtype, samples.observations["prompt_ids"].dtype} == {torch.int64}
     assert {samples.observations[f"{part}_mask"].dtype for part in ("prompt", "response")} == {torch.bool}
 
 
 def test_minibatch_holds_the_rows_of_its_utterances() -> None:
     buffer = filled(np.random.default_rng(3), [2, 4, 1])
-    samples = buffer.collate(buffer.utterances)
+    samples = ReplySamples(buffer.replies)
     obs, first = samples.observations, 0
-    for row, u in enumerate(buffer.utterances):
+    for row, u in enumerate(rows_of(buffer)):
         n = len(u.response_ids)
         for part, ids, place in (
             ("prompt", u.prompt_ids, slice(-len(u.prompt_ids), None)),
@@ -223,7 +230,7 @@ def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
         buffer.add(utterance(rng, n, i, prompt_ids=rng.integers(1, 9, size=n_prompt)))
     buffer.compute_rewards(0.0)
     buffer.compute_returns_and_advantage()
-    whole = buffer.collate(buffer.utterances)
+    whole = ReplySamples(buffer.replies)
     parts = list(whole.split(micro_batch_size, fixed_cost))
     assert sorted(len(part.observations["prompt_ids"]) for part in parts) == sorted(sizes)
     rows = []
@@ -236,7 +243,7 @@ def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
         first = 0
         for row, n in enumerate(obs["response_mask"].sum(dim=1).tolist()):
             prompt = obs["prompt_ids"][row][obs["prompt_mask"][row]].tolist()
-            numbers = [flat[first : first + n].tolist() for flat in part[1:]]
+            numbers = [flat[first : first + n].tolist() for flat in (getattr(part, name) for name in NUMBERS)]
             assert numbers[0] == obs["response_ids"][row][obs["response_mask"][row]].tolist()
             rows.append((prompt, *numbers))
             first += n
@@ -245,7 +252,7 @@ def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
             getattr(u, name).tolist()
             for name in ("prompt_ids", "response_ids", "values", "log_probs", "advantages", "returns", "ref_log_probs")
         )
-        for u in buffer.utterances
+        for u in rows_of(buffer)
     ]
     assert sorted(rows) == sorted(expected)
 
@@ -274,9 +281,32 @@ def test_normalized_rewards_are_those_that_were_charged() -> None:
     plain, normalized = (make_buffer(normalize_rewards=flag) for flag in (False, True))
     for i, n in enumerate([3, 5]):
         u = utterance(rng, n, i)
-        plain.add(copy.deepcopy(u))
+        plain.add(u)
         normalized.add(u)
     for buffer in (plain, normalized):
         buffer.compute_rewards(0.3)
-    charged, whitened = (np.concatenate([u.rewards for u in buffer.utterances]) for buffer in (plain, normalized))
+    charged, whitened = (np.concatenate([u.rewards for u in rows_of(buffer)]) for buffer in (plain, normalized))
     np.testing.assert_allclose(whitened, (charged - charged.mean()) / charged.std(), rtol=1e-4, atol=1e-5)
+
+
+def test_normalized_rewards_keep_what_they_were_added_up_from() -> None:
+    buffer = make_buffer(normalize_rewards=True)
+    for episode, reward in enumerate((1.0, 3.0, 8.0)):
+        numbers = {name: [0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
+        buffer.add(one_row([1], [2], episode=episode, task_rewards=[reward], **numbers))
+    buffer.compute_rewards(0.0)
+    assert not buffer.constant_rewards
+    deviation = np.std([1.0, 3.0, 8.0])
+    np.testing.assert_allclose(
+        buffer.replies.flat("reward_scales"), (np.array([1.0, 3.0, 8.0]) + 4) / deviation, rtol=1e-5
+    )
+
+
+def test_constant_rewards_are_normalized_to_zero() -> None:
+    buffer = make_buffer(normalize_rewards=True)
+    numbers = {name: [0.0, 0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
+    for episode in range(3):
+        buffer.add(one_row([1], [2, 3], episode=episode, task_rewards=[0.7, 0.7], **numbers))
+    buffer.compute_rewards(0.0)
+    assert buffer.constant_rewards
+    assert not buffer.replies.flat("rewards").any() and not buffer.replies.flat("reward_scales").any()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows_of
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_class_of
@@ -50,11 +51,11 @@ def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
         collected(RolloutCollector(BatchScorer(parts), normalizer=n), parts)
         for n in (None, RewardNormalizer("batch", clip=(-1.0, 1.0)))
     )
-    earned = [u.task_rewards.sum() for u in plain.rollout_buffer.utterances]
+    earned = [u.task_rewards.sum() for u in rows_of(plain.rollout_buffer)]
     expected = np.clip((earned - np.mean(earned)) / np.std(earned), -1.0, 1.0)
-    utterances = normalized.rollout_buffer.utterances
+    utterances = rows_of(normalized.rollout_buffer)
     assert [u.response_ids.tolist() for u in utterances] == [
-        u.response_ids.tolist() for u in plain.rollout_buffer.utterances
+        u.response_ids.tolist() for u in rows_of(plain.rollout_buffer)
     ]
     assert [u.task_rewards.sum() for u in utterances] == pytest.approx(expected, abs=1e-5)
     kl = np.array([(u.log_probs - u.ref_log_probs).sum() for u in utterances])
@@ -65,10 +66,8 @@ def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
 
 def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_first() -> None:
     parts = [RewardPart("words", Linear(1.0, 2.0, 2), n_words_reward, clip=(0.0, 2.5))]
-    by_env = collected(RolloutCollector(), parts).rollout_buffer.utterances
-    first, second = (
-        collected(RolloutCollector(BatchScorer(parts)), parts, n).rollout_buffer.utterances for n in (1, 2)
-    )
+    by_env = rows_of(collected(RolloutCollector(), parts).rollout_buffer)
+    first, second = (rows_of(collected(RolloutCollector(BatchScorer(parts)), parts, n).rollout_buffer) for n in (1, 2))
     assert max(u.task_rewards.max() for u in first) == 2.5
     for u, v in zip(by_env, first, strict=True):
         np.testing.assert_allclose(u.task_rewards, v.task_rewards, rtol=1e-6)

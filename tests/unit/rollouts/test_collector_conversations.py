@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import rows_of
 from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
 from two_processes import in_two_processes
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.policies.generation import Utterances
+from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
 
 
@@ -25,7 +26,7 @@ def turns(*lengths: int, start: int = 1, **kwargs: Any) -> Conversation:
 
 def stored(rollout: Rollout) -> list[tuple[list[int], list[int]]]:
     """Prompts and replies, in the order of the buffer."""
-    return [(u.prompt_ids.tolist(), u.response_ids.tolist()) for u in rollout.buffer.utterances]
+    return [(u.prompt_ids.tolist(), u.response_ids.tolist()) for u in rows_of(rollout.buffer)]
 
 
 def test_conversations_under_way_are_completed_and_no_other_begun() -> None:
@@ -34,10 +35,10 @@ def test_conversations_under_way_are_completed_and_no_other_begun() -> None:
     rollout = roll_out(scripts, n_tokens=2)
     replies = [(env, turn) for (env, number, turn), _ in stored(rollout) if number == 1]
     expected = [(1, 1), (3, 1), (3, 2), (2, 1), (2, 2), (2, 3), (4, 1), (4, 2), (4, 3), (4, 4)]
-    assert replies == expected and len(rollout.buffer.utterances) == len(expected)
+    assert replies == expected and len(rows_of(rollout.buffer)) == len(expected)
     for (env, _, turn), reply in stored(rollout):
         assert reply == scripts[env - 1][0].replies[turn - 1]
-    assert [u.episode for u in rollout.buffer.utterances] == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+    assert [u.episode for u in rows_of(rollout.buffer)] == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
     # Whoever has finished waits, at the beginning of the next conversation.
     assert [[bool(ids) for ids in step] for step in rollout.env.actions] == [
         [True, True, True, True],
@@ -60,7 +61,7 @@ def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None
     scripts = [short, [turns(1, 1, 1), turns(2)], short, short]
     rollout = roll_out(scripts, n_tokens=6, group_size=2)
     groups: dict[int, list[tuple[int, int]]] = {}
-    for u in rollout.buffer.utterances:
+    for u in rows_of(rollout.buffer):
         assert isinstance(u.group, (int, np.integer))
         groups.setdefault(u.group, []).append((int(u.prompt_ids[0]), int(u.prompt_ids[1])))
     # Two steps bring six tokens, as the long conversation counts only when it is over.
@@ -72,7 +73,7 @@ def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None
 
 def test_utterances_keep_what_belongs_to_their_tokens() -> None:
     rollout = roll_out([[turns(2, 3)], [turns(1, 1, start=20)]], n_tokens=1)
-    for u in rollout.buffer.utterances:
+    for u in rows_of(rollout.buffer):
         ids = u.response_ids
         np.testing.assert_allclose(u.log_probs, -ids / 10, rtol=1e-6)
         np.testing.assert_allclose(u.unmasked_log_probs, -ids / 20, rtol=1e-6)
@@ -119,7 +120,7 @@ def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap: 
     scripts = [[turns(6, 1)], [turns(2, 6)], [turns(2, 6, cut=True)]]
     collector = None if bootstrap is None else RolloutCollector(bootstrap_truncated=bootstrap)
     rollout = roll_out(scripts, n_tokens=1, collector=collector)
-    last_values = {(u.prompt_ids[0], u.prompt_ids[2]): u.last_value for u in rollout.buffer.utterances}
+    last_values = {(u.prompt_ids[0], u.prompt_ids[2]): u.last_value for u in rows_of(rollout.buffer)}
     bootstrapped = {key for key, value in last_values.items() if value}
     assert bootstrapped == ({(3, 2)} if bootstrap else set())
     assert last_values[3, 2] == (LAST_VALUE if bootstrap else 0)
@@ -134,7 +135,7 @@ def test_conversation_whose_reward_failed_is_left_out_whole_and_counted() -> Non
     rollout = roll_out(scripts, n_tokens=5, collector=RolloutCollector(mask_failed_rewards=True))
     assert rollout.stats is not None
     assert [prompt for prompt, _ in stored(rollout)] == [[2, 1, 1], [2, 2, 1], [1, 2, 1], [2, 3, 1]]
-    assert [u.episode for u in rollout.buffer.utterances] == [0, 1, 2, 3]
+    assert [u.episode for u in rows_of(rollout.buffer)] == [0, 1, 2, 3]
     assert rollout.stats.n_masked == rollout.stats.means["rollout/masked_rewards"] == 1
     assert rollout.stats.n_tokens == 5 and len(rollout.stats.episodes) == 4
     with pytest.raises(RewardError, match=r"^reward 'x' failed$"):
@@ -170,9 +171,9 @@ def test_callback_that_stops_leaves_no_statistics() -> None:
 class Sampled(ScriptedPolicy):
     """Another backend draws, from what is off by -0.1, 0.2, -0.3 ... in the log-probabilities of a reply's tokens."""
 
-    def generate(self, obs: dict[str, torch.Tensor]) -> Utterances:
+    def generate(self, obs: dict[str, torch.Tensor]) -> Replies:
         utterances = super().generate(obs)
-        n = utterances.ids.shape[1]
+        n = utterances.response_ids.shape[1]
         gaps = torch.tensor([0.1 * (i + 1) * (-1) ** (i + 1) for i in range(n)])
         return replace(utterances, truncated_mass=None, sampler_log_probs=utterances.log_probs + gaps)
 
@@ -195,7 +196,7 @@ def test_scorer_has_the_word_of_what_is_earned() -> None:
     collector = RolloutCollector(score, mask_failed_rewards=True)
     scripts = [[turns(2, 1), turns(1)], [turns(1, infos={0: ERROR}), turns(1)]]
     rollout = roll_out(scripts, n_tokens=1, collector=collector, iteration=3)
-    first, second = (u for u in rollout.buffer.utterances if u.prompt_ids[0] == 1)
+    first, second = (u for u in rows_of(rollout.buffer) if u.prompt_ids[0] == 1)
     assert first.task_rewards.tolist() == [3.0, 6.0] and second.task_rewards.tolist() == [10.0]
     assert rollout.stats is not None and rollout.stats.means["rollout/reward/part"] == 5.0
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
+from rows import one_row, rows_of
 
-from rl4dialog.rollouts.buffer import StoredUtterance
+from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 SPACE = spaces.Discrete(10)
 
 
-def utterance(episode: int, group: int, *rewards: float) -> StoredUtterance:
-    numbers = np.zeros(len(rewards), dtype=np.float32)
-    return StoredUtterance(
-        np.array([1]), np.arange(len(rewards)), *[numbers] * 4, np.array(rewards, dtype=np.float32), episode, group
-    )
+def utterance(episode: int, group: int, *rewards: float) -> Replies:
+    same = dict.fromkeys(("unmasked_log_probs", "ref_log_probs"), np.zeros(len(rewards)))
+    return one_row([1], np.arange(len(rewards)), episode, group, task_rewards=rewards, **same)
 
 
 def filled() -> GroupRolloutBuffer:
@@ -38,9 +37,9 @@ def filled() -> GroupRolloutBuffer:
 def test_every_token_has_the_advantage_of_its_conversation_in_its_group() -> None:
     buffer = filled()
     assert buffer.full
-    assert [u.advantages.tolist() for u in buffer.utterances] == [[0.0], [0.0, 0.0], [4.0, 4.0], [10.0], [4.0]]
-    assert [u.returns.tolist() for u in buffer.utterances] == [[1.0], [2.0, 2.0], [5.0, 5.0], [12.0], [5.0]]
-    assert {array.dtype for u in buffer.utterances for array in (u.advantages, u.returns)} == {np.dtype(np.float32)}
+    assert [u.advantages.tolist() for u in rows_of(buffer)] == [[0.0], [0.0, 0.0], [4.0, 4.0], [10.0], [4.0]]
+    assert [u.returns.tolist() for u in rows_of(buffer)] == [[1.0], [2.0, 2.0], [5.0, 5.0], [12.0], [5.0]]
+    assert {array.dtype for u in rows_of(buffer) for array in (u.advantages, u.returns)} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, None])

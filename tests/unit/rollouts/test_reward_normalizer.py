@@ -7,27 +7,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import one_row
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.rollouts.buffer import StoredUtterance
+from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 
 
-def episode(*turns: list[float]) -> list[StoredUtterance]:
-    """A conversation of utterances with these rewards per token."""
-    empty = np.zeros(0, dtype=np.float32)
-    fields: dict[str, Any] = dict.fromkeys(
-        ("prompt_ids", "response_ids", "log_probs", "unmasked_log_probs", "ref_log_probs", "values"), empty
+def conversations(*episodes: list[list[float]]) -> Replies:
+    """Conversations of replies with these rewards per token."""
+    return Replies.concatenate(
+        [
+            one_row([1], [1] * len(turn), episode=i, task_rewards=turn)
+            for i, episode in enumerate(episodes)
+            for turn in episode
+        ]
     )
-    return [StoredUtterance(**fields, task_rewards=np.array(turn, dtype=np.float32), episode=0) for turn in turns]
 
 
-def batch(scores: Any) -> list[list[StoredUtterance]]:
-    return [episode([0.0, 0.0, float(score)]) for score in scores]
+def batch(scores: Any) -> Replies:
+    return conversations(*([[0.0, 0.0, float(score)]] for score in scores))
 
 
-def totals(episodes: list[list[StoredUtterance]]) -> np.ndarray:
-    return np.array([sum(u.task_rewards.sum() for u in each) for each in episodes])
+def totals(replies: Replies) -> np.ndarray:
+    return np.bincount(replies.row_episodes(), weights=[row.sum() for row in replies.per_row("task_rewards")])
 
 
 def test_batch_has_mean_zero_and_deviation_one_each_time() -> None:
@@ -62,6 +65,12 @@ def test_running_statistics_are_saved_and_loaded() -> None:
     second.normalize(b)
     np.testing.assert_array_equal(totals(a), totals(b))
     assert first.state_dict() == second.state_dict()
+    of_earlier_version = {name: value for name, value in first.state_dict().items() if name != "bounds"}
+    second.load_state_dict(of_earlier_version)
+    c, d = batch([2.0, 7.0]), batch([2.0, 7.0])
+    first.normalize(c)
+    second.normalize(d)
+    np.testing.assert_array_equal(totals(c), totals(d))
 
 
 @pytest.mark.parametrize("mode", ["batch", "running"])
@@ -74,21 +83,19 @@ def test_scores_that_are_all_alike_become_zero(mode: str, scores: list[float]) -
 
 def test_tokens_keep_their_share_and_the_last_takes_shift_and_clip() -> None:
     # Scores 4 and 0: mean 2, deviation 2, so they become 1 and -1, of which the clip leaves half.
-    conversations = [episode([1.0, 1.0], [0.0, 2.0]), episode([0.0], [2.0, -2.0])]
-    RewardNormalizer("batch", clip=(-0.5, 0.5)).normalize(conversations)
-    assert [u.task_rewards.tolist() for u in conversations[0]] == [[0.5, 0.5], [0.0, 1.0 - 1.0 - 0.5]]
-    assert [u.task_rewards.tolist() for u in conversations[1]] == [[0.0], [1.0, -1.0 - 1.0 + 0.5]]
-    assert totals(conversations).tolist() == [0.5, -0.5]
+    replies = conversations([[1.0, 1.0], [0.0, 2.0]], [[0.0], [2.0, -2.0]])
+    RewardNormalizer("batch", clip=(-0.5, 0.5)).normalize(replies)
+    rewards = [row.tolist() for row in replies.per_row("task_rewards")]
+    assert rewards == [[0.5, 0.5], [0.0, 1.0 - 1.0 - 0.5], [0.0], [1.0, -1.0 - 1.0 + 0.5]]
+    assert totals(replies).tolist() == [0.5, -0.5]
 
 
 def test_clip_alone_changes_only_what_is_beyond_it() -> None:
-    conversations = [episode([1.0, 3.0]), episode([1.0], [0.5]), episode([-9.0])]
-    RewardNormalizer(clip=(-1.0, 2.0)).normalize(conversations)
-    rewards = [u.task_rewards.tolist() for conversation in conversations for u in conversation]
-    assert rewards == [[1.0, 1.0], [1.0], [0.5], [-1.0]]
+    replies = conversations([[1.0, 3.0]], [[1.0], [0.5]], [[-9.0]])
+    RewardNormalizer(clip=(-1.0, 2.0)).normalize(replies)
+    assert [row.tolist() for row in replies.per_row("task_rewards")] == [[1.0, 1.0], [1.0], [0.5], [-1.0]]
 
 
-def test_nothing_and_unknown_mode() -> None:
-    RewardNormalizer("batch").normalize([])
+def test_unknown_mode_is_an_error() -> None:
     with pytest.raises(ConfigError, match="one of none, running, batch, not 'always'"):
         RewardNormalizer("always")

@@ -6,9 +6,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from rows import one_row
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from two_processes import in_two_processes
@@ -17,7 +17,7 @@ from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.rollouts.buffer import SequenceSamples, StoredUtterance
+from rl4dialog.functional.replies import Replies, ReplySamples
 
 
 class FarFromTheRollout(PPO):
@@ -25,7 +25,7 @@ class FarFromTheRollout(PPO):
 
     kls: list[float]
 
-    def _terms(self, batch: SequenceSamples, *args: Any) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, *args: Any) -> dict[str, torch.Tensor]:
         terms = super()._terms(batch, *args)
         return {**terms, "approx_kl": torch.full_like(terms["approx_kl"], self.kls.pop(0))}
 
@@ -122,34 +122,27 @@ def test_of_what_the_parent_warns_only_a_small_last_minibatch_is_left_out() -> N
     assert not any("mini-batch size" in message for message in messages)
 
 
-def long_and_short(trained: Any, n_short: int) -> SequenceSamples:
+def long_and_short(n_short: int) -> ReplySamples:
     """One reply to a long prompt and others to short ones, of two tokens each."""
-    numbers = dict.fromkeys(
-        ("log_probs", "unmasked_log_probs", "ref_log_probs", "values", "task_rewards", "advantages", "returns"),
-        np.zeros(2, dtype=np.float32),
-    )
-    lengths = [500, *[3] * n_short]
-    prompts = [np.ones(length, dtype=np.int64) for length in lengths]
-    rows = [StoredUtterance(prompt, np.array([5, 6]), episode=i, **numbers) for i, prompt in enumerate(prompts)]
-    return trained.rollout_buffer.collate(rows)
+    return ReplySamples(Replies.from_ids([[1] * n for n in [500, *[3] * n_short]], [[5, 6]] * (1 + n_short)))
 
 
 def test_minibatch_is_parted_by_length_where_that_saves_padding() -> None:
     sizes = {}
     for split_by_length in (True, False):
         trained = make(split_by_length=split_by_length)
-        parts = trained._parts(long_and_short(trained, 4))
+        parts = trained._parts(long_and_short(4))
         sizes[split_by_length] = [(len(part.observations["prompt_ids"]), weight) for part, weight in parts]
     assert sizes == {True: [(1, 1.0), (4, 1.0)], False: [(5, 1.0)]}
     by_two = make(micro_batch_size=2)
-    assert [len(part.observations["prompt_ids"]) for part, _ in by_two._parts(long_and_short(by_two, 4))] == [1, 2, 2]
+    assert [len(part.observations["prompt_ids"]) for part, _ in by_two._parts(long_and_short(4))] == [1, 2, 2]
 
 
 def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_path: Path) -> None:
     def work(number: int) -> list[tuple[int, float]]:
         trained = make(micro_batch_size=1)
         trained.policy.lockstep = True
-        parts = trained._parts(long_and_short(trained, 2 * number))
+        parts = trained._parts(long_and_short(2 * number))
         return [(len(part.observations["prompt_ids"]), weight) for part, weight in parts]
 
     first, second = in_two_processes(work, tmp_path)
@@ -159,8 +152,7 @@ def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_
 @pytest.mark.parametrize("ent_coef", [0.0, 0.5])
 def test_terms_of_the_loss_are_those_of_each_token(ent_coef: float) -> None:
     trained = make(ent_coef=ent_coef)
-    zeros, advantages = torch.zeros(3), torch.tensor([2.0, -1.0, -1.0])
-    samples = SequenceSamples({}, zeros, zeros, zeros, advantages, zeros, zeros)
+    samples = ReplySamples(one_row([1], [1, 1, 1], log_probs=torch.zeros(3), advantages=[2.0, -1.0, -1.0]))
     ratio, entropy = torch.tensor([1.0, 1.0, 0.5]), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     terms = trained._policy_terms(ratio.log(), entropy, samples, 0.0)
     assert terms["clip_fraction"].tolist() == [0.0, 0.0, 1.0], "what lies just on the limit is not clipped"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rows import rows_of
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
@@ -56,7 +57,7 @@ def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged() ->
     _, callback = algorithm._setup_learn(10**6)
     for iteration in (1, 2):
         algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-        stored: list[Any] = algorithm.rollout_buffer.utterances
+        stored: list[Any] = rows_of(algorithm.rollout_buffer)
         kls = [float(kl) for u in stored for kl in u.unmasked_log_probs - u.ref_log_probs]
         kl, n_tokens = controller.told[-1]
         assert n_tokens == len(kls) > len(stored)

@@ -146,7 +146,7 @@ def sick_optimizer(subject: Subject) -> None:
 
     def wander() -> None:
         step()
-        policy._value_head.weight.data += 0.01
+        policy._value_head.output.weight.data += 0.01
 
     policy.optimizer.step = wander
 
@@ -274,8 +274,7 @@ def test_padding_with_the_end_of_sequence_is_fine_and_said_so(subject: Subject) 
 
 
 def test_replies_that_never_end_are_told(subject: Subject) -> None:
-    batch, _ = subject.replies
-    batch.response_ids.fill_(5)
+    subject.replies.response_ids.fill_(5)
     assert CHECKS["reply_ends"](subject).level == "warn"
     subject.model_state = "before its warm start"  # type: ignore[misc]
     assert CHECKS["reply_ends"](subject).level == "pass", "the warm start teaches it"

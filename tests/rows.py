@@ -1,0 +1,42 @@
+"""Batches of replies from numbers, and their numbers row by row."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl4dialog.functional.replies import Replies
+
+
+def one_row(prompt_ids: Any, response_ids: Any, episode: int = 0, group: int = 0, **numbers: Any) -> Replies:
+    """One reply; numbers per token are given without padding, and `last_value` as it is."""
+    replies = Replies.from_ids([prompt_ids], [response_ids])
+    replies.episode, replies.group = torch.tensor([episode]), torch.tensor([group])
+    replies.last_value = torch.tensor([numbers.pop("last_value", 0.0)])
+    for name, values in numbers.items():
+        setattr(replies, name, torch.as_tensor(values).float()[None])
+    return replies
+
+
+def rows_of(replies: Any) -> list[SimpleNamespace]:
+    """The rows of a batch or buffer: ids and numbers of each as arrays without padding."""
+    replies = getattr(replies, "replies", replies)
+    rows = []
+    for i in range(len(replies)):
+        row = SimpleNamespace()
+        for field in fields(replies):
+            tensor = getattr(replies, field.name)
+            if tensor is not None and not field.name.endswith("_mask"):
+                mask = replies.prompt_mask if field.name == "prompt_ids" else replies.response_mask
+                setattr(row, field.name, tensor[i].item() if tensor.dim() == 1 else tensor[i][mask[i]].numpy())
+        rows.append(row)
+    return rows
+
+
+def evaluated(policy: Any, replies: Replies) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probabilities, values and entropies of replies, each (B, T) and 0 where nothing is."""
+    values, log_probs, entropies = policy.evaluate_actions(replies.observations, replies.flat("response_ids"))
+    return replies.scattered(log_probs), replies.scattered(values), replies.scattered(entropies)

@@ -1,0 +1,105 @@
+"""The batch of replies: padding, selecting, parting, and numbers of agent tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rows import one_row
+
+from rl4dialog.functional.replies import Replies, ReplySamples
+
+PROMPTS = [[3], [4, 5, 6], [7, 8]]
+RESPONSES = [[11, 12, 13, 14], [15], [16, 17]]
+
+
+def rows_of_ids(replies: Replies) -> list[tuple[list[int], list[int]]]:
+    prompts = [ids[mask].tolist() for ids, mask in zip(replies.prompt_ids, replies.prompt_mask, strict=True)]
+    return list(zip(prompts, [row.tolist() for row in replies.per_row("response_ids")], strict=True))
+
+
+def batch() -> Replies:
+    replies = Replies.from_ids(PROMPTS, RESPONSES)
+    replies.values = replies.response_ids / 10
+    replies.episode = torch.tensor([4, 9, 4])
+    return replies
+
+
+def test_prompts_are_padded_on_the_left_and_responses_on_the_right() -> None:
+    replies = batch()
+    assert replies.prompt_ids.tolist() == [[0, 0, 3], [4, 5, 6], [0, 7, 8]]
+    assert replies.response_ids.tolist() == [[11, 12, 13, 14], [15, 0, 0, 0], [16, 17, 0, 0]]
+    assert rows_of_ids(replies) == list(zip(PROMPTS, RESPONSES, strict=True))
+    assert torch.equal(replies.token_mask, replies.response_mask) and len(replies) == 3 and replies.n_tokens == 7
+
+
+def test_chosen_rows_have_no_columns_that_none_of_them_needs_and_are_put_together_again() -> None:
+    whole = batch()
+    parts = [whole[torch.tensor(rows)] for rows in ([2, 1], [0])]
+    assert [part.prompt_ids.shape[1] for part in parts] == [3, 1]
+    assert [part.response_ids.shape[1] for part in parts] == [2, 4]
+    again = Replies.concatenate(parts)
+    assert rows_of_ids(again) == [rows_of_ids(whole)[i] for i in (2, 1, 0)]
+    torch.testing.assert_close(again.flat("values"), again.flat("response_ids") / 10)
+    assert again.episode is not None and again.episode.tolist() == [4, 9, 4] and again.log_probs is None
+
+
+def test_numbers_of_agent_tokens_are_taken_out_and_put_back() -> None:
+    replies = batch()
+    assert replies.flat("response_ids").tolist() == [11, 12, 13, 14, 15, 16, 17]
+    assert replies.scattered(replies.flat("response_ids")).tolist() == replies.response_ids.tolist()
+    assert replies.row_episodes().tolist() == [0, 1, 0]
+    assert replies.token_episodes().tolist() == [0, 0, 0, 0, 1, 0, 0]
+
+
+def test_agent_tokens_need_not_be_all_that_is_real() -> None:
+    """A row of two turns, with what a partner said between them."""
+    replies = one_row([3], [11, 12, 20, 21, 13])
+    replies.response_mask = torch.tensor([[True, True, False, False, True]])
+    other = Replies.concatenate([replies, one_row([4, 5], [15] * 7)])[torch.tensor([0])]
+    assert other.response_ids.tolist() == [[11, 12, 20, 21, 13]] and other.token_mask.all()
+    assert other.flat("response_ids").tolist() == ReplySamples(other).actions.tolist() == [11, 12, 13]
+    assert other.scattered(torch.tensor([1, 2, 3])).tolist() == [[1, 2, 0, 0, 3]]
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_passes_over_parts_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
+    monkeypatch.setattr("rl4dialog.functional.replies.FIXED_COST", {})
+    sizes = []
+
+    def numbers_of(part: Replies) -> torch.Tensor:
+        sizes.append(len(part))
+        return part.response_ids * 2.0
+
+    replies = batch()
+    assert replies.computed(numbers_of, lockstep).tolist() == (replies.response_ids * 2.0).tolist()
+    assert sizes == ([3] if lockstep else [1, 2]), "two rows are of one length"
+
+
+def test_observation_of_single_tokens_asks_for_the_next_one() -> None:
+    obs = {
+        "prompt_ids": torch.tensor([[0, 3], [4, 5]]),
+        "prompt_mask": torch.tensor([[0, 1], [1, 1]]),
+        "context_ids": torch.tensor([[6, 7], [0, 0]]),
+        "context_mask": torch.tensor([[1, 1], [0, 0]]),
+    }
+    replies = Replies.from_observations(obs)
+    assert replies.response_mask.tolist() == [[False, False, True], [True, False, False]]
+    assert replies.token_mask.tolist() == [[True, True, True], [True, False, False]]
+    assert replies.response_ids[0, :2].tolist() == [6, 7] and replies.n_tokens == 2
+
+
+def test_observations_of_replies_are_read_back() -> None:
+    replies = batch()
+    again = Replies.from_observations(replies.observations)
+    assert rows_of_ids(again) == rows_of_ids(replies) and again.values is None
+    without = {name: tensor for name, tensor in replies.observations.items() if name != "token_mask"}
+    assert torch.equal(Replies.from_observations(without).token_mask, replies.response_mask)
+
+
+def test_samples_with_other_advantages_are_parted_with_them() -> None:
+    samples = ReplySamples(batch()).with_advantages(torch.arange(7.0))
+    assert samples.advantages.tolist() == list(range(7))
+    parts = list(samples.split(2))
+    assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]
+    np.testing.assert_array_equal(parts[1].old_values, np.float32([1.6, 1.7]))
