@@ -1,4 +1,4 @@
-"""The console command ``rl4dialog``; what its commands do is in `rl4dialog.commands`."""
+"""The console command ``rl4dialog``. Its subcommands are in `rl4dialog.commands`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rl4dialog.commands.output import lenient_output
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 
-EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command may be given again
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("train", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "chat", "ui"),
     *("push_to_hub", "list", "classifier"),
@@ -36,40 +36,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     with lenient_output() as output:
         code = _run(args.command, args)
         output.flush()
-        if output.error is None or isinstance(output.error, BrokenPipeError):  # who reads may have seen enough
+        if output.error is None or isinstance(output.error, BrokenPipeError):  # such as `| head`
             return code
-        # All that a run finds is in its folder.
+        # A training run's results are in its run folder, so a lost standard output is no failure.
         code = code or (0 if args.command == "train" and not args.dry_run else 2)
         kind = "error" if code else "warning"
-        print(f"{kind}: the standard output cannot be written: {output.error}", file=sys.stderr)
+        print(f"{kind}: cannot write to the standard output: {output.error}", file=sys.stderr)
         return code
 
 
 def main_of(name: str, argv: Sequence[str] | None = None) -> int:
-    """Entry point of a script that is a door to one command.
+    """Entry point of a script that wraps one command.
 
     Args:
         name: One of :data:`COMMANDS`.
-        argv: The command's arguments.
+        argv: Arguments of the command; by default those of the process.
     """
     return main([name, *(sys.argv[1:] if argv is None else argv)])
 
 
 def _run(name: str, args: argparse.Namespace) -> int:
-    """Run a command; what a user can mend is told in one paragraph."""
-    # Tokenizers were used before the env workers fork; their warning is of no use to a user.
+    """Run a command; print expected errors as one paragraph and return the exit code."""
+    # Tokenizers are used before the env workers fork; their warning about that is harmless.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    # Our own bars tell what takes long; one for every reading of weights is noise.
+    # rl4dialog shows its own progress bars; one per loaded weight file is noise.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
-    # Causal models are run on rows padded at their end, where no mask is needed.
-    logging.getLogger("transformers.modeling_utils").addFilter(_is_of_use)
+    # Causal models run on right-padded rows, which need no attention mask.
+    logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
     try:
         code: int = importlib.import_module(f"rl4dialog.commands.{name}").run(args)
         return code
     except RunInterrupted as stop:
-        print(f"{stop}. The same command with --resume auto goes on.", file=sys.stderr)
+        print(f"{stop}. Rerun the command with --resume auto to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except RL4DialogError as error:
         if args.debug:
@@ -80,11 +80,11 @@ def _run(name: str, args: argparse.Namespace) -> int:
         if args.debug:
             raise
         where = getattr(args, "run_path", None)
-        print(f"\ninterrupted; what was written is in {where}" if where else "\ninterrupted", file=sys.stderr)
+        print(f"\ninterrupted; partial results are in {where}" if where else "\ninterrupted", file=sys.stderr)
         return 130
 
 
-def _is_of_use(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     return "`attention_mask`" not in str(record.msg)
 
 

@@ -1,4 +1,4 @@
-"""Time an iteration side by side: this toolkit, the plain loop of torch and transformers, and others.
+"""Compare the time per iteration of rl4dialog, a plain torch and transformers loop, and other toolkits.
 
 python scripts/benchmark.py --workloads tiny ragged --critics separate none
 """
@@ -24,13 +24,13 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["tiny", "ragged"])
     parser.add_argument("--kinds", nargs="+", choices=MODEL_KINDS, default=["causal"])
     parser.add_argument("--critics", nargs="+", choices=("separate", "shared", "none"), default=["separate", "none"])
-    parser.add_argument("--repeats", type=int, default=5, help="iterations of each contestant, after one to warm up")
-    parser.add_argument("--token_by_token", action="store_true", help="also stable-baselines3's own PPO, which is slow")
-    parser.add_argument("--scaling", action="store_true", help="instead, fit how time grows with replies and episodes")
-    parser.add_argument("--profile", action="store_true", help="instead, what the seconds are spent on")
-    parser.add_argument("--workers", action="store_true", help="instead, start, memory and steps of env workers")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--output", type=Path, help="a JSON file for everything that was measured")
+    parser.add_argument("--repeats", type=int, default=5, help="timed iterations per contestant, after one warm-up")
+    parser.add_argument("--token_by_token", action="store_true", help="include stable-baselines3's PPO, which is slow")
+    parser.add_argument("--scaling", action="store_true", help="instead, fit time to numbers of replies and episodes")
+    parser.add_argument("--profile", action="store_true", help="instead, break an iteration down into its parts")
+    parser.add_argument("--workers", action="store_true", help="instead, measure start-up, memory and steps of workers")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
     try:
         if args.workers:

@@ -1,4 +1,4 @@
-"""Say whether the configs of a folder run here, RL4LMs' for instance: each in one line, with tiny models and data.
+"""Check that every config of a folder runs here, with tiny models and data; prints one line per config.
 
 python scripts/check_configs.py RL4LMs/scripts/training/task_configs --notes
 """
@@ -18,16 +18,16 @@ from rl4dialog.experiments.config_check import ConfigReport, check_configs
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", type=Path, help="folder of .yml files")
-    parser.add_argument("--notes", action="store_true", help="also print what is said when each config is loaded")
+    parser.add_argument("--notes", action="store_true", help="also print the notes from loading each config")
     args = parser.parse_args()
 
-    def say(report: ConfigReport) -> None:
+    def print_report(report: ConfigReport) -> None:
         print(report, flush=True)
         for note in report.notes if args.notes else ():
             print(f"    {note}", flush=True)
 
     try:
-        reports = check_configs(args.folder, partial(main_of, "train"), say)
+        reports = check_configs(args.folder, partial(main_of, "train"), print_report)
     except RL4DialogError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,9 +1,9 @@
-"""Change the code in many small ways, and list the changes that no test notices.
+"""Mutation testing: change the code in many small ways, and list the changes that no test detects.
 
-mutmut makes the mutants of `functional/`, `rollouts/` and `algorithms/`, finds out which tests cover each, and runs
-these; its settings stand in pyproject.toml. Here a sample is drawn: from every module in proportion to its mutants, by
-a hash of their names, so that most of it stays when the code changes. Results are kept in `mutants/`, so that a run
-that was interrupted goes on, and a mutant runs again only after its function has changed.
+mutmut creates the mutants of `functional/`, `rollouts/` and `algorithms/`, determines which tests cover each, and runs
+those tests; its settings are in pyproject.toml. This script draws a sample from every module in proportion to its
+number of mutants. It selects by a hash of the names, so most of the sample stays the same when the code changes.
+Results are kept in `mutants/`: an interrupted run continues, and a mutant reruns only if its function has changed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "mutants"
-# mutmut's exit codes of a mutant's tests, but for timeouts.
+# mutmut's exit codes for a mutant's tests.
 KILLED, SURVIVED, UNCOVERED, TIMEOUTS = (1, 3), 0, (5, 33), (36, -24, 24, 152, 255)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=300, help="size of the sample (default: 300)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws another sample (default: 0)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one per core)")
-    parser.add_argument("--again", action="store_true", help="run those that survived once more, after tests changed")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the sample (default: 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default: one per core)")
+    parser.add_argument("--again", action="store_true", help="rerun surviving mutants, after tests have changed")
     args = parser.parse_args()
 
-    shutil.rmtree(RESULTS / "tests", ignore_errors=True)  # mutmut copies them, and would keep those that are gone
-    # A first run of few makes all mutants, and finds out which tests cover them.
+    shutil.rmtree(RESULTS / "tests", ignore_errors=True)  # mutmut's copy would keep tests that were deleted
+    # A first run on few mutants generates all of them, and determines which tests cover each.
     run_mutmut(["rl4dialog.algorithms.on_policy.rloo.*"], args.jobs)
     names = sample(list(results()), args.n, args.seed)
     codes = results()
@@ -47,14 +47,14 @@ def main() -> int:
 
 
 def run_mutmut(names: list[str], jobs: int) -> None:
-    # One thread, as processes are forked; and one hash seed, so that tests run in the same order every time.
+    # One thread, because processes are forked; a fixed hash seed, so that tests always run in the same order.
     settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs), *names]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
 
 
 def results() -> dict[str, int | None]:
-    """The exit code of each mutant's tests by its name, None where they did not run yet."""
+    """Exit code of each mutant's tests by mutant name; ``None`` if they have not run."""
     codes: dict[str, int | None] = {}
     for path in sorted(RESULTS.rglob("*.meta")):
         codes.update(json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"])
@@ -62,7 +62,7 @@ def results() -> dict[str, int | None]:
 
 
 def sample(names: list[str], n: int, seed: int) -> list[str]:
-    """Names from every module in proportion to how many it has, by the method of largest remainders."""
+    """Draw names from every module in proportion to its size, by the largest-remainder method."""
     modules = Counter(map(module_of, names))
     n = min(n, len(names))
     shares = {module: n * count / len(names) for module, count in modules.items()}
@@ -88,7 +88,7 @@ def status(code: int | None) -> str:
 
 
 def report_on(codes: dict[str, int | None]) -> str:
-    """A table of the modules, and the change of each mutant that was not killed."""
+    """Return a table of the modules, followed by the diff of each mutant that was not killed."""
     kinds = ["killed", "timed out", "survived"]
     rows = {
         module: Counter(status(codes[name]) for name in codes if module_of(name) == module)

@@ -1,4 +1,4 @@
-"""Draw reward and KL of several kinds of runs, each a line with a band over its seeds.
+"""Plot reward and KL of several groups of runs, one line per group with a band over its seeds.
 
 python scripts/plot_comparison.py --output comparison.png PPO=runs/p/ppo_0,runs/p/ppo_1 NLPO=runs/p/nlpo_0
 """
@@ -14,8 +14,8 @@ from rl4dialog.runs.plots import plot_comparison
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--output", default="comparison.png", help="the picture")
-    parser.add_argument("runs", nargs="+", metavar="LABEL=FOLDER,FOLDER", help="run folders of one kind")
+    parser.add_argument("--output", default="comparison.png", help="output image (default: comparison.png)")
+    parser.add_argument("runs", nargs="+", metavar="LABEL=FOLDER,FOLDER", help="label and run folders of one group")
     args = parser.parse_args()
     kinds = dict(text.partition("=")[::2] for text in args.runs)
     try:

@@ -1,4 +1,4 @@
-"""Small runs for a long time and under faults; prints what came of it.
+"""Soak tests: run small trainings for a long time and under faults, and print the results.
 
 python scripts/soak.py memory --n 200
 """
@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not install
 from benchmarks.kills import kill_runs
 from benchmarks.soak import fail_rewards, kill_workers, watch_memory
 
-# What is done, how often by default, and what is counted.
+# Check, default number, and description of what is counted.
 CHECKS: dict[str, tuple[Callable[[int], Any], int, str]] = {
-    "memory": (watch_memory, 200, "iterations: what the processes hold after each"),
-    "workers": (kill_workers, 10, "workers that are killed, and replaced, during a run"),
+    "memory": (watch_memory, 200, "iterations, with the memory of all processes after each"),
+    "workers": (kill_workers, 10, "workers that are killed and replaced during a run"),
     "kills": (kill_runs, 50, "times that a run is killed and resumed"),
-    "rewards": (fail_rewards, 30, "iterations of each run with rewards that fail, 1 % and 50 % of them"),
+    "rewards": (fail_rewards, 30, "iterations per run, with rewards that fail in 1 % and in 50 % of all calls"),
 }
 
 
@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     subparsers = parser.add_subparsers(dest="check", required=True)
     for name, (_, default, counted) in CHECKS.items():
-        counted = counted.replace("%", "%%")  # argparse fills in what follows a single one
+        counted = counted.replace("%", "%%")  # argparse formats help texts with %
         subparser = subparsers.add_parser(name, help=counted)
         subparser.add_argument("--n", type=int, default=default, help=f"number of {counted} (default: {default})")
     args = parser.parse_args()

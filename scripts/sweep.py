@@ -1,4 +1,4 @@
-"""Train with several values of a key, one after another, and draw reward against KL.
+"""Train with several values of a config key, one after another, and plot reward against KL.
 
 python scripts/sweep.py --key alg.kl_div.target_kl --values 0.02 0.1 0.5 --config_path X.yml --experiment_name kl
 """
@@ -16,12 +16,12 @@ from rl4dialog.experiments.sweep import arguments_of_train, sweep
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0], allow_abbrev=False)
-    parser.add_argument("--key", required=True, help="a key of the config, such as alg.kl_div.target_kl")
-    parser.add_argument("--values", required=True, nargs="+", help="its values; each is a run")
+    parser.add_argument("--key", required=True, help="config key, such as alg.kl_div.target_kl")
+    parser.add_argument("--values", required=True, nargs="+", help="values of the key; one run each")
     add_arguments(parser)
     args = parser.parse_args()
     if args.seeds or args.dry_run:
-        parser.error("a sweep trains each value once; --seeds and --dry_run are options of rl4dialog train")
+        parser.error("a sweep trains once per value; --seeds and --dry_run are available only in rl4dialog train")
     project = Path(args.base_path_to_store_results).expanduser().absolute() / args.project_name
     chosen = (args.config_path, args.overrides, args.variant, args.key, args.values)
     try:

@@ -1,4 +1,4 @@
-"""Train an intent classifier from a labelled dialogue pool, for the reward and the metric ``intent_accuracy``."""
+"""Train an intent classifier, used by the reward and the metric ``intent_accuracy``, from a labelled dialogue pool."""
 
 import sys
 

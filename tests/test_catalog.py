@@ -73,7 +73,7 @@ def test_arguments_without_effect_are_told_with_the_reason() -> None:
     )
     for registry in (catalog.MetricRegistry, catalog.RewardFunctionRegistry):
         assert list(registry.without_effect("rouge_l_max", {"max_n": 4, "alpha": 0.5})) == [
-            f"{registry.kind} 'rouge_l_max': max_n has no effect: py-rouge's, for other scores"
+            f"{registry.kind} 'rouge_l_max': max_n has no effect: used by py-rouge for other scores"
         ]
 
 

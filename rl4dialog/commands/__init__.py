@@ -1,1 +1,1 @@
-"""The commands of ``rl4dialog``, a module each: its ``HELP``, its arguments, and what it calls."""
+"""The commands of ``rl4dialog``, one module each, with a help text, the arguments and a ``run`` function."""

@@ -1,4 +1,4 @@
-"""``rl4dialog chat``: talk to a trained model in the terminal."""
+"""``rl4dialog chat``: chat with a trained model in the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rl4dialog.commands.models import add_model_arguments, load_chosen, model_name
 
-HELP = "talk to a run's model, or any model, in the terminal"
+HELP = "chat with a run's model, or any model, in the terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,19 +17,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_talk_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a talk in the terminal and one on the page have in common."""
-    parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply, and its parts")
-    parser.add_argument("--seed", type=int, default=None, help="gives the same replies to the same lines")
+    """Add the options that ``chat`` and ``ui`` share."""
+    parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply and its parts")
+    parser.add_argument("--seed", type=int, default=None, help="random seed of the replies")
     parser.add_argument(
         "--feedback",
         type=Path,
         default=None,
-        help="the file for what you think of replies; by default feedback.jsonl, of the run or of where you are",
+        help="file for ratings and corrections (default: feedback.jsonl in the run folder or the current folder)",
     )
 
 
 def feedback_file(args: argparse.Namespace) -> Path:
-    """The file that the arguments name, or the one by default."""
+    """Return the feedback file given by ``--feedback``, or the default one."""
     path: Path = args.feedback or Path(args.run_path or ".") / "feedback.jsonl"
     return path.expanduser()
 

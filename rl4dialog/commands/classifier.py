@@ -8,13 +8,13 @@ HELP = "train an intent classifier from a labelled dialogue pool"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--datapool", default="small_talk", help="id of the datapool")
-    parser.add_argument("--datapool_args", default="{}", help="its arguments, as YAML or JSON")
-    parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in, a folder or a hub id")
-    parser.add_argument("--output_dir", required=True, help="where the classifier is saved")
-    parser.add_argument("--n_epochs", type=float, default=None)
-    parser.add_argument("--learning_rate", type=float, default=None)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--datapool", default="small_talk", help="id of the datapool (default: small_talk)")
+    parser.add_argument("--datapool_args", default="{}", help="arguments of the datapool, as YAML or JSON")
+    parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in model, local folder or hub id")
+    parser.add_argument("--output_dir", required=True, help="output folder of the classifier")
+    parser.add_argument("--n_epochs", type=float, default=None, help="number of training epochs")
+    parser.add_argument("--learning_rate", type=float, default=None, help="learning rate of the optimizer")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         n_epochs=args.n_epochs,
         learning_rate=args.learning_rate,
     )
-    print(f"accuracy on val: {result['accuracy']:.4f}; rows gold, columns predicted ({', '.join(ACTS)}):")
+    print(f"accuracy on val: {result['accuracy']:.4f}; rows: true, columns: predicted ({', '.join(ACTS)}):")
     for row in result["confusion"]:
         print("  " + " ".join(f"{count:6d}" for count in row))
     print(f"saved to {args.output_dir}")

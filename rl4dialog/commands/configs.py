@@ -1,4 +1,4 @@
-"""What all commands share that begin with a config file."""
+"""Options shared by all commands that read a config file."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """The config file, and what overrides it."""
-    parser.add_argument("--config_path", required=True, help="YAML file of the run")
+    """Add the config file and its overrides."""
+    parser.add_argument("--config_path", required=True, help="YAML config file of the run")
     add_overrides(parser)
-    parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
+    parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """``--set``, as ``overrides``."""
+    """Add ``--set``, stored as ``overrides``."""
     parser.add_argument(
         "--set",
         dest="overrides",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key of the config, such as alg.args.n_epochs=3; may be repeated",
+        help="override a config key, such as alg.args.n_epochs=3; can be repeated",
     )
 
 
 def read_config(args: argparse.Namespace) -> RunConfig:
-    """The config with all that it imports, checked.
+    """Load the config and its imports, and check all components.
 
     Raises:
-        ConfigError: If anything in it is wrong.
+        ConfigError: If the config or one of its imports is invalid.
     """
     from rl4dialog.core.config import load_config
     from rl4dialog.core.plugins import load_entry_points, load_imports

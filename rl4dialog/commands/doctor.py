@@ -1,4 +1,4 @@
-"""``rl4dialog doctor``: examine a run before it begins."""
+"""``rl4dialog doctor``: check a run before it starts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rl4dialog.commands.configs import add_config_arguments, read_config
 
-HELP = "examine model, data, reward and machine of a config before it is trained"
+HELP = "check the model, data, reward and machine of a config before training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders will live")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
 
 
 def run(args: argparse.Namespace) -> int:

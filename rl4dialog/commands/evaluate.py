@@ -1,4 +1,4 @@
-"""``rl4dialog evaluate``: metrics of a trained model, without training."""
+"""``rl4dialog evaluate``: compute the metrics of a trained model, without training."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from pathlib import Path
 
 from rl4dialog.commands.models import add_model_arguments, load_chosen
 
-HELP = "evaluate a run's model, or any model, without training it"
+HELP = "evaluate a run's model, or any model, without training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument("--split", default="test", choices=("train", "val", "test"), help="of the data")
+    parser.add_argument(
+        "--split", default="test", choices=("train", "val", "test"), help="dataset split to evaluate (default: test)"
+    )
     parser.add_argument(
         "--output_path",
         default=None,
-        help="a new folder for metrics and predictions; by default one in evaluations/, of the run or of where you are",
+        help="new output folder (default: in evaluations/ of the run folder or the current folder)",
     )
 
 

@@ -1,4 +1,4 @@
-"""``rl4dialog generate``: replies to a file of prompts."""
+"""``rl4dialog generate``: generate replies to a file of prompts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from rl4dialog.commands.models import add_model_arguments, load_chosen
 from rl4dialog.core.errors import ConfigError
 
-HELP = "reply to each prompt of a file"
+HELP = "generate a reply to each prompt of a file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,17 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         type=Path,
         required=True,
-        help=".txt with a prompt per line, or .jsonl with prompt, messages or history",
+        help=".txt file with one prompt per line, or .jsonl file with prompt, messages or history",
     )
-    parser.add_argument("--output", type=Path, required=True, help="a .jsonl file; goes on where it ends")
-    parser.add_argument("--batch_size", type=int, default=None, help="prompts at once; by default as in evaluations")
+    parser.add_argument("--output", type=Path, required=True, help="output .jsonl file; an incomplete one is continued")
+    parser.add_argument("--batch_size", type=int, default=None, help="prompts per batch (default: as in evaluations)")
     parser.add_argument(
         "--generation_kwargs",
         dest="sampling",
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of the sampler in place of the evaluations', such as top_p=0.9",
+        help="override a sampling setting of the evaluations, such as top_p=0.9",
     )
 
 
@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
     if n_written:
         print(f"{n_written} replies written to {args.output}")
     else:
-        print(f"{args.output} has all replies already; those of another model go into another file")
+        print(f"{args.output} is already complete; choose another --output for another model")
     return 0

@@ -1,19 +1,19 @@
-"""``rl4dialog list``: what a config can name."""
+"""``rl4dialog list``: list the components available to configs."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-HELP = "list what a config can name, with its arguments"
+HELP = "list the components available to configs, with their arguments"
 KINDS = ("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms", "callbacks")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="all of them if left out")
-    parser.add_argument("--markdown", action="store_true", help="as the page docs/catalog.md")
-    parser.add_argument("--schema", action="store_true", help="all keys of a config, as the page docs/yaml.md")
-    parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register more")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="kind of component (default: all)")
+    parser.add_argument("--markdown", action="store_true", help="print as Markdown, for docs/catalog.md")
+    parser.add_argument("--schema", action="store_true", help="print all config keys as Markdown, for docs/yaml.md")
+    parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register custom components")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What all commands share that begin with a trained model: a run's, or any model with a config."""
+"""Options shared by all commands that load a trained model: a run's, or any model with a config."""
 
 from __future__ import annotations
 
@@ -15,40 +15,42 @@ if TYPE_CHECKING:
 
 
 def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """The run folder, as ``run_path``."""
-    parser.add_argument("--run", dest="run_path", required=required, metavar="RUN", help="folder of a run")
+    """Add the run folder, stored as ``run_path``."""
+    parser.add_argument("--run", dest="run_path", required=required, metavar="RUN", help="run folder")
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
+    """Add the options that select a model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
     add_run_argument(parser, required=False)
-    parser.add_argument("--checkpoint", default=None, help="of the run: an iteration, last or best; by default its end")
+    parser.add_argument(
+        "--checkpoint", default=None, help="checkpoint of the run: iteration, last or best (default: the final model)"
+    )
     parser.add_argument("--model", default=None, help="folder or hub id of a model with its tokenizer")
-    parser.add_argument("--config_path", default=None, help="with --model: the YAML file that says what to do with it")
-    parser.add_argument("--variant", type=int, default=0, help="which combination of the config's 'expand' blocks")
+    parser.add_argument("--config_path", default=None, help="YAML config file to use with --model")
+    parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
     add_overrides(parser)
     add_trust(parser)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """``--trust``."""
-    parser.add_argument("--trust", action="store_true", help="run the code that the run's config names, as imports do")
+    """Add ``--trust``."""
+    parser.add_argument("--trust", action="store_true", help="allow the run's config to import and run custom code")
 
 
 def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
-    """Load the model that the arguments name.
+    """Load the model that the arguments select.
 
     Raises:
-        ConfigError: If they name none, or two.
+        ConfigError: If the arguments select no model or two, or do not fit together.
     """
     if (args.run_path is None) == (args.model is None):
-        raise ConfigError("give either --run with a run folder, or --model with --config_path")
+        raise ConfigError("pass either --run with a run folder, or --model with --config_path")
     if args.run_path is not None and args.config_path is not None:
-        raise ConfigError("--config_path goes with --model; a run has a config of its own, which --set can change")
+        raise ConfigError("--config_path works only with --model; a run has its own config, which --set can override")
     if args.model is not None and args.config_path is None:
-        raise ConfigError("--model needs --config_path: the config says what data, metrics and ways of generating are")
+        raise ConfigError("--model needs --config_path: the config defines the data, metrics and sampling settings")
     if args.model is not None and args.checkpoint is not None:
-        raise ConfigError("--checkpoint goes with --run; --model may be the folder of a checkpoint's model")
+        raise ConfigError("--checkpoint works only with --run; --model can be the folder of a checkpoint's model")
 
     from rl4dialog.inference.loading import LoadedPolicy, load_run
     from rl4dialog.inference.saved_run import read_run_config
@@ -58,16 +60,16 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
         return LoadedPolicy(read_config(args), args.model)
     run = Path(args.run_path).expanduser()
     config = read_run_config(run, args.overrides, args.trust)
-    config.alg.args.pop("device", None)  # a trained model is used on what there is
+    config.alg.args.pop("device", None)  # inference uses the available device, not the one of training
     check_components(config)
     return load_run(config, run, args.checkpoint)
 
 
 def load_compared(args: argparse.Namespace) -> LoadedPolicy:
-    """Load the model that ``--compare`` names: a run's, or any other, with the config of the first one.
+    """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one.
 
     Raises:
-        ConfigError: If a checkpoint is asked for and it is no run's.
+        ConfigError: If ``--compare_checkpoint`` is given for a model that is not a run.
     """
     folder = Path(args.compare).expanduser()
     if _is_run(folder):
@@ -82,7 +84,7 @@ def load_compared(args: argparse.Namespace) -> LoadedPolicy:
             )
         )
     if args.compare_checkpoint is not None:
-        raise ConfigError(f"--compare_checkpoint goes with a run, and {args.compare} is none")
+        raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
 
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.saved_run import read_run_config
@@ -93,7 +95,7 @@ def load_compared(args: argparse.Namespace) -> LoadedPolicy:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder is a run's; a model's has a config.json too, but a different one."""
+    """Whether a folder is a run folder; a model folder has a config.json too, but with other contents."""
     from rl4dialog.runs.run_folder import CONFIG_FILE
 
     try:
@@ -104,12 +106,12 @@ def _is_run(folder: Path) -> bool:
 
 
 def model_name(args: argparse.Namespace) -> str:
-    """What people call the model that the arguments name."""
+    """Return the display name of the selected model."""
     return _named(str(args.run_path or args.model), args.checkpoint)
 
 
 def compared_name(args: argparse.Namespace) -> str:
-    """What people call the model that ``--compare`` names."""
+    """Return the display name of the model that ``--compare`` selects."""
     return _named(args.compare, args.compare_checkpoint)
 
 

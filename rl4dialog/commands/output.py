@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full, or of a small character set: what is printed is no reason to stop."""
+"""Standard streams that tolerate being closed, full or limited to a small character set."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, TextIO
 
 
 class LenientStream:
-    """A text stream that keeps its first error to itself, and writes nothing from then on.
+    """A text stream that records its first write error and discards all later output.
 
     Args:
-        stream: The real one; ``None`` where a process was started without it.
+        stream: The stream to wrap; ``None`` if the process was started without it.
 
     Attributes:
-        error: Why nothing is written any more.
+        error: The first error, or ``None``.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # Without it, the next file that is opened would get its number, and what libraries print.
+        # Otherwise the next opened file would get the stream's descriptor, and with it the output of libraries.
         self._stream = stream if stream is not None else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         self.error: OSError | ValueError | None = None
 
     def write(self, text: str) -> int:
-        """Write what the stream's character set has, and escapes for the rest."""
+        """Write the text, with escapes for characters that the stream's encoding lacks."""
         try:
             return self._stream.write(text)
         except UnicodeEncodeError:
             encoding = self._stream.encoding or "ascii"
             return self.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        except (OSError, ValueError) as error:  # ValueError: it is closed
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
             self._give_up(error)
             return len(text)
 
@@ -46,7 +46,7 @@ class LenientStream:
             self._give_up(error)
 
     def _give_up(self, error: OSError | ValueError) -> None:
-        """Let the rest, and what Python flushes at its end, go nowhere."""
+        """Discard all further output, including what Python flushes at exit."""
         self.error = error
         try:
             number = self._stream.fileno()
@@ -62,7 +62,7 @@ class LenientStream:
 
 @contextmanager
 def lenient_output() -> Iterator[LenientStream]:
-    """Have both standard streams lenient while it lasts; gives the standard output."""
+    """Make both standard streams lenient within the context; yields the standard output."""
     before = sys.stdout, sys.stderr
     output = LenientStream(sys.stdout)
     sys.stdout, sys.stderr = output, LenientStream(sys.stderr)  # type: ignore[assignment]

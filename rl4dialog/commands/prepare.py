@@ -1,4 +1,4 @@
-"""``rl4dialog prepare``: fill the cache of a run in advance."""
+"""``rl4dialog prepare``: fill the cache for a run in advance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from rl4dialog.commands.configs import add_config_arguments, read_config
 
-HELP = "do in advance what a run keeps in the cache: classifier, warm start"
+HELP = "build and cache the warm start and the intent classifier of a config"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

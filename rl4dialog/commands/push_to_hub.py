@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rl4dialog.commands.models import add_run_argument
 
-HELP = "publish a run's model on the Hugging Face hub, with a model card"
+HELP = "publish a run's model on the Hugging Face Hub, with a model card"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    parser.add_argument("--repo_id", required=True, help="user/name of the repository")
-    parser.add_argument("--private", action="store_true", help="make the repository private, if it is new")
-    parser.add_argument("--dry_run", action="store_true", help="write the card, list the files, and upload nothing")
+    parser.add_argument("--repo_id", required=True, help="repository on the hub, as user/name")
+    parser.add_argument("--private", action="store_true", help="make the repository private if it is new")
+    parser.add_argument("--dry_run", action="store_true", help="write the card and list the files, without uploading")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``rl4dialog report``: a run, or several beside each other, as one HTML file."""
+"""``rl4dialog report``: write one HTML file for a run, or a comparison of several runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ HELP = "write the report of a run, or a comparison of several, as one HTML file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared with each other")
     parser.add_argument(
         "--output",
         default=None,
         metavar="FILE",
-        help="the page; by default report.html in the run folder, and comparison.html here for several runs",
+        help="output file (default: report.html in the run folder; for several runs, comparison.html)",
     )
 
 

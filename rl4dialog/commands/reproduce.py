@@ -1,4 +1,4 @@
-"""``rl4dialog reproduce``: do a run once more and compare."""
+"""``rl4dialog reproduce``: repeat a run and compare the results."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from rl4dialog.commands.models import add_trust
 
-HELP = "run a complete run again, and tell whether it comes out the same"
+HELP = "repeat a complete run and check that the results are identical"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_path", metavar="RUN", help="folder of the run")
+    parser.add_argument("run_path", metavar="RUN", help="run folder")
     parser.add_argument(
-        "--output_path", type=Path, default=None, help="folder of the new run; by default RUN with _reproduced behind"
+        "--output_path", type=Path, default=None, help="folder of the new run (default: RUN_reproduced)"
     )
     add_trust(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run in the output folder")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``rl4dialog train``: one run from a config file."""
+"""``rl4dialog train``: train a model from a config file."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HELP = "train a model from a config file"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--project_name", default="rl4dialog_exps", help="folder of the project's runs")
-    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="folder of this run")
+    parser.add_argument("--project_name", default="rl4dialog_exps", help="name of the project folder")
+    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="name of the run folder")
     parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
-    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="where project folders live")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
     parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
     parser.add_argument(
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="always",
         choices=("always", "auto"),
-        help="go on with the run of that name from its newest checkpoint; auto: or begin, if there is none",
+        help="resume the run from its latest checkpoint; auto: start a new run if there is none",
     )
     parser.add_argument(
         "--seeds",
         nargs="+",
         type=int,
         metavar="SEED",
-        help="run once with each seed, one after another, and tell means and standard errors",
+        help="train once per seed, one after another, and report means and standard errors",
     )
     parser.add_argument(
         "--dry_run",
@@ -70,14 +70,14 @@ def _train_with_seeds(args: argparse.Namespace) -> int:
     from rl4dialog.training.processes import is_launched
 
     if is_launched():
-        raise ConfigError("--seeds starts one run after another by itself; start it without a launcher")
+        raise ConfigError("--seeds starts its runs one after another; run it without a launcher")
     project = Path(args.base_path_to_store_results).expanduser().absolute() / args.project_name
     chosen = (args.config_path, args.overrides, args.variant, args.seeds)
     return train_with_seeds(*chosen, args.argv, project, args.experiment_name)
 
 
 def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
-    """What transformers' Trainer does for the cache must not see that there are several processes."""
+    """Fill the cache in a single process: transformers' Trainer must not detect the launcher's processes."""
     from rl4dialog.training.processes import LAUNCHER_VARIABLES
 
     settings = ["--config_path", args.config_path, "--variant", str(args.variant)]
@@ -114,7 +114,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
     if args.resume is not None and is_done(root, config):
         if is_main_process():
-            print(f"the run in {root} is complete; more train_evaluation.n_iters would train it further")
+            print(f"the run in {root} is complete; increase train_evaluation.n_iters to continue training")
         return 0
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)
@@ -135,19 +135,19 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
     from rl4dialog.training.resume import find_run
 
     if args.resume == "always" and not config.has_checkpoints:
-        raise ConfigError(f"--resume goes on with runs of reinforcement learning, and alg.id is {config.alg.id}")
+        raise ConfigError(f"--resume supports only reinforcement learning, and alg.id is {config.alg.id}")
     if args.resume is None or not config.has_checkpoints:
         return None
     if args.overwrite:
-        raise ConfigError("--overwrite begins a run anew, and --resume goes on with it; give one of them")
+        raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
     if not has_checkpoints():
-        raise ConfigError("--resume does not go with DeepSpeed; choose a launcher's config without it")
+        raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
     return gather(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoint | None = None) -> Iterator[Tracker]:
-    """The tracker of a run that begins, or goes on from a checkpoint: the trainer that accepts it opens the tracker."""
+    """Yield the tracker of a new run, or of a run resumed from a checkpoint; the trainer opens it once it is ready."""
     from rl4dialog.runs.run_folder import RunFolder
     from rl4dialog.runs.tracking import Tracker
 
@@ -155,7 +155,7 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
         args.base_path_to_store_results,
         args.project_name,
         args.experiment_name,
-        # What --resume auto finds no checkpoint in is the beginning of the same run.
+        # A run folder without a checkpoint is the start of the same run.
         overwrite=args.overwrite or args.resume == "auto",
         resume=checkpoint is not None,
     )

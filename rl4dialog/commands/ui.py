@@ -1,4 +1,4 @@
-"""``rl4dialog ui``: talk to a trained model, or to two side by side, on a web page of this machine."""
+"""``rl4dialog ui``: chat with one trained model, or with two side by side, on a local web page."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ import sys
 from rl4dialog.commands.chat import add_talk_arguments, feedback_file
 from rl4dialog.commands.models import add_model_arguments, compared_name, load_chosen, load_compared, model_name
 
-HELP = "talk to a run's model, or to two side by side, on a web page"
+HELP = "chat with a run's model, or with two models side by side, on a web page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument("--compare", default=None, metavar="RUN", help="a second one: a run, or a model's folder or id")
-    parser.add_argument("--compare_checkpoint", default=None, help="of the second run: an iteration, last or best")
+    parser.add_argument(
+        "--compare", default=None, metavar="RUN", help="second model: a run folder, a model folder or a hub id"
+    )
+    parser.add_argument(
+        "--compare_checkpoint", default=None, help="checkpoint of the second run: an iteration, last or best"
+    )
     add_talk_arguments(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at; by default only this machine's")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, local only)")
     parser.add_argument(
         "--allow_host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a further name under which the page may be opened, such as a proxy's; may be given several times",
+        help="additional host name that serves the page, such as a proxy's; can be repeated",
     )
-    parser.add_argument("--port", type=int, default=7860, help="the port; by default 7860")
+    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: 7860)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     from rl4dialog.serving.page_server import check_address, serve
 
     if args.compare is None and args.compare_checkpoint is not None:
-        raise ConfigError("--compare_checkpoint goes with --compare")
-    # Before models are loaded, which takes long.
+        raise ConfigError("--compare_checkpoint needs --compare")
+    # Check everything cheap before the models are loaded.
     load_gradio()
     check_address(args.host, args.port)
     PageHosts(args.host, args.port, args.allow_host)
@@ -47,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     if args.host not in ("127.0.0.1", "localhost", "::1"):
-        print(f"Whoever reaches {args.host} can talk to the model and give feedback.", file=sys.stderr)
+        print(f"Anyone who can reach {args.host} can chat with the model and give feedback.", file=sys.stderr)
 
     def write(text: str) -> None:
         print(text, end="", flush=True)

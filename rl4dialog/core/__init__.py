@@ -1,1 +1,1 @@
-"""Layer 0: shared types, contracts, errors, the registry and the config schema. Imports no torch."""
+"""Layer 0: shared types, contracts, errors, the registry and the config schema. Does not import torch."""

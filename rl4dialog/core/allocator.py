@@ -1,4 +1,4 @@
-"""The C library's memory allocator, told what to do with the memory that tensors free."""
+"""Settings of the C library's memory allocator for the memory that tensors free."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _ALWAYS, _NEVER = 2**20, 2**30
 
 
 def keep_freed_memory() -> bool:
-    """Stop the allocator from returning large blocks to the system and asking for them again, page fault by page fault.
+    """Stop the allocator from returning large blocks to the system, which costs page faults when they are needed again.
 
-    Tensors of an update have the same sizes again and again. Only the GNU C library knows these settings.
+    Tensors of an update have the same sizes again and again. Only the GNU C library supports these settings.
 
     Returns:
-        Whether they were accepted.
+        Whether the settings were accepted.
     """
     return _return_blocks_above(_NEVER)
 
 
 def return_freed_memory() -> bool:
-    """Let the allocator return every block of 1 MiB or more as soon as it is free.
+    """Make the allocator return every block of 1 MiB or more as soon as it is free.
 
-    Slower, but no memory is lost in gaps between tensors of different sizes.
+    This is slower, but no memory is lost in gaps between tensors of different sizes.
 
     Returns:
         Whether the settings were accepted.

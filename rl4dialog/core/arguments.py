@@ -1,7 +1,7 @@
-"""Arguments that a config gives to a component, checked against the one place that declares them: its signature.
+"""Checks the arguments that a config gives to a component against the component's signature.
 
-A signature has names, defaults, types, and bounds as pydantic writes them: ``Annotated[float, Field(gt=0)]``. Types
-are strict: ``no``, ``'maybe'`` and 1 are no ``bool``, and ``true`` and ``.nan`` are no numbers.
+A signature contains names, defaults, types, and bounds in pydantic's notation: ``Annotated[float, Field(gt=0)]``. Types
+are strict: ``no``, ``'maybe'`` and 1 are not a ``bool``, and ``true`` and ``.nan`` are not numbers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
-    """Named parameters of a class, a method or a function, with resolved annotations (none where that fails).
+    """Return the named parameters of a class, a method or a function, with resolved annotations (none if that fails).
 
-    Where a constructor passes ``**kwargs`` on to its parents, theirs are among them. It may declare some of those more
-    narrowly, by ``**kwargs: Unpack[SomeTypedDict]``. A class may also declare all of its parameters itself, by the
-    ``__signature__`` that Python's ``inspect`` knows.
+    If a constructor passes ``**kwargs`` on to its parents, their parameters are included. It can narrow the types of
+    some of them by ``**kwargs: Unpack[SomeTypedDict]``. A class can also declare all of its parameters itself with a
+    ``__signature__``, as supported by Python's ``inspect``.
     """
     if not inspect.isclass(factory) or "__signature__" in vars(factory):
         return _named(factory)
@@ -61,15 +61,15 @@ def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
 def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], prefix: str) -> None:
     """Check the values of arguments against types and bounds.
 
-    A parameter whose annotation is missing, or is nothing that pydantic knows, takes any value.
+    A parameter without an annotation, or with one that pydantic does not support, accepts any value.
 
     Args:
-        parameters: Of :func:`parameters_of`.
+        parameters: Result of :func:`parameters_of`.
         args: The values, by name.
-        prefix: What stands before a name in messages, such as ``"alg.args."``.
+        prefix: Prefix of names in messages, such as ``"alg.args."``.
 
     Raises:
-        ConfigError: If values do not fit, with the paths of all of them.
+        ConfigError: If values are invalid; the message contains the paths of all of them.
     """
     problems = [
         f"{prefix}{name}{problem}"
@@ -81,18 +81,18 @@ def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], p
 
 
 def value_problem(parameter: Parameter, value: Any) -> str | None:
-    """What is wrong with a value: the path within it, and why it does not fit. None if it fits."""
+    """Describe what is wrong with a value: the path within it and the reason. ``None`` if it is valid."""
     adapter = adapter_of(parameter.annotation)
     if adapter is None or (value is parameter.default and not isinstance(value, float)):
         return None
     try:
         text = json.dumps(value)
-    except (TypeError, ValueError):  # nothing that YAML has: a Python caller's object
+    except (TypeError, ValueError):  # an object from a Python caller, which YAML cannot contain
         text = None
     try:
         if text is None:
             adapter.validate_python(value)
-        else:  # JSON has no tuples, so that a list is one
+        else:  # JSON has no tuples, so lists are accepted for them
             adapter.validate_json(text)
     except ValidationError as error:
         return validation_message(error.errors(), value)
@@ -104,14 +104,14 @@ def _cached_adapter(annotation: Any) -> TypeAdapter[Any] | None:
     try:
         try:
             return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
-        except Exception:  # a type with a config of its own takes no other
+        except Exception:  # a type with its own config accepts no other
             return TypeAdapter(annotation)
-    except Exception:  # pydantic raises several kinds, and users' annotations can be anything
+    except Exception:  # pydantic raises several exception types, and users' annotations can be anything
         return None
 
 
 def adapter_of(annotation: Any) -> TypeAdapter[Any] | None:
-    """What checks values of a type; None if there is no annotation, or it is nothing that pydantic knows."""
+    """Return the validator of a type; ``None`` without an annotation, or if pydantic does not support it."""
     if annotation is Parameter.empty:
         return None
     try:
@@ -121,7 +121,7 @@ def adapter_of(annotation: Any) -> TypeAdapter[Any] | None:
 
 
 def resolve_annotations(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """The parameters of a function, in which annotations that are strings are replaced by what they name."""
+    """Return the parameters of a function, with string annotations replaced by the types that they refer to."""
     inner = inspect.unwrap(getattr(function, "__func__", function))
     names = getattr(inner, "__globals__", None) or vars(sys.modules.get(getattr(inner, "__module__", ""), typing))
     found = {}
@@ -130,14 +130,14 @@ def resolve_annotations(function: Callable[..., Any]) -> dict[str, Parameter]:
         if isinstance(annotation, str):
             try:
                 annotation = typing_extensions.get_type_hints(_Annotated(annotation), names, include_extras=True)["it"]
-            except Exception:  # a name that is imported for type checkers only, or any other expression
+            except Exception:  # a name that is imported only for type checkers, or any other expression
                 annotation = Parameter.empty
         found[name] = parameter.replace(annotation=annotation)
     return found
 
 
 class _Annotated:
-    """Something with one annotation, as ``get_type_hints`` wants it."""
+    """An object with a single annotation, as ``get_type_hints`` expects it."""
 
     def __init__(self, annotation: str) -> None:
         self.__annotations__ = {"it": annotation}
@@ -148,13 +148,13 @@ def _named(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def _optional(parameter: Parameter) -> Parameter:
-    """A parent's parameter: what it requires, a child may pass on by itself."""
+    """Make a parent's parameter optional, because the child may pass it itself."""
     is_required = parameter.default is Parameter.empty and parameter.kind is not Parameter.VAR_KEYWORD
     return parameter.replace(default=None) if is_required else parameter
 
 
 def _typed_dict(annotation: Any) -> dict[str, Any]:
-    """Types by name, of ``Unpack[SomeTypedDict]``."""
+    """Types by name from ``Unpack[SomeTypedDict]``."""
     if typing_extensions.get_origin(annotation) is not typing_extensions.Unpack:
         return {}
     return typing_extensions.get_type_hints(typing_extensions.get_args(annotation)[0], include_extras=True)

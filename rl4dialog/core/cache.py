@@ -1,4 +1,4 @@
-"""Results that cost more than seconds, kept by content hash in the user's cache folder, and verified when used."""
+"""Caches expensive results by content hash in the user's cache folder, and verifies them on each use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.manifest import read_manifest, write_manifest
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 2  # raise it when what a builder writes changes its meaning
+_FORMAT = 2  # increase it when the meaning of cached files changes
 
 
 def cache_root() -> Path:
-    """``RL4DIALOG_CACHE``, else ``rl4dialog`` in the user's cache folder."""
+    """``RL4DIALOG_CACHE``, or ``rl4dialog`` in the user's cache folder."""
     given = os.environ.get("RL4DIALOG_CACHE")
     if given:
         return Path(given).expanduser()
@@ -29,7 +29,7 @@ def cache_root() -> Path:
 
 
 def content_hash(texts: Iterable[str]) -> str:
-    """Hash of a sequence of texts, in which their borders count."""
+    """Hash a sequence of texts, including their boundaries."""
     digest = hashlib.sha256()
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -39,26 +39,26 @@ def content_hash(texts: Iterable[str]) -> str:
 
 
 def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
-    """A folder of files that depend on nothing but ``key``.
+    """Return a folder of files that depend only on ``key``, from the cache or newly built.
 
     Args:
         kind: First part of the folder's name.
-        key: Everything that decides the content; must be JSON.
-        build: Writes the files into an empty folder. Called when there is no folder, or when one of its files is
-            missing or differs from what was written: a damaged cache is rebuilt, never trusted. Called a second time,
-            for a folder elsewhere, when the cache's disk is full.
+        key: Everything that determines the content; must be JSON-serializable.
+        build: Writes the files into an empty folder. Called if the folder does not exist, or if one of its files is
+            missing or was changed: a damaged cache is rebuilt, never used. Called again for a folder elsewhere if the
+            cache's disk is full.
 
     Returns:
         The folder; a temporary one if the cache cannot be written.
 
     Raises:
-        RunFolderError: If a temporary one cannot be written either.
+        RunFolderError: If a temporary folder cannot be written either.
     """
     canonical, folder = _place(kind, key)
     if folder.exists():
         if _is_intact(folder, canonical):
             return folder
-        _logger.warning("the cached %s in %s is damaged and is made again", kind, folder)
+        _logger.warning("the cached %s in %s is damaged and will be rebuilt", kind, folder)
         shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         try:
             temporary.rename(folder)
         except OSError:
-            if not _is_intact(folder, canonical):  # else another process was faster
+            if not _is_intact(folder, canonical):  # otherwise another process was faster
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -85,7 +85,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
 
 
 def _elsewhere(kind: str, root: Path, error: Exception, build: Callable[[Path], None]) -> Path:
-    """Build in a temporary folder what the cache cannot hold."""
+    """Build in a temporary folder, because the cache cannot be written."""
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
         _logger.warning("the cache folder %s cannot be written (%s); using %s", root, error, temporary)
@@ -101,20 +101,20 @@ def _elsewhere(kind: str, root: Path, error: Exception, build: Callable[[Path], 
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether an error, of whichever library, says that a disk is full."""
+    """Whether an error, from any library, reports a full disk."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     return os.strerror(errno.ENOSPC) in str(error)
 
 
 def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
-    """Whether :func:`cached_folder` would give a folder without building it."""
+    """Whether :func:`cached_folder` would return a folder without building it."""
     canonical, folder = _place(kind, key)
     return folder.exists() and _is_intact(folder, canonical)
 
 
 def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:
-    """The key as text, and the folder that belongs to it."""
+    """The key as text, and the corresponding folder."""
     canonical = json.dumps({"format": _FORMAT, **key}, sort_keys=True)
     return canonical, cache_root() / f"{kind}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
 

@@ -1,4 +1,4 @@
-"""Reading what docstrings in Google's style say of arguments."""
+"""Extracts descriptions of arguments from Google-style docstrings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MARKUP = (
 
 
 def summary(documented: Any) -> str:
-    """The first line of a docstring, as Markdown; empty if there is none."""
+    """First line of a docstring, as Markdown; empty if there is none."""
     return _as_markdown((inspect.getdoc(documented) or "").partition("\n")[0])
 
 
 def argument_meanings(component: Any) -> dict[str, str]:
-    """What the docstring of a function, or of a class and its parents, says under ``Args:``, as Markdown by name."""
+    """Argument descriptions from the docstring of a function, or of a class and its parents, as Markdown by name."""
     if not inspect.isclass(component):
         return _arguments(component)
     found: dict[str, str] = {}

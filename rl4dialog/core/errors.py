@@ -1,7 +1,7 @@
-"""Every error that a user's input can cause.
+"""All errors that a user's input can cause.
 
-The command line prints these as one paragraph without a traceback, so a message must stand on its own: it
-names the key or the file, says what was wrong, and says what would be right.
+The command line prints them as one paragraph without a traceback. A message must therefore be self-contained: it names
+the key or file, describes the problem, and explains the fix.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# The longest of our own messages lists every reward.
+# The longest message of rl4dialog itself lists all rewards.
 _MAX_CHARACTERS = 3000
 
 
 class RL4DialogError(Exception):
-    """Base of all errors that a user can mend. Its text is one paragraph, whatever a file has put into it."""
+    """Base class of all errors that a user can fix. Its text is one paragraph, even with text from a file in it."""
 
     def __str__(self) -> str:
         text = " ".join(super().__str__().splitlines())
@@ -26,7 +26,7 @@ class RL4DialogError(Exception):
 
 
 class ConfigError(RL4DialogError):
-    """A key, a value or an argument of the run's config is wrong."""
+    """A key, value or argument of the config is invalid."""
 
 
 class DataError(RL4DialogError):
@@ -34,11 +34,11 @@ class DataError(RL4DialogError):
 
 
 class ModelError(RL4DialogError):
-    """A model or a tokenizer cannot be found, or does not fit the run."""
+    """A model or tokenizer cannot be found, or does not fit the run."""
 
 
 class GenerationError(RL4DialogError):
-    """An engine that writes replies did not start, failed, or returned something else than replies."""
+    """A generation engine did not start, failed, or returned invalid replies."""
 
 
 class RewardError(RL4DialogError):
@@ -46,38 +46,38 @@ class RewardError(RL4DialogError):
 
 
 class TrainingError(RL4DialogError):
-    """Training cannot go on with what it has learned so far."""
+    """Training cannot continue from its current state."""
 
 
 class EnvWorkerError(RL4DialogError):
-    """A process that runs environments died, or one of its environments raised."""
+    """A process that runs environments died, or one of its environments raised an error."""
 
 
 class RunFolderError(RL4DialogError):
-    """The run folder exists already, or cannot be written."""
+    """The run folder already exists, or cannot be written."""
 
 
 class HubError(RL4DialogError):
-    """Nobody is logged in to the hub, or it refuses or cannot be reached."""
+    """No user is logged in to the hub, or the hub refuses the request or cannot be reached."""
 
 
 def shown(value: object, n_characters: int = 60) -> str:
-    """A value for a message, cut where it is long."""
+    """Format a value for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= n_characters else text[:n_characters] + " ..."
 
 
 def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> str:
-    """What pydantic finds wrong with a value: the path within it, and why.
+    """Describe pydantic's errors for a value: the path within it, and the reason.
 
     Args:
-        problems: The errors of one value; of a union there is one for each of its types.
+        problems: The errors of one value; for a union, there is one for each of its types.
         value: The value.
 
     Returns:
-        Such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
+        A text such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
     """
-    # What only Python callers can give is no advice for a config.
+    # Types that only Python callers can pass do not help in a config.
     foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type", "needs_python_object")
     told = [problem for problem in problems if problem["type"] not in foreign] or problems
     deepest = max(told, key=lambda problem: len(_path(problem["loc"], value)))
@@ -89,7 +89,7 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
 
 
 def _path(location: Sequence[int | str], value: Any) -> list[str]:
-    """Steps of a location that lead into a value; pydantic's names of a union's types are between them."""
+    """Steps of a location that lead into a value, without pydantic's names of union types between them."""
     path = []
     for step in location:
         if isinstance(step, int) and isinstance(value, Sequence) and step < len(value):
@@ -103,7 +103,7 @@ def _path(location: Sequence[int | str], value: Any) -> list[str]:
 
 
 def _joined(messages: Iterable[str]) -> str:
-    """Messages in one, which says only once how they begin."""
+    """Join messages, with their common beginning only once."""
     begin = "Input should be "
     first, *others = dict.fromkeys(message.removeprefix("Value error, ") for message in messages)
     text = " or ".join([first, *(message.removeprefix(begin) for message in others)])
@@ -111,10 +111,10 @@ def _joined(messages: Iterable[str]) -> str:
 
 
 def nearest_hint(name: object, candidates: Iterable[str]) -> str:
-    """Say which candidate was probably meant.
+    """Suggest the most similar candidate.
 
     Returns:
-        ``"; did you mean 'x'?"``, or an empty string when nothing is near.
+        ``"; did you mean 'x'?"``, or an empty string if no candidate is similar.
     """
     near = difflib.get_close_matches(str(name), [str(candidate) for candidate in candidates], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
@@ -129,4 +129,4 @@ class CheckpointError(RL4DialogError):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """A signal stopped a run, which can be resumed. No error, so that nothing that handles errors holds it up."""
+    """A signal stopped a run, which can be resumed. Not an ``Exception``, so that error handlers do not catch it."""

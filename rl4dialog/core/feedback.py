@@ -1,4 +1,4 @@
-"""What people think of replies: ratings, choices and corrections, as lines of a file."""
+"""User feedback on replies: ratings, choices and corrections, as lines of a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = tuple(_N_REPLIES)
 
 @dataclass(frozen=True)
 class JudgedReply:
-    """A reply, and the run or model that gave it."""
+    """A reply, and the run or model that generated it."""
 
     model: str
     text: str
@@ -28,18 +28,18 @@ class JudgedReply:
 
 @dataclass(frozen=True)
 class Feedback:
-    """One judgement.
+    """One item of feedback.
 
     Attributes:
         kind: ``rating``, ``preference`` or ``correction``.
-        turns: What was said before, the oldest first; the last is the one that was replied to.
-        replies: One; of a preference the two that were compared.
-        rating: Of a rating: 1 for up, -1 for down.
-        chosen: Of a preference: 0 or 1, which of the replies is the better one.
-        correction: Of a correction: what the reply should have been.
-        persona: Who the model was to be.
-        time: When, in ISO 8601.
-        id: Unique.
+        turns: The conversation before the reply, oldest turn first.
+        replies: One reply; for a preference, the two compared replies.
+        rating: For a rating: 1 for up, -1 for down.
+        chosen: For a preference: index of the better reply, 0 or 1.
+        correction: For a correction: the corrected reply.
+        persona: The model's persona.
+        time: Time in ISO 8601 format.
+        id: Unique id.
     """
 
     kind: str
@@ -58,13 +58,13 @@ class Feedback:
             raise DataError(problem)
 
     def record(self) -> dict[str, Any]:
-        """As a line of a file; what another kind of feedback has is left out."""
+        """Convert to a line of the file, without keys of other kinds of feedback."""
         others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
 
 
 def append_feedback(path: Path, feedback: Feedback) -> None:
-    """Append a judgement to a file; it is on the disk when this returns.
+    """Append an item to a file, and sync it to disk.
 
     Raises:
         RunFolderError: If the file cannot be written.
@@ -73,10 +73,10 @@ def append_feedback(path: Path, feedback: Feedback) -> None:
 
 
 def read_feedback(path: Path) -> list[Feedback]:
-    """All judgements of a file, in the order in which they were given; a last line that was cut short is left out.
+    """Read all items of a file, in order; a truncated last line is ignored.
 
     Raises:
-        DataError: If the file cannot be read, or a line is no judgement; with its number.
+        DataError: If the file cannot be read, or a line is invalid; the message contains the line number.
     """
     try:
         lines = whole_lines(path)
@@ -118,12 +118,12 @@ def _replies(values: Any) -> list[JudgedReply]:
 
 
 def _verdict(kind: str) -> str:
-    """The key that holds what was found."""
+    """Key of the result of a kind of feedback."""
     return {"rating": "rating", "preference": "chosen", "correction": "correction"}[kind]
 
 
 def _problem(feedback: Feedback) -> str | None:
-    """What is wrong with a judgement; ``None`` if nothing is."""
+    """Describe what is wrong with an item; ``None`` if it is valid."""
     if feedback.kind not in KINDS:
         hint = nearest_hint(str(feedback.kind), KINDS)
         return f"kind must be one of {', '.join(KINDS)}, not {shown(feedback.kind)}{hint}"

@@ -1,4 +1,4 @@
-"""Files that users name, which may be anything."""
+"""Reads user-specified files, which can be of any kind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_
 
 
 def read_regular(path: Path) -> bytes:
-    """Content of a file; reading a pipe or a device may never end.
+    """Read a regular file; reading a pipe or a device might never end.
 
     Raises:
-        OSError: If it cannot be read, or is no regular file.
+        OSError: If it cannot be read, or is not a regular file.
     """
     mode = path.stat().st_mode
     for is_kind, name in _KINDS:
         if is_kind(mode):
-            raise OSError(f"it is {name}; give a regular file")
+            raise OSError(f"it is {name}; use a regular file")
     return path.read_bytes()

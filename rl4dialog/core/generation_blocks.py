@@ -1,4 +1,4 @@
-"""The ``generation_kwargs`` blocks of a config: which one holds for what, and where replies end by them."""
+"""The ``generation_kwargs`` blocks of a config: where each one applies, and the reply lengths that they set."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
 
 DEFAULT_REPLY_LENGTH = 32
-"""Tokens that the evaluations of a run without ``env`` generate where nothing says how many."""
+"""Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
 
 
 @dataclass(frozen=True)
 class GenerationBlock:
-    """One of the blocks.
+    """A ``generation_kwargs`` block.
 
     Attributes:
-        where: Its path in the config.
-        kwargs: What it says; empty if it is not there.
+        where: Path of the block in the config.
+        kwargs: Contents of the block; empty if it is missing.
     """
 
     where: str
     kwargs: Mapping[str, Any]
 
     def count(self, name: str) -> int | None:
-        """A number of tokens; what is none is refused with its key where the whole block is checked."""
+        """A number of tokens, or ``None``; the check of the whole block reports invalid values."""
         value = self.kwargs.get(name)
         return value if is_whole_number(value, at_least=1) else None
 
 
 def generation_blocks(config: RunConfig) -> list[GenerationBlock]:
-    """That of the evaluations, and that of the algorithm; the first one that says anything is the evaluations'."""
+    """Return the evaluations' block and the algorithm's; evaluations use the first non-empty one."""
     evaluation = config.train_evaluation.generation_kwargs
     return [GenerationBlock("train_evaluation.generation_kwargs", evaluation or {}), config.own_generation_block]
 
 
 def evaluation_block(config: RunConfig) -> GenerationBlock:
-    """By which evaluations decode."""
+    """Return the block that evaluations use."""
     of_evaluation, of_algorithm = generation_blocks(config)
     return of_evaluation if of_evaluation.kwargs else of_algorithm
 
 
 def reply_limit(config: RunConfig) -> int:
-    """Tokens after which replies end, in evaluations as in rollouts."""
+    """Maximum reply length in tokens, in evaluations and rollouts."""
     if config.env is None:
         return evaluation_reply_limit(config) or DEFAULT_REPLY_LENGTH
     longest = config.env.args.max_episode_length
@@ -54,9 +54,9 @@ def reply_limit(config: RunConfig) -> int:
 
 
 def evaluation_reply_limit(config: RunConfig) -> int | None:
-    """Tokens after which replies end by what is said of evaluations; ``None`` where nothing is."""
+    """Maximum reply length in tokens set for evaluations; ``None`` if there is none."""
     block = evaluation_block(config)
     if limit := block.count("max_new_tokens"):
         return limit
     total = block.count("max_length") if config.is_encoder_decoder else None
-    return None if total is None else max(1, total - 1)  # which counts an encoder-decoder's start token too
+    return None if total is None else max(1, total - 1)  # max_length includes an encoder-decoder's start token

@@ -1,4 +1,4 @@
-"""Loading from a folder, or from the Hugging Face hub without waiting for a network that is not there."""
+"""Loading from a folder or from the Hugging Face Hub, without waiting for a missing network."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from rl4dialog.core.errors import ModelError
 
 
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a folder or a hub id; code that comes with a model is never run.
+    """Call ``auto_class.from_pretrained`` for a folder or a hub id, without running code that comes with a model.
 
     Args:
-        auto_class: One of transformers' classes.
+        auto_class: One of transformers' Auto classes.
         name: A folder (``~`` is expanded) or a hub id.
-        what: What is loaded, for the error message.
-        hint: What would be right, which ends the error message.
-        kwargs: Passed on.
+        what: Description of what is loaded, for the error message.
+        hint: Advice at the end of the error message.
+        kwargs: Arguments of ``from_pretrained``.
 
     Raises:
-        ModelError: If it cannot be loaded for whatever reason.
+        ModelError: If it cannot be loaded for any reason.
     """
     try:
         with cache_only_without_network():
             return auto_class.from_pretrained(str(Path(name).expanduser()), trust_remote_code=False, **kwargs)
-    except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... by what is missing
+    except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... depending on the cause
         if "trust_remote_code" in str(error):
             raise ModelError(
-                f"{what} {name!r} cannot be loaded: it comes with Python code of its own, which is not run. Take a "
-                f"model that transformers has the code of, or convert it."
+                f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
+                f"that transformers supports, or convert it."
             ) from error
         raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
 
 
 @contextlib.contextmanager
 def cache_only_without_network() -> Iterator[None]:
-    """Switch the hub's clients to their offline mode where the hub's name does not resolve.
+    """Switch the hub's clients to offline mode if the hub's name does not resolve.
 
-    The clients themselves retry for half a minute before they give up or look into their cache.
+    The clients themselves would retry for half a minute before they fail or use their cache.
     """
     from huggingface_hub import constants
 
@@ -61,7 +61,7 @@ def cache_only_without_network() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says first, or its type."""
+    """First line of an error's text, or its type."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 

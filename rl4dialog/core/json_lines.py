@@ -1,4 +1,4 @@
-"""Files of JSON lines that grow while somebody may end the program, or the machine, at any moment."""
+"""Files of JSON lines that survive an interruption at any moment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rl4dialog.core.manifest import sync_path
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a record as one line, which is on the disk when this returns.
+    """Append a record as one line, and sync it to disk.
 
-    A line that was cut short earlier is taken away first. Several programs may append to one file.
+    A truncated last line is removed first. Several programs can append to the same file.
 
     Raises:
-        RunFolderError: If it cannot be written; the file is then as before.
+        RunFolderError: If it cannot be written; the file is then unchanged.
     """
     data = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
     try:
@@ -37,7 +37,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, without a last one that was cut short.
+    """Return the lines of a file, except a truncated last line.
 
     Raises:
         OSError: If it cannot be read.
@@ -61,7 +61,7 @@ def _append(file: BinaryIO, data: bytes) -> None:
 
 
 def _mend_end(file: BinaryIO) -> None:
-    """Take a cut last line away; end one that is whole and lacks the end of the line, as editors leave it."""
+    """Remove a truncated last line, or add the missing newline to a complete one, which editors may omit."""
     size = file.seek(0, os.SEEK_END)
     if not size:
         return
@@ -78,7 +78,7 @@ def _mend_end(file: BinaryIO) -> None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether a line is whole: no beginning of a JSON object is one."""
+    """Whether a line is complete: a truncated JSON object is never valid."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

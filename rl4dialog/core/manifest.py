@@ -1,4 +1,4 @@
-"""Telling a whole folder from one that was cut short or damaged: a manifest of its files' sizes and hashes."""
+"""Detects incomplete and damaged folders by a manifest of file sizes and hashes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MANIFEST = "manifest.json"
 
 
 def write_manifest(folder: Path, **about: Any) -> None:
-    """Write down every file of a folder; the last file that is written to it.
+    """Write the manifest of a folder, as its last file.
 
     Args:
-        folder: Complete otherwise.
-        about: Further entries of the manifest; JSON.
+        folder: The otherwise complete folder.
+        about: Additional entries of the manifest; must be JSON-serializable.
     """
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _file_hash(path)}
@@ -28,44 +28,44 @@ def write_manifest(folder: Path, **about: Any) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder whose files are what they were when it was written.
+    """Read the manifest of a folder, and verify all files.
 
     Raises:
-        ValueError: If it has no manifest, or a file is missing or differs; it says which.
+        ValueError: If the manifest is missing, or a file is missing or was changed; the message names the file.
     """
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it has no readable {MANIFEST}, so it was not written to its end") from error
+        raise ValueError(f"it has no readable {MANIFEST}, so it is incomplete") from error
     for name, (n_bytes, sha256) in expected.items():
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{name} is missing")
         if path.stat().st_size != n_bytes:
-            raise ValueError(f"{name} has {path.stat().st_size} bytes and not {n_bytes}")
+            raise ValueError(f"{name} has {path.stat().st_size} bytes instead of {n_bytes}")
         if _file_hash(path) != sha256:
-            raise ValueError(f"{name} is not what was written")
+            raise ValueError(f"{name} was changed")
     return manifest
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk hold a folder, its files and its sub-folders before anything else is done."""
+    """Sync a folder, its files and its sub-folders to disk."""
     for path in (*folder.rglob("*"), folder):
         sync_path(path)
 
 
 def sync_names(folder: Path) -> None:
-    """Have the disk hold which names a folder has, where its file system can: a file put in place keeps its place."""
+    """Sync the names in a folder to disk, if the file system supports it, so that a renamed file keeps its name."""
     with suppress(OSError):
         sync_path(folder)
 
 
 def sync_path(path: Path) -> None:
-    """Have the disk hold a file's content, or which names a folder has.
+    """Sync a file's content, or the names in a folder, to disk.
 
     Raises:
-        OSError: If the file system cannot.
+        OSError: If the file system does not support it.
     """
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Mappings within mappings."""
+"""Operations on nested mappings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of nested mappings under dotted keys; lists, and empty mappings within others, are values."""
+    """Flatten nested mappings to dotted keys; lists, and empty inner mappings, are values."""
     if not isinstance(block, Mapping) or (prefix and not block):
         return {prefix: block}
     flat: dict[str, Any] = {}

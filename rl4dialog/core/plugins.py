@@ -1,4 +1,4 @@
-"""Reaching a user's own components: modules and files named under ``imports:``, and installed plugins."""
+"""Loads custom components: modules and files listed under ``imports:``, and installed plugins."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ENTRY_POINT_GROUP = "rl4dialog.plugins"
 
 
 def load_imports(imports: Iterable[str], base_dir: Path) -> None:
-    """Import what a config names, so that it can register its components.
+    """Import a config's modules and files, so that they can register their components.
 
     Args:
         imports: Module names (``my_pkg.rewards``) or files (``./my_rewards.py``).
-        base_dir: Folder of the config; a relative file is looked for there, then in the working directory.
+        base_dir: Folder of the config; relative files are searched there, then in the working directory.
 
     Raises:
-        ConfigError: If an import fails, with the file and line where it did.
+        ConfigError: If an import fails; the message contains file and line.
     """
     for name in imports:
         try:
@@ -45,7 +45,7 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
 
 
 def load_entry_points() -> None:
-    """Import installed plugins; one that fails is a warning, as the run may not need it."""
+    """Import installed plugins; a failure is only a warning, because the run may not need the plugin."""
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
             entry_point.load()
@@ -57,7 +57,7 @@ def _import_file(name: str, base_dir: Path) -> None:
     candidates = [(base_dir / name).resolve(), Path(name).expanduser().resolve()]
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        raise ConfigError(f"imports: file {name!r} does not exist; looked for {' and '.join(map(str, candidates))}")
+        raise ConfigError(f"imports: file {name!r} does not exist; tried {' and '.join(map(str, candidates))}")
     module_name = path.stem
     loaded = sys.modules.get(module_name)
     if loaded is not None:
@@ -73,5 +73,5 @@ def _import_file(name: str, base_dir: Path) -> None:
     except BaseException:
         del sys.modules[module_name]
         raise
-    # An env worker cannot import a file by its module name, so its classes travel with the objects.
+    # Env workers cannot import a file by module name, so its classes are pickled by value.
     cloudpickle.register_pickle_by_value(module)

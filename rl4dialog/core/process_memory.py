@@ -1,4 +1,4 @@
-"""What processes hold of main memory, in MiB; numbers of other processes need Linux."""
+"""Memory use of processes, in MiB; values of other processes require Linux."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-# Limit and use of a container's memory, in bytes: version 2 of Linux' control groups, and version 1.
+# Limit and use of a container's memory, in bytes: Linux control groups, versions 2 and 1.
 _CGROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
@@ -16,27 +16,27 @@ _CGROUPS = (
 
 
 def resident_mib(pid: int | str = "self") -> float:
-    """What a process holds now."""
+    """Current resident memory of a process."""
     return _status_mib(pid, "VmRSS")
 
 
 def peak_resident_mib() -> float:
-    """The most that this process has held."""
+    """Peak resident memory of this process."""
     if Path("/proc/self/status").exists():
-        # Not getrusage, which on Linux counts what the process that started this one held.
+        # On Linux, getrusage includes the memory of the parent process at the time of the fork.
         return _status_mib("self", "VmHWM")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
 def own_mib(pid: int) -> float:
-    """What a process holds and shares with no other."""
+    """Memory of a process that is not shared with others."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def available_mib() -> float:
-    """What a process may still take: of the machine, and within the limits of its container."""
+    """Memory available to a process, on the machine and within the limits of its container."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable"))
@@ -50,16 +50,16 @@ def available_mib() -> float:
 
 
 class _MallInfo(ctypes.Structure):
-    """``struct mallinfo2`` of glibc 2.33 and later; bytes in use are its ``hblkhd`` and ``uordblks``."""
+    """``struct mallinfo2`` of glibc 2.33 and later; memory in use is ``hblkhd`` plus ``uordblks``."""
 
     _fields_ = [("counts", ctypes.c_size_t * 10)]
     HBLKHD, UORDBLKS = 4, 7
 
 
 def heap_mib() -> float | None:
-    """What this process has asked malloc for and not given back, in its main arena; ``None`` where none can tell.
+    """Memory allocated by malloc and not freed, in the main arena of this process; ``None`` if unavailable.
 
-    Unlike resident memory it does not grow where the heap is only split up more finely.
+    Unlike resident memory, it does not grow with fragmentation of the heap.
     """
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo is None:

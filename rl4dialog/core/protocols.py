@@ -1,6 +1,6 @@
-"""Contracts between layers: what a reward, a metric and a conversation partner must offer.
+"""Contracts between layers: the interfaces of rewards, metrics and conversation partners.
 
-Signatures of rewards and metrics are those of RL4LMs, so that classes written for it can be used as they are.
+Signatures of rewards and metrics are those of RL4LMs, so its classes can be used unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MetricResult = dict[str, tuple[list[float] | None, float]]
 
 
 class ObservationLike(Protocol):
-    """What a token-level reward may read of a state (see :class:`rl4dialog.envs.observation.Observation`)."""
+    """The state available to token-level rewards (see :class:`rl4dialog.envs.observation.Observation`)."""
 
     prompt_or_input_text: str
     target_or_reference_texts: list[str]
@@ -25,13 +25,13 @@ class ObservationLike(Protocol):
 class RewardFunction(ABC):
     """Reward per token, called in the env workers after every token.
 
-    Each environment has its own copy of the object, so that it may remember what it saw. What is large and never
-    changes can be shared by the environments of a process, by a method ``__deepcopy__`` that returns ``self``. Open
-    files, sockets, databases and threads at first use: each worker process unpickles the object for itself.
+    Each environment has its own copy of the object, which can therefore keep state. To share large constant data
+    between the environments of a process, define a ``__deepcopy__`` that returns ``self``. Open files, sockets,
+    databases and threads on first use: each worker process unpickles the object.
     """
 
     needs_tokens = False
-    """Whether a reply's text alone cannot be scored; evaluations then have no metric ``reward``."""
+    """Whether the reward needs the tokens of a reply; evaluations then have no metric ``reward``."""
 
     @abstractmethod
     def __call__(
@@ -57,7 +57,7 @@ class RewardFunction(ABC):
 
 
 class SentenceRewardFunction(RewardFunction):
-    """A reward for the whole reply, paid on its last token when the episode ends."""
+    """A reward for whole replies, paid on the last token when the episode ends."""
 
     @abstractmethod
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -82,7 +82,7 @@ class SentenceRewardFunction(RewardFunction):
 
 
 class BatchedRewardFunction(ABC):
-    """Reward of whole replies, called once per rollout batch in the main process (so a model is loaded once)."""
+    """Reward of whole replies, called once per rollout batch in the main process, so that a model is loaded once."""
 
     @abstractmethod
     def __call__(
@@ -124,23 +124,23 @@ class BaseMetric(ABC):
 
         Args:
             prompt_texts: One prompt per generated text.
-            generated_texts: What the model wrote.
+            generated_texts: The generated texts.
             reference_texts: Any number of references per generated text.
             meta_infos: The samples' ``meta_data``.
-            model: The language model under evaluation, for metrics that ask it for probabilities.
+            model: The evaluated language model, for metrics that compute probabilities.
             split_name: ``train``, ``val`` or ``test``.
 
         Returns:
-            Per key the score of each text (``None`` where the metric has none) and the score of the corpus.
+            By key, the score of each text (``None`` if the metric has none) and the score of the corpus.
         """
 
 
 class Partner(ABC):
-    """The other side of a conversation, living inside an environment: picklable, and without any neural net."""
+    """The other side of a conversation, inside an environment: picklable, and without a neural network."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        """Begin a conversation about a sample."""
+        """Start a conversation about a sample."""
 
     @abstractmethod
     def reply(self, history: list[str]) -> str | None:

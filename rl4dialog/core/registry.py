@@ -1,6 +1,6 @@
-"""One lazy registry for everything that YAML can name.
+"""A lazy registry for all components that a config can name.
 
-An entry is a class, a function, or a string ``"module:Name"`` that is imported when it is first used.
+An entry is a class, a function, or a string ``"module:Name"`` that is imported on first use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Registry:
 
     Args:
         kind: Singular name for messages, for example ``"reward function"``.
-        entries: Ids known from the start, as ``"module:Name"``.
+        entries: Predefined ids, as ``"module:Name"``.
         constructor: Name of the class method that builds an instance; by default the class itself is called.
-        adapter: What every component goes through before it is used, as ``"module:function"``.
-        provided: Arguments that a run passes itself to every component which has them; users need not know them.
+        adapter: Function applied to every component before it is used, as ``"module:function"``.
+        provided: Arguments that a run passes to every component that accepts them; not shown to users.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Registry:
         self._constructor, self._adapter = constructor, adapter
 
     def add(self, id: str, component: Any) -> None:
-        """Register a class, a function or a ``"module:Name"`` string under an id; the last one given counts."""
+        """Register a class, a function or a ``"module:Name"`` string under an id, replacing any earlier one."""
         if not isinstance(id, str) or not id:
             raise ConfigError(f"the id of a {self.kind} must be a non-empty string, not {id!r}")
         if not callable(component) and not (isinstance(component, str) and ":" in component):
@@ -66,15 +66,15 @@ class Registry:
         return id in self._entries
 
     def resolve(self, id: str) -> Any:
-        """The class or function behind an id.
+        """Return the class or function of an id.
 
         Raises:
-            ConfigError: If the id is unknown, its module cannot be imported, or it is nothing of this kind.
+            ConfigError: If the id is unknown, its module cannot be imported, or it is not a component of this kind.
         """
         if id not in self._entries:
             raise ConfigError(
                 f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())}). "
-                f"Your own one is registered by the module that 'imports:' names (see docs/your_own)."
+                f"To use a custom one, list its module under 'imports:' (see docs/your_own)."
             )
         entry = self._entries[id]
         if isinstance(entry, str):
@@ -88,16 +88,16 @@ class Registry:
         return entry
 
     def check(self, id: str, args: Mapping[str, Any] | None = None, where: str | None = None) -> None:
-        """Check an id and the arguments given for it, without building anything.
+        """Check an id and its arguments, without building the component.
 
         Args:
-            id: The component.
+            id: Id of the component.
             args: Arguments from the config.
-            where: Path of ``args`` in the config, for messages; by default they name kind and id.
+            where: Path of ``args`` in the config, for messages; by default messages name kind and id.
 
         Raises:
-            ConfigError: If the id or an argument is unknown, a required argument is missing, or a value is of another
-                type or out of bounds.
+            ConfigError: If the id or an argument is unknown, a required argument is missing, or a value has the wrong
+                type or is out of bounds.
         """
         component = self.resolve(id)
         self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided), where)
@@ -106,16 +106,16 @@ class Registry:
         """Build a component.
 
         Args:
-            id: The component.
+            id: Id of the component.
             args: Arguments from the config.
-            injected: What the toolkit itself provides (a tokenizer, a classifier, ...). Passed only where the
-                component has a parameter of that name which ``args`` does not set.
+            injected: Arguments from the toolkit (a tokenizer, a classifier, ...), passed only to parameters of these
+                names that are not set by ``args``.
 
         Returns:
             An instance of the class; or the function, with ``args`` bound.
 
         Raises:
-            ConfigError: As :meth:`check`.
+            ConfigError: As for :meth:`check`.
         """
         component = self.resolve(id)
         factory = self._factory(component)
@@ -125,9 +125,9 @@ class Registry:
         return factory(**arguments)
 
     def without_effect(self, id: str, args: Mapping[str, Any]) -> Iterator[str]:
-        """One line for each given argument that a component accepts and ignores.
+        """Yield one line for each given argument that a component accepts but ignores.
 
-        A component declares those by an attribute ``no_effect``: reasons by name, each of which may be empty.
+        A component declares such arguments with an attribute ``no_effect``: reasons by name, which may be empty.
         """
         ignored: Mapping[str, str] = getattr(self.resolve(id), "no_effect", {})
         for name in args:
@@ -136,23 +136,23 @@ class Registry:
                 yield f"{self.kind} {id!r}: {name} has no effect{reason}"
 
     def defaults(self, id: str) -> dict[str, Any]:
-        """What an id's arguments are where a config is silent; those that it requires are left out."""
+        """Return the default values of an id's arguments, without required ones."""
         parameters = parameters_of(self._factory(self.resolve(id)))
         return {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
 
     def describe(self, id: str) -> tuple[str, str]:
-        """First line of an id's docstring, and its arguments as text."""
+        """Return the first line of an id's docstring, and its arguments as text."""
         return summary(self.resolve(id)), ", ".join(self.arguments(id))
 
     def arguments(self, id: str) -> dict[str, str]:
-        """What the docstring says of each argument that a config can give, by the argument with its default."""
+        """Return the descriptions of an id's arguments from its docstring, by argument with default."""
         component = self.resolve(id)
         factory = self._factory(component)
         meanings = {**argument_meanings(component), **argument_meanings(factory)}
         return {
             _as_text(parameter): meanings.get(name, "")
             for name, parameter in parameters_of(factory).items()
-            # What a plain function is called with later is no argument of the config.
+            # Parameters of a plain function without a default are passed later, not by the config.
             if name not in self.provided
             and not (inspect.isfunction(component) and parameter.default is parameter.empty)
         }
@@ -174,7 +174,7 @@ class Registry:
         parameters = parameters_of(factory)
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        # A plain function is called later with data of its own; only the arguments that the config gives are checked.
+        # A plain function receives its other arguments when it is called; only those of the config are checked.
         is_function = inspect.isfunction(factory) and self._constructor is None
         accepted = [name for name in names if name not in self.provided]
         for name in args:
@@ -209,7 +209,7 @@ def _import(entry: str) -> Any:
 
 
 def _as_text(parameter: inspect.Parameter) -> str:
-    """A parameter with its default as YAML would have it, as far as that is simple."""
+    """Format a parameter with its default, in YAML notation if that is simple."""
     if inspect.isclass(parameter.default) and parameter.default is not parameter.empty:
         parameter = parameter.replace(default=parameter.default.__name__.lower())
     return str(parameter.replace(annotation=inspect.Parameter.empty))

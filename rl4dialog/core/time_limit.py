@@ -1,4 +1,4 @@
-"""A time limit for code that may never return."""
+"""A time limit for code that might never return."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# A body that catches what the limit raises is interrupted again after so many seconds.
+# Seconds between further interruptions of a body that catches the first one.
 _AGAIN_S = 1.0
-# How much longer a body that nothing interrupts may take before its process ends.
+# Additional seconds before the process of a body that cannot be interrupted is ended.
 _GRACE_S = 10.0
 
 
 class TimeIsUp(BaseException):
-    """Raised in code that has reached its limit; no ``Exception``, so that its own handlers let it pass."""
+    """Raised in code that exceeds its limit; not an ``Exception``, so that the code's own handlers do not catch it."""
 
 
 @contextmanager
 def time_limit(seconds: float | None, ends_process: bool = False) -> Iterator[None]:
-    """Interrupt the body when it has taken too long.
+    """Interrupt the body if it takes too long.
 
-    Python code is interrupted anywhere, and so is what waits or sleeps. What computes in a library's own code is
-    interrupted when it returns to Python. There is no limit outside of a process' main thread, and on systems without
-    SIGALRM. A body that uses that signal for a limit of its own puts itself in the place of this one.
+    Python code is interrupted anywhere, including waits and sleeps. Native code of a library is interrupted when it
+    returns to Python. The limit is ignored outside the main thread, and on systems without SIGALRM. A body that uses
+    SIGALRM itself overrides this limit.
 
     Args:
-        seconds: How long the body may take; ``None`` for no limit.
-        ends_process: Whether the process ends, with a traceback on stderr and exit code 1, 10 seconds after the limit
-            if the body has not returned by then; a quarter of a millisecond for each call.
+        seconds: Time limit of the body; ``None`` for no limit.
+        ends_process: Whether to end the process, with a traceback on stderr and exit code 1, if the body has not
+            returned 10 seconds after the limit. This costs a quarter of a millisecond per call.
 
     Raises:
         TimeIsUp: In the body.

@@ -1,4 +1,4 @@
-"""The data that passes between layers: samples, turns, dialogues and weighted rewards."""
+"""Data types shared by all layers: samples, turns, dialogues and weighted rewards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Sample:
     """One prompt with its reference replies.
 
     Attributes:
-        id: Unique within its split.
-        prompt_or_input_text: What the model reads.
-        references: Replies that a person gave, without any end-of-turn marker.
-        meta_data: Labels and anything else that a reward or a metric wants to know. Dialogue pools put the
-            plain utterances of the prompt under ``history`` (oldest first).
+        id: Unique id within the split.
+        prompt_or_input_text: The prompt.
+        references: Human replies, without any end-of-turn marker.
+        meta_data: Labels and other data for rewards and metrics. Dialogue pools store the plain utterances of the
+            prompt under ``history`` (oldest first).
     """
 
     id: str | int
@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance of a dialogue, with the labels that its dataset gives it."""
+    """One utterance of a dialogue, with the labels of its dataset."""
 
     text: str
     speaker: int
@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A conversation: its turns in order, and what holds for the whole of it."""
+    """A conversation: its turns in order, and properties of the whole conversation."""
 
     id: str
     turns: tuple[Turn, ...]
@@ -50,14 +50,13 @@ class RewardPart:
     """One term of a weighted sum of rewards.
 
     Attributes:
-        name: Under which the part is logged.
-        weight: Factor of this part in the sum: a number, or one for each iteration (see
+        name: Name of the part in the logs.
+        weight: Factor of this part in the sum: a number, or a function of the iteration (see
             :mod:`rl4dialog.rewards.schedules`).
-        function: A :class:`~rl4dialog.core.protocols.RewardFunction` (called in the env workers); a
+        function: A :class:`~rl4dialog.core.protocols.RewardFunction` (called in the env workers), a
             :class:`~rl4dialog.core.protocols.BatchedRewardFunction` (called in the main process), or an
-            :class:`~rl4dialog.rewards.async_reward.AsyncReward` (awaited there).
-        clip: The least and the most that the part pays at once, before the weight: on a token, or for a whole reply if
-            it is paid at the end.
+            :class:`~rl4dialog.rewards.async_reward.AsyncReward` (awaited in the main process).
+        clip: Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
     """
 
     name: str
@@ -70,14 +69,14 @@ class RewardPart:
         return self.weight(iteration) if callable(self.weight) else self.weight
 
     def term(self, value: float, iteration: int = 1) -> float:
-        """What a value of this part adds to the sum: clipped, then weighted. NaN stays NaN."""
+        """Compute the term of a value in the sum: clipped, then weighted. NaN stays NaN."""
         if self.clip is not None:
             value = min(max(value, self.clip[0]), self.clip[1])
         return self.weight_at(iteration) * value
 
 
 def clip_bounds(value: Any) -> tuple[float, float]:
-    """Bounds of a ``clip``: ``2`` is from -2 to 2, and ``[0, 1]`` from 0 to 1.
+    """Parse the bounds of a ``clip``: ``2`` means from -2 to 2, ``[0, 1]`` from 0 to 1.
 
     Raises:
         ValueError: If it is neither a positive number nor two numbers in ascending order.
@@ -90,10 +89,10 @@ def clip_bounds(value: Any) -> tuple[float, float]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, and not a truth value, which Python counts among them."""
+    """Whether a value is a number, and not a ``bool``, which Python treats as an ``int``."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def is_whole_number(value: Any, at_least: int) -> TypeGuard[int]:
-    """Whether it is an ``int`` of at least that, and not a truth value."""
+    """Whether a value is an ``int`` of at least ``at_least``, and not a ``bool``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= at_least

@@ -1,4 +1,4 @@
-"""Strict YAML: floats like 1e-6 are floats, a key stands once, and every mistake is told with its line and column."""
+"""Strict YAML: 1e-6 is a float, duplicate keys are errors, and every error has a line and a column."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.core.files import read_regular
 
 _STEP = r"[^.\[\]]+|\[\d{1,9}\]"
-# Of a config, far above any sensible one; aliases can make a few lines stand for more than fits into memory.
+# Limits far above any real config; with aliases, a few lines can expand to more than fits into memory.
 _MAX_BYTES, _MAX_DEPTH, _MAX_VALUES = 500_000, 50, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with YAML 1.2's numbers and booleans, without dates and without overwriting of keys."""
+    """PyYAML's safe loader with YAML 1.2's numbers and booleans, without dates and without duplicate keys."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Make a value; one that its type cannot hold, such as the 13th month, is an error with a place."""
+        """Construct a value; an invalid one, such as a 13th month, is an error with a position."""
         try:
             value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
             if isinstance(value, int) and value.bit_length() > 64:
@@ -44,14 +44,14 @@ def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[An
         key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} stands twice in the same block", key_node.start_mark
+                None, None, f"duplicate key {key!r} in the same block", key_node.start_mark
             )
         seen.add(key)
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node, deep=True))  # type: ignore[no-untyped-call]
 
 
-# PyYAML follows YAML 1.1, where 1e-6 is a string, "on" a boolean, 1:30:00 is 5400 and 010 is 8.
+# PyYAML follows YAML 1.1, where 1e-6 is a string, "on" is a boolean, 1:30:00 is 5400 and 010 is 8.
 _OTHERWISE = tuple(f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "timestamp"))
 _StrictLoader.yaml_implicit_resolvers = {
     first: [(tag, regexp) for tag, regexp in resolvers if tag not in _OTHERWISE]
@@ -79,18 +79,18 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     """Read a config file.
 
     Raises:
-        ConfigError: If the file is missing, is not text, is broken, or does not hold a mapping.
+        ConfigError: If the file is missing, is not text, is not valid YAML, or does not contain a mapping.
     """
     path = Path(path)
     if not path.exists():
         near = ", ".join(sorted(str(p) for p in path.parent.glob("*.y*ml"))) if path.parent.is_dir() else ""
-        raise ConfigError(f"config file {path} does not exist" + (f"; beside it there are: {near}" if near else ""))
+        raise ConfigError(f"config file {path} does not exist" + (f"; other files there: {near}" if near else ""))
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder; --config_path wants a YAML file")
+        raise ConfigError(f"{path} is a folder; --config_path needs a YAML file")
     try:
         data = read_regular(path)
         if len(data) > _MAX_BYTES:
-            raise ConfigError(f"{path} has {len(data):,} bytes, which no config has (at most {_MAX_BYTES:,})")
+            raise ConfigError(f"{path} has {len(data):,} bytes, too many for a config (at most {_MAX_BYTES:,})")
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
@@ -101,7 +101,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     """Parse a config's text.
 
     Raises:
-        ConfigError: With line and column, if it is broken; or if it does not hold a mapping.
+        ConfigError: If it is invalid, with line and column; or if it does not contain a mapping.
     """
     try:
         config = _load(text)
@@ -110,18 +110,18 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
         where = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
         raise ConfigError(f"{where}: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         found = "nothing" if config is None else f"a {type(config).__name__}"
-        raise ConfigError(f"{source} must hold a mapping with keys such as tokenizer, datapool, alg; it holds {found}")
+        raise ConfigError(f"{source} must contain a mapping with keys such as tokenizer and alg; it contains {found}")
     return config
 
 
 def _load(text: str) -> Any:
-    """The value that a YAML text stands for.
+    """Load the value of a YAML text.
 
     Raises:
-        yaml.YAMLError: If it is broken, or too deep or too large for a config.
+        yaml.YAMLError: If it is invalid, or too deep or too large for a config.
     """
     loader = _StrictLoader(text)
     try:
@@ -129,17 +129,17 @@ def _load(text: str) -> Any:
         if node is None:
             return None
         if _measure(node, {}, 0)[0] > _MAX_VALUES:
-            raise yaml.YAMLError(f"it holds more than {_MAX_VALUES:,} values, aliases included")
+            raise yaml.YAMLError(f"it has more than {_MAX_VALUES:,} values, including aliases")
         return loader.construct_document(node)  # type: ignore[no-untyped-call]
     except RecursionError as error:
-        raise yaml.YAMLError(f"it has more than {_MAX_DEPTH} blocks inside each other") from error
+        raise yaml.YAMLError(f"it has more than {_MAX_DEPTH} nested blocks") from error
     finally:
         loader.dispose()  # type: ignore[no-untyped-call]
 
 
 def _measure(node: yaml.Node, known: dict[yaml.Node, tuple[int, int]], depth: int) -> tuple[int, int]:
-    """How many values a node stands for, counted wherever an alias repeats them, and how deep they go."""
-    if depth > _MAX_DEPTH:  # as an alias to a block that it is in always gets
+    """Number of values in a node, with repetitions by aliases, and its depth."""
+    if depth > _MAX_DEPTH:  # always true for an alias to an enclosing block
         raise RecursionError
     if node not in known:
         items = [] if isinstance(node, yaml.ScalarNode) else node.value
@@ -155,7 +155,7 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
     """Set keys by path, in place: ``alg.args.n_epochs=3``, ``reward_fn.args.rewards[0].weight=2``.
 
     Raises:
-        ConfigError: If an override is not ``path=value``, or its path leads nowhere.
+        ConfigError: If an override is not ``path=value``, or its path does not exist.
     """
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -171,7 +171,7 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
             index: Any = int(step[1:-1]) if step.startswith("[") else step
             fits = isinstance(parent, list) if isinstance(index, int) else isinstance(parent, dict)
             if not fits or (isinstance(index, int) and index >= len(parent)):
-                raise ConfigError(f"--set {shown(override)}: there is no {step!r} to go through in {path!r}")
+                raise ConfigError(f"--set {shown(override)}: {step!r} does not exist in {path!r}")
             if following == "":
                 parent[index] = value
             else:
@@ -182,14 +182,14 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
 
 
 def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
-    """Choose one combination of the sweep blocks ``{expand: true, values: [...]}`` that RL4LMs' configs may hold.
+    """Select one combination of the sweep blocks ``{expand: true, values: [...]}`` of RL4LMs' configs.
 
     Args:
-        config: May hold such blocks anywhere.
-        variant: Number of the combination; the last block in the document turns fastest.
+        config: A config, which can contain such blocks anywhere.
+        variant: Number of the combination; the last block in the document varies fastest.
 
     Returns:
-        The config with a value in place of each block, and the number of combinations.
+        The config with each block replaced by a value, and the number of combinations.
 
     Raises:
         ConfigError: If there is no such variant, or a block has no values.
@@ -214,7 +214,7 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
     visit(config, None)
     n_variants = math.prod(sizes)
     if not 0 <= variant < n_variants:
-        raise ConfigError(f"--variant {variant} does not exist: the config has {n_variants} (from 0)")
+        raise ConfigError(f"--variant {variant} does not exist: the config has {n_variants} variants, counted from 0")
     choices: list[int] = []
     for size in reversed(sizes):
         variant, choice = divmod(variant, size)

@@ -1,10 +1,10 @@
-"""CNN/DailyMail: news articles, and their highlights as the summary.
+"""CNN/DailyMail: news articles, with their highlights as the summary.
 
-Reads the original release (``cnn/stories`` and ``dailymail/stories`` beside the URL lists ``all_train.txt``,
-``all_val.txt`` and ``all_test.txt``, which say which story is in which split), the tokenized JSON files of PreSumm
+Reads the original release (``cnn/stories`` and ``dailymail/stories``, with the URL lists ``all_train.txt``,
+``all_val.txt`` and ``all_test.txt``, which assign stories to splits), the tokenized JSON files of PreSumm
 (``cnndm.train.0.json``, with ``src`` and ``tgt``), table files or a hub dataset with the columns ``article`` and
-``highlights``. Apache-2.0 on the hub; the articles are their publishers'. Sources: Hermann et al. 2015, "Teaching
-Machines to Read and Comprehend"; See et al. 2017, "Get To The Point"; prompts as in RL4LMs.
+``highlights``. License: Apache-2.0 on the hub; publishers hold the rights to the articles. Sources: Hermann et al.
+2015, "Teaching Machines to Read and Comprehend"; See et al. 2017, "Get To The Point"; prompts as in RL4LMs.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class CNNDailyMail(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            prompt_suffix: Text behind the article.
+            prompt_suffix: Text after the article.
             prompt_prefix: Text before the article.
-            truncate_article: Keep so many words and punctuation marks of an article, with a blank between them.
+            truncate_article: Keep this many words and punctuation marks of an article, joined by spaces.
             max_size: Keep only the first samples.
-            path: Folder of the original release, or table files; without it the hub is asked.
-            dataset_id: Hub dataset, when there is no ``path``.
+            path: Folder of the original release, or table files; by default the hub dataset is loaded.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool with the highlights as the one reference, a line each.
+            A pool with the highlights as the only reference, one per line.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
 
@@ -72,7 +72,7 @@ class CNNDailyMail(TextGenPool):
 
 
 def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Iterator[tuple[str, str]]:
-    """Articles and their highlights."""
+    """Yield articles and their highlights."""
     if isinstance(path, str | Path) and expand_path(path).is_dir():
         folder = expand_path(path)
         url_list = next(
@@ -91,7 +91,7 @@ def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Itera
 def _read_stories(folder: Path, url_list: Path) -> Iterator[tuple[str, str]]:
     stories = {file.stem: file for file in folder.rglob("*.story")}
     if not stories:
-        raise DataError(f"{folder} has the URL list {url_list.name} but no .story file")
+        raise DataError(f"{folder} contains the URL list {url_list.name} but no .story files")
     names = [hashlib.sha1(url.strip().encode()).hexdigest() for url in read_lines(url_list)]
     for name in names:
         # A few URLs have no story in the release.
@@ -102,13 +102,13 @@ def _read_stories(folder: Path, url_list: Path) -> Iterator[tuple[str, str]]:
 
 
 def parse_story(lines: Iterable[str]) -> tuple[str, str]:
-    """Article and highlights of a story file, as version 3.0.0 of the hub dataset has them.
+    """Extract article and highlights from a story file, as in version 3.0.0 of the hub dataset.
 
     Args:
         lines: Paragraphs; a highlight follows each line ``@highlight``.
 
     Returns:
-        The article in one line and the highlights with a line each. `` .`` ends every paragraph that has no end.
+        The article in one line, and the highlights with one per line. `` .`` is added to paragraphs without an end.
     """
     article: list[str] = []
     highlights: list[str] = []
@@ -122,7 +122,7 @@ def parse_story(lines: Iterable[str]) -> tuple[str, str]:
 
 
 def _sentences(row: Row, column: str) -> list[str]:
-    """Sentences of a column with a list of words per sentence."""
+    """Join the words of each sentence in a column with a list of words per sentence."""
     try:
         return [" ".join(sentence) for sentence in row[column]]
     except TypeError as error:
@@ -130,7 +130,7 @@ def _sentences(row: Row, column: str) -> list[str]:
 
 
 def _tokenize(text: str) -> list[str]:
-    """Words and punctuation marks as by nltk's ``word_tokenize``, with a sentence splitter that needs no data."""
+    """Split into words and punctuation marks like nltk's ``word_tokenize``, with a sentence splitter without data."""
     from nltk.tokenize import NLTKWordTokenizer
     from nltk.tokenize.punkt import PunktSentenceTokenizer
 

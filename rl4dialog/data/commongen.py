@@ -1,8 +1,8 @@
-"""CommonGen: a sentence of everyday life that uses all of a few given words.
+"""CommonGen: everyday sentences that use all of a few given words.
 
 Reads the original release (``commongen.dev.jsonl``, or ``commongen.dev.src_alpha.txt`` with ``commongen.dev.tgt.txt``,
 likewise for ``train`` and ``test``), table files or a hub dataset with the columns ``concepts`` and ``target``. MIT
-licence. Source: Lin et al. 2020, "CommonGen: A Constrained Text Generation Challenge for Generative Commonsense
+license. Source: Lin et al. 2020, "CommonGen: A Constrained Text Generation Challenge for Generative Commonsense
 Reasoning"; prompts as in RL4LMs.
 """
 
@@ -29,7 +29,7 @@ _TEST_INPUTS = ("commongen.test_noref.jsonl", "commongen.test_input.jsonl")
 _PART_OF_SPEECH = re.compile(r"_[A-Z]$")
 _TRAILING_COMMA = re.compile(r",\s*}\s*$")
 
-# A set of words, and one sentence that uses them (empty where the test set hides it).
+# A set of words, and one sentence that uses them (empty if the test set hides it).
 Pair = tuple[tuple[str, ...], str]
 
 
@@ -47,23 +47,23 @@ class CommonGen(TextGenPool):
         max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> CommonGen:
-        """Load one split: in ``train`` a sample per sentence, otherwise one per set of words with all its sentences.
+        """Load one split: for ``train`` one sample per sentence, otherwise one per set of words with all its sentences.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             concept_separator_token: Text between the words.
-            concept_end_token: Text behind the last word.
+            concept_end_token: Text after the last word.
             prefix: Text before the first word.
-            path: Folder of the original release, or table files; without it the hub is asked.
+            path: Folder of the original release, or table files; by default the hub dataset is loaded.
             max_size: Keep only the first samples.
-            dataset_id: Hub dataset, when there is no ``path``.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool whose samples carry the words as ``concepts`` in their meta data. A sample whose sentences the
-            source hides has one empty reference.
+            A pool whose samples have the words as ``concepts`` in their meta data. A sample with hidden sentences has
+            one empty reference.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         pairs = _load_pairs(split, path, dataset_id)
@@ -85,7 +85,7 @@ def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable
         folder = expand_path(path)
         words, sentences = (folder / f"{_PREFIXES[split]}.{kind}.txt" for kind in ("src_alpha", "tgt"))
         has_texts = words.is_file() and sentences.is_file()
-        # The released test set has no sentences; formatted copies do, and are preferred.
+        # The released test set has no sentences; formatted copies have them, and are preferred.
         names = [f"{_PREFIXES[split]}.jsonl", *(_TEST_INPUTS if split == "test" and not has_texts else ())]
         for name in names:
             if (folder / name).is_file():
@@ -98,7 +98,7 @@ def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable
 def _json_rows(file: Path) -> Iterator[Row]:
     for number, line in enumerate(read_lines(file), start=1):
         place = f"{file}:{number}"
-        # Some lines of the release end in ", }", which is no JSON.
+        # Some lines of the release end with ", }", which is not valid JSON.
         values = parse_json(_TRAILING_COMMA.sub("}", line), place)
         yield Row(values if isinstance(values, dict) else {}, place)
 
@@ -113,7 +113,7 @@ def _text_pairs(words_file: Path, sentences_file: Path) -> Iterator[Pair]:
 
 
 def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
-    """Pairs of rows as in the release (``concept_set``, ``scene``) or on the hub (``concepts``, ``target``).
+    """Pairs from rows of the release (``concept_set``, ``scene``) or the hub (``concepts``, ``target``).
 
     GEM's copy also has all sentences of a set as ``references``.
     """
@@ -129,6 +129,6 @@ def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
 
 
 def _grouped(pairs: Iterable[Pair]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    # Not over the whole split: two sets may be the same words as different parts of speech.
+    # Grouped only if adjacent: two sets can have the same words as different parts of speech.
     for words, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
         yield words, [sentence for _, sentence in group]

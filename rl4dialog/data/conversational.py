@@ -1,8 +1,8 @@
-"""Chat and preference data with the columns that TRL names: ``messages``, ``prompt``, ``completion``, ``chosen``.
+"""Chat and preference data with TRL's columns: ``messages``, ``prompt``, ``completion``, ``chosen``, ``rejected``.
 
-Conversations are lists of messages with ``role`` and ``content``. Everything may also be plain text: a plain prompt
-stands as it is, and is the user's one message in the format ``chat_template``. See "Dataset formats and types" in the
-documentation of TRL.
+Conversations are lists of messages with ``role`` and ``content``. All columns can also contain plain text: a plain
+prompt is used verbatim, or as a single user message in the format ``chat_template``. See "Dataset formats and types" in
+TRL's documentation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Conversational(TextGenPool):
-    """Chat and preference data as TRL names its columns: messages, prompt and completion, chosen and rejected."""
+    """Chat and preference data with TRL's columns: messages, prompt and completion, chosen and rejected."""
 
     @classmethod
     def prepare(
@@ -49,43 +49,42 @@ class Conversational(TextGenPool):
     ) -> Conversational:
         """Load one split.
 
-        A row is one of these, in the order in which its columns are looked for:
+        A row has one of these forms, in the order in which columns are checked:
 
-        - ``chosen`` and ``rejected``, behind ``prompt`` or, where they begin with the whole conversation, behind what
-          they have in common. The reference is the chosen reply;
+        - ``chosen`` and ``rejected``, after ``prompt`` or, if they start with the whole conversation, after their
+          common beginning. The chosen reply is the reference;
         - ``messages``: every reply of the assistant, or the last one, is a sample;
-        - ``prompt`` with ``completion``, or alone, which gives one empty reference.
+        - ``prompt``, with ``completion`` as reference, or without it and with one empty reference.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             path: A table file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one file.
-            dataset_id: In place of it, a hub dataset.
-            name: Which of the hub dataset's configurations.
+            dataset_id: Hub dataset, instead of ``path``.
+            name: Configuration of the hub dataset.
             revision: Branch, tag or commit on the hub.
-            splits: The hub dataset's own split for each of ours; see `HFDataset.prepare`.
-            turns: ``last`` or ``all`` replies of the assistant in ``messages``.
-            format: How messages are written: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is one
-                message of the user's; with ``eou`` it stands as it is.
-            context_size: Messages in a prompt at most, beside the system's; ``None`` for all.
-            meta_data_columns: Further columns that rewards and metrics get under the same names.
-            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that is missing.
-            split_seed: Decides that draw.
+            splits: The hub dataset's split for each split; see `HFDataset.prepare`.
+            turns: Replies of the assistant in ``messages`` to use: ``last`` or ``all``.
+            format: Format of prompts: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is a single
+                user message; with ``eou`` it is used verbatim.
+            context_size: Maximum number of messages in a prompt, without the system message; ``None`` for all.
+            meta_data_columns: Additional columns passed to rewards and metrics under the same names.
+            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+            split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
-            A pool whose samples carry the ``history`` of a conversation and the reply that was ``rejected`` in their
-            meta data.
+            A pool whose samples have the ``history`` of a conversation and the ``rejected`` reply in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         if path is None:
             rows = dataset_split(split, dataset_id, None, name, revision, splits, held_out_share, split_seed)
         elif dataset_id is not None or name is not None or revision is not None or splits is not None:
-            raise DataError("give either path (files) or dataset_id with name, revision and splits (a hub dataset)")
+            raise DataError("pass either path (files) or dataset_id with name, revision and splits (a hub dataset)")
         else:
             hint = FILES_HINT + DRAW_HINT
             rows = read_split(split, file_readers(path), str(path), held_out_share, split_seed, hint)
@@ -103,11 +102,11 @@ class Conversational(TextGenPool):
         pool = cls(samples)
         kinds = {"history" in (sample.meta_data or {}) for sample in samples}
         if len(kinds) > 1:
-            raise DataError(f"{path or dataset_id} has both plain prompts and conversations; a pool must have one kind")
+            raise DataError(f"{path or dataset_id} mixes plain prompts and conversations; use only one kind")
         if kinds == {False} and split == "train":
             _logger.warning(
-                "the prompts of %s are plain text and stand as they are; format: chat_template makes each the user's "
-                "message, and format: %s is for messages only",
+                "the prompts of %s are plain text and used verbatim; format: chat_template would make each a user "
+                "message, and format: %s only affects messages",
                 path or dataset_id,
                 format,
             )
@@ -122,8 +121,8 @@ def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFor
         prompt, chosen, rejected = _preference(row)
         if isinstance(prompt, str) and "prompt" not in row and dialogue_format.name == "chat_template":
             raise row.error(
-                "plain chosen and rejected have no prompt of their own that could be the user's message, as format: "
-                "chat_template wants; give a column prompt, or leave out format"
+                "plain chosen and rejected have no separate prompt that could be the user message, which format: "
+                "chat_template requires; add a column prompt, or remove format"
             )
         yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
     elif "messages" in row:
@@ -134,7 +133,7 @@ def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFor
             if message["role"] == "assistant" and any(m["role"] not in INSTRUCTIONS for m in messages[:number])
         ]
         if not replies:
-            raise row.error("messages has no reply of the assistant to somebody")
+            raise row.error("messages contains no reply of the assistant to another message")
         for number in replies if all_turns else replies[-1:]:
             id = f"{index}_{number}" if all_turns else index
             yield _sample(id, row, messages[:number], messages[number]["content"], dialogue_format, {})
@@ -168,10 +167,10 @@ def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
 
 
 def _preference(row: Row) -> tuple[str | list[Message], str, str]:
-    """Prompt, chosen reply and rejected reply."""
+    """Return prompt, chosen reply and rejected reply."""
     chosen, rejected = _plain_or_messages(row, "chosen"), _plain_or_messages(row, "rejected")
     if isinstance(chosen, str) != isinstance(rejected, str):
-        raise row.error("chosen and rejected must both be texts or both be lists of messages")
+        raise row.error("chosen and rejected must both be texts, or both be lists of messages")
     begins_anew = not isinstance(chosen, str) and chosen[0]["role"] != "assistant"
     if "prompt" in row and not begins_anew:
         prompt = _plain_or_messages(row, "prompt")
@@ -182,14 +181,14 @@ def _preference(row: Row) -> tuple[str | list[Message], str, str]:
 
 
 def _common_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    """How many messages, or how many characters, both replies have in common from the start."""
+    """Length of the common beginning of both replies, in messages or characters."""
     n_common = 0
     while n_common < min(len(chosen), len(rejected)) and chosen[n_common] == rejected[n_common]:
         n_common += 1
     if not isinstance(chosen, str):
-        # Equal replies leave the last message to be the reply.
+        # If both are equal, the last message is the reply.
         return min(n_common, len(chosen) - 1, len(rejected) - 1)
-    # No word is cut in two, and as in TRL a blank belongs to the reply.
+    # Words are not cut in two, and as in TRL a leading space belongs to the reply.
     while n_common and not chosen[n_common - 1].isspace():
         n_common -= 1
     return n_common - 1 if n_common and chosen[n_common - 1] == " " else n_common
@@ -200,7 +199,7 @@ def _reply(row: Row, column: str, reply: str | list[Message]) -> str:
         return reply
     if len(reply) != 1 or reply[0]["role"] != "assistant":
         roles = ", ".join(message["role"] for message in reply) or "nothing"
-        raise row.error(f"{column} must end in one message of the assistant behind the prompt, not in {roles}")
+        raise row.error(f"{column} must end with one message of the assistant after the prompt, not with {roles}")
     return reply[0]["content"]
 
 

@@ -1,9 +1,9 @@
-"""CRD3: what the players of Critical Role's Dungeons and Dragons sessions say next.
+"""CRD3: the next turns of players in Critical Role's Dungeons and Dragons sessions.
 
 Reads the original repository (folder or zip), or its aligned data from the hub, in which every episode is cut into
-overlapping pieces that are put together again here. The rows of the hub dataset itself do not tell episodes apart.
-CC BY-SA 4.0. Source: Rameshkumar and Bailey 2020, "Storytelling with Dialogue: A Critical Role Dungeons and Dragons
-Dataset"; prompts as in RL4LMs.
+overlapping pieces; they are joined here. The rows of the hub dataset itself do not separate episodes. License: CC BY-SA
+4.0. Source: Rameshkumar and Bailey 2020, "Storytelling with Dialogue: A Critical Role Dungeons and Dragons Dataset";
+prompts as in RL4LMs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ HUB_ID = "microsoft/crd3"
 HUB_FILE = "data/aligned data.zip"
 
 _logger = logging.getLogger(__name__)
-# The repository keeps a frozen second copy in its folder baseline.
+# The repository contains a frozen second copy in its folder baseline.
 _SPLIT_LIST = r"(?<!baseline/data/)aligned data/{split}_files$"
 _CLEANED = re.compile(r"(?<!baseline/data/)cleaned data/([^/_]+)\.json$")
 _ALIGNED = re.compile(r"(?<!baseline/data/)aligned data/c=2/([^/_]+)_[^/]*\.json$")
 
-# Who speaks, and what.
+# Speaker and text.
 Line = tuple[str, str]
 
 
 class CRD3(TextGenPool):
-    """Table-top role-playing among friends (CRD3): the next turn of a transcript, from the turns before it."""
+    """Table-top role-playing among friends (CRD3): the next turn of a transcript from the previous turns."""
 
     @classmethod
     def prepare(
@@ -48,21 +48,21 @@ class CRD3(TextGenPool):
         max_size: Count | None = None,
         dataset_id: str = HUB_ID,
     ) -> CRD3:
-        """Load one split: a sample for each turn that has at least two before it in its episode.
+        """Load one split: one sample for each turn with at least two earlier turns in its episode.
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            max_context_size: Most turns that a prompt shows.
-            path: The repository's folder or zip; without it the hub is asked.
+            max_context_size: Maximum number of turns in a prompt.
+            path: The repository's folder or zip; by default the hub dataset is loaded.
             max_size: Keep only the first samples.
-            dataset_id: Hub dataset with the file ``data/aligned data.zip``, when there is no ``path``.
+            dataset_id: Hub dataset with the file ``data/aligned data.zip``, to use without ``path``.
 
         Returns:
-            A pool whose prompts have a line ``NAME: what was said`` per turn and end with the name of who speaks
-            next. Samples carry the ``history`` and the ``speaker`` in their meta data.
+            A pool whose prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. Samples
+            have the ``history`` and the ``speaker`` in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         hint = offline_hint("the folder or zip of CRD3's repository")
@@ -79,18 +79,18 @@ def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
         place: The repository's folder, or a zip of it.
 
     Returns:
-        Turns of each episode, in the order of the split's list. Episodes that are missing are named in a warning.
+        Turns of each episode, in the order of the split's list. A warning lists missing episodes.
 
     Raises:
-        DataError: If the data is missing or malformed; with the file.
+        DataError: If the data is missing or malformed; the message contains the file name.
     """
     split_list = re.compile(_SPLIT_LIST.format(split=split))
     names: list[str] = []
     for file, data in walk_files(place, lambda name: split_list.search(name) is not None):
         names = [line.strip() for line in decode_lines(data, file) if line.strip()]
     if not names:
-        raise DataError(f"{place} has no file 'aligned data/{split}_files' that lists the episodes of split {split!r}")
-    # Cleaned data has each episode in one file and is preferred.
+        raise DataError(f"{place} has no file 'aligned data/{split}_files' with the episodes of split {split!r}")
+    # Cleaned data has one file per episode, and is preferred.
     for pattern in (_CLEANED, _ALIGNED):
         turns: dict[str, dict[int, Line]] = {}
         for file, data in walk_files(place, functools.partial(_is_episode_of, names, pattern)):
@@ -106,7 +106,7 @@ def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
                     "%s lacks %d episode(s) of split %r: %s", place, len(missing), split, ", ".join(missing)
                 )
             return {name: [turns[name][number] for number in sorted(turns[name])] for name in names if name in turns}
-    raise DataError(f"{place} has no episodes: looked for 'cleaned data/*.json' and 'aligned data/c=2/*.json'")
+    raise DataError(f"{place} has no episodes: tried 'cleaned data/*.json' and 'aligned data/c=2/*.json'")
 
 
 def _is_episode_of(names: list[str], pattern: re.Pattern[str], file: str) -> bool:
@@ -115,10 +115,10 @@ def _is_episode_of(names: list[str], pattern: re.Pattern[str], file: str) -> boo
 
 
 def _turn_rows(content: Any, file: str) -> Iterator[Row]:
-    """Turns of a cleaned file (one object) or an aligned one (a list of pieces)."""
+    """Yield the turns of a cleaned file (one object) or an aligned file (a list of pieces)."""
     for piece in content if isinstance(content, list) else [content]:
         if not isinstance(piece, Mapping) or not isinstance(piece.get("TURNS"), list):
-            raise DataError(f"{file}: no list 'TURNS'; this is no episode of CRD3")
+            raise DataError(f"{file}: no list 'TURNS', so it is not a CRD3 episode")
         for index, turn in enumerate(piece["TURNS"]):
             yield Row(turn if isinstance(turn, Mapping) else {}, f"{file}, turn {index}")
 
@@ -126,7 +126,7 @@ def _turn_rows(content: Any, file: str) -> Iterator[Row]:
 def _number(row: Row, default: int) -> int:
     number = row.get("NUMBER", default)
     if not isinstance(number, int):
-        raise row.error(f"NUMBER must be a whole number, not {number!r}")
+        raise row.error(f"NUMBER must be an integer, not {number!r}")
     return number
 
 

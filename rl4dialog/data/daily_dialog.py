@@ -1,6 +1,6 @@
-"""DailyDialog: everyday conversations, every utterance labelled with act and emotion.
+"""DailyDialog: everyday conversations, with an act and an emotion for every utterance.
 
-Reads the files of the original release or a hub dataset with the columns ``dialog``, ``act`` and ``emotion``.
+Reads the files of the original release, or a hub dataset with the columns ``dialog``, ``act`` and ``emotion``.
 Whitespace around utterances is stripped, so that both give the same prompts. Topics are not read. Source: Li et al.
 2017, "DailyDialog: A Manually Labelled Multi-turn Dialogue Dataset"; prompts as in RL4LMs.
 """
@@ -26,11 +26,11 @@ HUB_ID = "li2017dailydialog/daily_dialog"
 _logger = logging.getLogger(__name__)
 _FILE_END_OF_UTTERANCE = "__eou__"
 _FLAT_FILES = ("dialogues_text.txt", "dialogues_act.txt", "dialogues_emotion.txt")
-# The published splits hold 1,000 of 13,118 dialogues each for validation and test.
+# The published validation and test splits have 1,000 of 13,118 dialogues each.
 _HELD_OUT_SHARE = 1000 / 13118
 _FLAT_SPLIT_SEED = "daily_dialog"
 
-# A file's name for messages, and its lines.
+# File name for messages, and lines.
 _NamedLines = tuple[str, list[str]]
 
 
@@ -54,18 +54,18 @@ class DailyDialog(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            context_size: Utterances in a prompt; earlier utterances of a dialogue are no replies.
-            path: Folder of the original release (see `load_dialogues`); without it the hub is asked.
+            context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
+            path: Folder of the original release (see `load_dialogues`); by default the hub dataset is loaded.
             format: ``eou`` or ``chat_template``.
             max_size: Keep only the first samples.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
-            dataset_id: Hub dataset, when there is no ``path``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool whose samples carry ``emotion``, ``intent`` and ``history`` in their meta data.
+            A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         samples = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format)
@@ -78,24 +78,24 @@ class DailyDialog(TextGenPool):
 def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, dataset_id: str = HUB_ID) -> list[Dialogue]:
     """Load the dialogues of one split.
 
-    A folder holds, in the order in which they are looked for:
+    A folder contains one of these, checked in this order:
 
     1. the published splits: ``train.zip``, ``validation.zip`` and ``test.zip``, or their unpacked files
        ``dialogues_train.txt``, ``dialogues_act_train.txt``, ``dialogues_emotion_train.txt`` (in a folder ``train`` or
        directly), likewise for ``validation`` and ``test``;
-    2. the whole release in ``dialogues_text.txt``, ``dialogues_act.txt`` and ``dialogues_emotion.txt``. It is split
-       here by a fixed seeded order, 1,000 of 13,118 dialogues each (or as many in proportion) for val and test.
+    2. the whole release in ``dialogues_text.txt``, ``dialogues_act.txt`` and ``dialogues_emotion.txt``, which is split
+       in a fixed random order, with 1,000 of 13,118 dialogues (or the same share) each for val and test.
 
     Args:
         split: ``train``, ``val`` or ``test``.
         path: The folder; ``None`` for the hub.
-        dataset_id: Hub dataset, when there is no ``path``.
+        dataset_id: Hub dataset to use without ``path``.
 
     Returns:
-        The dialogues. Rows of the files with unequal numbers of utterances and labels are left out with a warning.
+        The dialogues. Rows with different numbers of utterances and labels are skipped with a warning.
 
     Raises:
-        DataError: If the data is missing or malformed; for a line of a file with its name and number.
+        DataError: If the data is missing or malformed; for an invalid line, the message contains file and line number.
     """
     check_split(split)
     if path is None:
@@ -103,8 +103,8 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
     folder = expand_path(path)
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is not a folder; path must be the folder that holds DailyDialog's train.zip, validation.zip "
-            f"and test.zip (or the unpacked files)"
+            f"{folder} is not a folder; path must be a folder with DailyDialog's train.zip, validation.zip and "
+            f"test.zip (or the unpacked files)"
         )
     if any(_find_split_files(folder, hub_split(name)) for name in SPLITS):
         return _parse_rows(split, _read_split(folder, hub_split(split)))
@@ -113,14 +113,14 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
         rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
         return _parse_rows(split, files, rows)
     raise DataError(
-        f"{folder} holds no DailyDialog files: looked for {hub_split(split)}.zip, "
+        f"{folder} contains no DailyDialog files: tried {hub_split(split)}.zip, "
         f"{', '.join(_split_file_names(hub_split(split)))} (also in a folder {hub_split(split)}), "
         f"and {', '.join(_FLAT_FILES)}"
     )
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
-    hint = "Without a network, give the folder of the original release's files as 'path:'."
+    hint = "Without a network, set 'path:' to the folder of the original release's files."
     rows = load_hub_dataset(dataset_id, hint, hub_split(split))
     dialogues, skipped = [], []
     for index, row in enumerate(rows):
@@ -128,7 +128,7 @@ def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
             texts, acts, emotions = ([*row[column]] for column in ("dialog", "act", "emotion"))
         except KeyError as error:
             raise DataError(
-                f"hub dataset {dataset_id!r} has no column {error}; needed: dialog, act, emotion"
+                f"hub dataset {dataset_id!r} has no column {error}; required: dialog, act, emotion"
             ) from error
         if len(texts) == len(acts) == len(emotions):
             dialogues.append(_dialogue(f"{split}_{index}", texts, acts, emotions))
@@ -143,7 +143,7 @@ def _split_file_names(split: str) -> tuple[str, str, str]:
 
 
 def _find_split_files(folder: Path, split: str) -> Path | None:
-    """The zip, or the folder with the text files, of one published split."""
+    """Return the zip, or the folder with the text files, of a published split."""
     archive = folder / f"{split}.zip"
     if archive.is_file():
         return archive
@@ -155,7 +155,7 @@ def _read_split(folder: Path, split: str) -> list[_NamedLines]:
     place = _find_split_files(folder, split)
     if place is None:
         raise DataError(
-            f"{folder} holds some splits of DailyDialog but not {split!r}: looked for {split}.zip and "
+            f"{folder} contains some splits of DailyDialog but not {split!r}: tried {split}.zip and "
             f"{_split_file_names(split)[0]} (also in a folder {split})"
         )
     if place.is_file():
@@ -167,7 +167,7 @@ def _parse_rows(split: str, files: list[_NamedLines], rows: list[int] | None = N
     text, act, emotion = files
     if len({len(lines) for _, lines in files}) > 1:
         counts = ", ".join(f"{file} has {len(lines)}" for file, lines in files)
-        raise DataError(f"the files of one split must have equally many lines, but {counts}")
+        raise DataError(f"the files of one split must have the same number of lines, but {counts}")
     dialogues, skipped = [], []
     for row in range(len(text[1])) if rows is None else rows:
         utterances = _parse_utterances(text[1][row], f"{text[0]}:{row + 1}")
@@ -196,7 +196,7 @@ def _parse_labels(line: str, names: dict[int, str], place: str) -> list[int]:
     labels = []
     for word in line.split():
         if not is_count(word) or int(word) not in names:
-            raise DataError(f"{place}: {word!r} is not a label; labels are {min(names)} to {max(names)}")
+            raise DataError(f"{place}: {word!r} is not a valid label ({min(names)} to {max(names)})")
         labels.append(int(word))
     return labels
 
@@ -212,5 +212,8 @@ def _warn_of_skipped(skipped: list[str], source: str) -> None:
     if skipped:
         shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
         _logger.warning(
-            "%s: skipped %d dialogue(s) with unequal numbers of utterances and labels: %s", source, len(skipped), shown
+            "%s: skipped %d dialogue(s) with unequal numbers of utterances and labels: %s",
+            source,
+            len(skipped),
+            shown,
         )

@@ -1,8 +1,8 @@
-"""How a dialogue becomes samples: the prompt texts, and which utterances are replies to learn.
+"""Turns dialogues into samples: formats prompts, and selects the utterances that are replies.
 
-Format ``eou`` is the one of RL4LMs' and OpenRL's DailyDialog: the last ``context_size`` utterances joined by
-``<EOU>``, then a blank and ``<EOU>``. Format ``chat_template`` renders the same utterances as chat messages with the
-tokenizer's own template, which is handed in as a function: this module knows no tokenizer. References never contain
+Format ``eou`` is that of RL4LMs' and OpenRL's DailyDialog: the last ``context_size`` utterances joined by ``<EOU>``,
+then a space and ``<EOU>``. Format ``chat_template`` renders the same utterances as chat messages with the tokenizer's
+template, which is passed in as a function, so that this module does not depend on tokenizers. References do not contain
 the marker; it is the pool's ``end_of_turn``.
 """
 
@@ -24,13 +24,13 @@ RenderChat = Callable[[list[dict[str, str]]], str]
 
 @dataclass(frozen=True)
 class DialogueFormat:
-    """One way to write prompts.
+    """A format of prompts.
 
     Args:
         name: ``eou`` or ``chat_template``.
-        context_size: How many of the last utterances a prompt shows; ``None`` for all.
-        render_chat: For ``chat_template``: makes the prompt text from messages with ``role`` and ``content``, and
-            ends it where the assistant's reply begins.
+        context_size: Number of most recent utterances in a prompt; ``None`` for all.
+        render_chat: For ``chat_template``: formats messages with ``role`` and ``content`` as a prompt that ends where
+            the assistant's reply starts.
 
     Raises:
         DataError: If ``render_chat`` is missing.
@@ -54,36 +54,36 @@ class DialogueFormat:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Texts that nobody may say, because the format itself writes them around what is said."""
+        """Markup of the format, which texts in a conversation must not contain."""
         if self.name == "eou":
             return (EOU_TOKEN,)
         return tuple(getattr(self.render_chat, "control_tokens", ()))
 
     def check_said(self, text: str) -> None:
-        """Check that a text can stand in a conversation.
+        """Check that a text is valid in a conversation.
 
         Raises:
-            DataError: If it contains what the format itself writes.
+            DataError: If it contains markup of the format.
         """
         for reserved in self.reserved:
             if reserved in text:
-                why = "which ends a turn" if self.name == "eou" else "which the chat template itself writes"
+                why = "which ends a turn" if self.name == "eou" else "which is markup of the chat template"
                 raise DataError(f"a text cannot contain {reserved}, {why}")
 
     def context(self, history: Sequence[T]) -> list[T]:
-        """The last ``context_size`` utterances."""
+        """Return the last ``context_size`` utterances."""
         return list(history if self.context_size is None else history[-self.context_size :])
 
     def prompt(self, context: Sequence[str], persona: str | None = None) -> str:
-        """Write a prompt.
+        """Format a prompt.
 
         Args:
-            context: What was said, oldest first; the reply to write comes next.
-            persona: Who the replying side is. An utterance of its own before the others in ``eou``, the system
-                message in ``chat_template``.
+            context: Previous utterances, oldest first; the reply comes next.
+            persona: Persona of the replying side: an additional first utterance in ``eou``, the system message in
+                ``chat_template``.
 
         Returns:
-            The text that the model reads.
+            The prompt.
         """
         if self.render_chat is not None and self.name == "chat_template":
             return self.render_chat(chat_messages(context, persona))
@@ -91,10 +91,10 @@ class DialogueFormat:
         return EOU_TOKEN.join(parts) + " " + EOU_TOKEN
 
     def between_turns(self, reply: str) -> str:
-        """What stands between an utterance of the agent's and its next one, around the partner's ``reply``.
+        """Format the text between two utterances of the agent, around the partner's ``reply``.
 
         Raises:
-            DataError: If the chat template does not show what an assistant said.
+            DataError: If the chat template omits the assistant's messages.
         """
         if self.render_chat is None or self.name != "chat_template":
             return f" {EOU_TOKEN}{reply} {EOU_TOKEN}"
@@ -102,17 +102,17 @@ class DialogueFormat:
         messages = chat_messages(["Hello", said, reply])
         _, found, rest = self.render_chat(messages).partition(said)
         if not found:
-            raise DataError("the tokenizer's chat template does not show the assistant's earlier messages")
+            raise DataError("the tokenizer's chat template omits the assistant's earlier messages")
         return rest
 
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
-    """Utterances as chat messages.
+    """Convert utterances to chat messages.
 
     Args:
-        context: What was said, oldest first. The last one is the user's, those before it alternate: with an even
-            number of utterances the first message is the assistant's, which some templates refuse.
-        system: Content of a first message of role ``system``.
+        context: Utterances, oldest first. The last one is the user's, and roles alternate: with an even number of
+            utterances the first message is the assistant's, which some templates reject.
+        system: Content of a first message with the role ``system``.
 
     Returns:
         Messages with ``role`` and ``content``.
@@ -125,16 +125,16 @@ def chat_messages(context: Sequence[str], system: str | None = None) -> list[dic
 
 
 def dialogue_samples(dialogues: Iterable[Dialogue], dialogue_format: DialogueFormat) -> list[Sample]:
-    """One sample for every utterance that has at least ``context_size`` utterances before it (without one: at least 1).
+    """Make one sample for each utterance after the first ``context_size`` (if ``None``, after the first) of a dialogue.
 
     Args:
-        dialogues: In order.
-        dialogue_format: How prompts are written.
+        dialogues: The dialogues, in order.
+        dialogue_format: Format of the prompts.
 
     Returns:
-        Samples with the running number of the utterance as id (as in RL4LMs: utterances that are no replies count
-        too), and in ``meta_data`` the ``history`` and, where labelled, the ``emotion`` and ``intent`` of the reply,
-        each as a list of one number.
+        Samples with the running number of the utterance as id (as in RL4LMs, all utterances are counted), and in
+        ``meta_data`` the ``history`` and, if labeled, the ``emotion`` and ``intent`` of the reply, each as a list of
+        one number.
     """
     samples = []
     utterance_id = 0
@@ -150,6 +150,6 @@ def dialogue_samples(dialogues: Iterable[Dialogue], dialogue_format: DialogueFor
 
 
 def turn_labels(turn: Turn) -> dict[str, Any]:
-    """Labels of an utterance under the names that RL4LMs gives them: ``emotion`` and ``intent``."""
+    """Return the labels of an utterance under RL4LMs' names: ``emotion`` and ``intent``."""
     labels = {"emotion": turn.emotion, "intent": turn.act}
     return {name: [label] for name, label in labels.items() if label is not None}

@@ -1,4 +1,4 @@
-"""The same prompt again and again: for rewards that need no data, such as counting or emitting a token."""
+"""A single repeated prompt, for rewards that need no data, such as counting or generating a token."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from rl4dialog.data.pool import TextGenPool, check_split
 
 
 class DummyPool(TextGenPool):
-    """One prompt, repeated; for toy tasks whose reward needs no reference."""
+    """One repeated prompt, for toy tasks whose reward needs no reference."""
 
     @classmethod
     def prepare(cls, split: str, prompt: str, n_samples: Count = 100) -> DummyPool:
-        """Make the pool, the same for every split.
+        """Create the pool, which is the same for every split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            prompt: Text of every sample.
-            n_samples: How many samples.
+            prompt: Prompt of every sample.
+            n_samples: Number of samples.
 
         Returns:
             Samples with one empty reference each.

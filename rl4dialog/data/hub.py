@@ -1,4 +1,4 @@
-"""Loading a dataset from the Hugging Face hub, with an error that says how to go on without a network."""
+"""Loads datasets from the Hugging Face Hub, with errors that explain how to continue without a network."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from rl4dialog.data.pool import hub_split
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import SPLIT_NAMES, Readers, SplitPath, file_readers, read_split
 
-# The hub keeps a script-free copy of old datasets under this revision; datasets >= 4 refuses to run scripts.
+# The hub keeps a script-free copy of old datasets under this revision; datasets >= 4 does not run scripts.
 _PARQUET_REVISION = "refs/convert/parquet"
 
 
 def load_hub_dataset(
     dataset_id: str, offline_hint: str, split: str | None = None, name: str | None = None, revision: str | None = None
 ) -> Any:
-    """Load a dataset with ``datasets.load_dataset``; from its cache when the hub cannot be reached.
+    """Load a dataset with ``datasets.load_dataset``; from its cache if the hub cannot be reached.
 
     Args:
-        dataset_id: Its id on the hub, or a folder with data files.
-        offline_hint: What to do without a network; ends the error message.
-        split: Name of one split, as the hub calls it; ``None`` for a mapping of all splits.
-        name: Which of the dataset's configurations, if it has several.
-        revision: Branch, tag or commit; by default the newest.
+        dataset_id: Id on the hub, or a folder with data files.
+        offline_hint: Advice for use without a network, at the end of the error message.
+        split: Name of a split on the hub; ``None`` for a mapping of all splits.
+        name: Configuration of the dataset, if it has several.
+        revision: Branch, tag or commit; by default the latest.
 
     Returns:
-        What ``load_dataset`` returns.
+        The result of ``load_dataset``.
 
     Raises:
-        DataError: If the dataset cannot be loaded for whatever reason.
+        DataError: If the dataset cannot be loaded for any reason.
     """
     shown = f"{dataset_id!r} ({f'configuration: {name}, ' if name else ''}split: {split or 'all'})"
     with _explained(shown, offline_hint):
@@ -46,21 +46,21 @@ def load_hub_dataset(
         except RuntimeError as error:
             if "script" not in str(error):
                 raise
-            # In that copy a configuration is a folder.
+            # In this copy, each configuration is a folder.
             options = {} if name is None else {"data_dir": name}
             return datasets.load_dataset(dataset_id, split=split, revision=_PARQUET_REVISION, **options)
 
 
 def load_saved_dataset(folder: Path) -> Any:
-    """Load what ``save_to_disk`` saved, or a folder of data files: a mapping of splits, or a dataset without splits.
+    """Load a folder from ``save_to_disk``, or with data files: a mapping of splits, or a dataset without splits.
 
     Raises:
-        DataError: If it cannot be loaded for whatever reason.
+        DataError: If it cannot be loaded for any reason.
     """
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     if not is_saved:
-        return load_hub_dataset(str(folder), "The folder must hold files that datasets.load_dataset reads.")
-    with _explained(repr(str(folder)), "The folder must hold what save_to_disk saved."):
+        return load_hub_dataset(str(folder), "The folder must contain files that datasets.load_dataset supports.")
+    with _explained(repr(str(folder)), "The folder must be one written by save_to_disk."):
         import datasets
 
         return datasets.load_from_disk(str(folder))
@@ -70,7 +70,7 @@ def hub_file(dataset_id: str, file: str, offline_hint: str) -> Path:
     """Download one file of a dataset's repository, or find it in the cache.
 
     Raises:
-        DataError: If that fails for whatever reason.
+        DataError: If that fails for any reason.
     """
     with _explained(f"{dataset_id!r} (file: {file})", offline_hint):
         from huggingface_hub import hf_hub_download
@@ -79,12 +79,12 @@ def hub_file(dataset_id: str, file: str, offline_hint: str) -> Path:
 
 
 def dataset_rows(dataset: Iterable[Any], source: str) -> Iterator[Row]:
-    """Rows of a loaded dataset."""
+    """Yield the rows of a loaded dataset."""
     return (Row(values, f"{source}, row {index}") for index, values in enumerate(dataset))
 
 
 def dataset_readers(dataset: Any, source: str) -> Readers:
-    """How the splits of a loaded dataset are read; all of it is ``train`` where it has no splits."""
+    """Return readers for the splits of a loaded dataset; a dataset without splits is ``train``."""
     if not isinstance(dataset, dict):
         dataset = {"train": dataset}
     found = {split: next((name for name in names if name in dataset), None) for split, names in SPLIT_NAMES.items()}
@@ -98,14 +98,14 @@ def dataset_readers(dataset: Any, source: str) -> Readers:
 def table_rows(
     split: str, path: SplitPath | None, dataset_id: str, files_hint: str, name: str | None = None
 ) -> Iterable[Row]:
-    """Rows of one split, from table files or from the hub.
+    """Return the rows of one split, from table files or from the hub.
 
     Args:
         split: ``train``, ``val`` or ``test``.
-        path: Where the files are (see `file_readers`); ``None`` for the hub.
+        path: Location of the files (see `file_readers`); ``None`` for the hub.
         dataset_id: Hub dataset.
-        files_hint: What ``path`` should be, for the message when the hub cannot be reached.
-        name: Which of the hub dataset's configurations.
+        files_hint: Description of valid values of ``path``, for the message if the hub cannot be reached.
+        name: Configuration of the hub dataset.
 
     Raises:
         DataError: If the data is missing or malformed.
@@ -117,13 +117,13 @@ def table_rows(
 
 
 def offline_hint(files: str) -> str:
-    """Say which files do in place of the hub."""
-    return f"Without a network, give {files} as 'path:'."
+    """Explain which files can be used instead of the hub."""
+    return f"Without a network, set 'path:' to {files}."
 
 
 @contextlib.contextmanager
 def _explained(shown: str, hint: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a dataset into a message that names it and the way out."""
+    """Convert any error of a dataset to a message that names the dataset and a fix."""
     try:
         with cache_only_without_network():
             yield

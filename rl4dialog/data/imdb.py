@@ -1,9 +1,9 @@
 """IMDB: film reviews to continue, with their sentiment.
 
 Reads the original release (the folder ``aclImdb`` or ``aclImdb_v1.tar.gz``), table files or a hub dataset with the
-columns ``text`` and ``label`` (0 negative, 1 positive). Its authors state no licence and ask to be cited: Maas et al.
-2011, "Learning Word Vectors for Sentiment Analysis". Tasks, splits and prompts as in RL4LMs, except that they are
-seeded: there, what is drawn for ``train`` and ``val`` differs in every call and overlaps.
+columns ``text`` and ``label`` (0 negative, 1 positive). The authors specify no license and ask for a citation: Maas et
+al. 2011, "Learning Word Vectors for Sentiment Analysis". Tasks, splits and prompts as in RL4LMs, except that sampling
+is seeded: RL4LMs' ``train`` and ``val`` differ in every call and overlap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Review = tuple[str, int]
 
 
 class IMDB(TextGenPool):
-    """Film reviews (IMDB): the first half is the prompt, the whole review the reference."""
+    """Film reviews (IMDB): the prompt is the first half, the reference the whole review."""
 
     @classmethod
     def prepare(
@@ -43,20 +43,20 @@ class IMDB(TextGenPool):
         seed: int = 0,
         dataset_id: str = HUB_ID,
     ) -> IMDB:
-        """Load one split; ``val`` is a fifth of the original train split, ``test`` 5,000 reviews of the original one.
+        """Load one split; ``val`` is a fifth of the original train split, ``test`` 5,000 reviews of the original test.
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            path: The folder ``aclImdb``, its archive, or table files; without it the hub is asked.
-            max_size: Keep only so many, drawn at random; ``None`` for all.
-            seed: Decides what is drawn and in which order.
-            dataset_id: Hub dataset, when there is no ``path``.
+            path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
+            max_size: Keep only this many random samples; ``None`` for all.
+            seed: Random seed of selection and order.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool whose samples carry the ``label`` of the review in their meta data.
+            A pool whose samples have the ``label`` of the review in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         reviews = load_reviews(split, path, dataset_id, seed)
         samples = (
@@ -66,7 +66,7 @@ class IMDB(TextGenPool):
 
 
 class IMDBForSeq2Seq(TextGenPool):
-    """Film reviews (IMDB): the first half is the prompt, the second half the reference; positive ones to train on."""
+    """Film reviews (IMDB): the prompt is the first half, the reference the second; ``train`` has only positive ones."""
 
     @classmethod
     def prepare(
@@ -81,18 +81,18 @@ class IMDBForSeq2Seq(TextGenPool):
         """Load one split; see `IMDB.prepare`.
 
         Args:
-            split: ``train``, which has positive reviews only, ``val`` or ``test``.
-            positive_ratio: Share of the positive reviews in ``train`` that is kept.
-            path: The folder ``aclImdb``, its archive, or table files; without it the hub is asked.
-            max_size: Keep only so many, drawn at random.
-            seed: Decides what is drawn and in which order.
-            dataset_id: Hub dataset, when there is no ``path``.
+            split: ``train`` (only positive reviews), ``val`` or ``test``.
+            positive_ratio: Share of the positive reviews to keep in ``train``.
+            path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
+            max_size: Keep only this many random samples.
+            seed: Random seed of selection and order.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool whose samples carry the ``label`` of the review in their meta data, and all of it as ``reference``.
+            A pool whose samples have the review's ``label`` and its full text as ``reference`` in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         reviews = load_reviews(split, path, dataset_id, seed)
         samples = []
@@ -106,7 +106,7 @@ class IMDBForSeq2Seq(TextGenPool):
 
 
 def load_reviews(split: str, path: SplitPath | None, dataset_id: str = HUB_ID, seed: int = 0) -> list[Review]:
-    """Reviews of one split with their labels (0 negative, 1 positive), in a random order that the seed decides.
+    """Load the reviews of one split with their labels (0 negative, 1 positive), in a seeded random order.
 
     Raises:
         DataError: If the data is missing or malformed.
@@ -123,7 +123,7 @@ def load_reviews(split: str, path: SplitPath | None, dataset_id: str = HUB_ID, s
 
 
 def _original_reviews(split: str, path: SplitPath | None) -> list[Review]:
-    """Reviews of the original release; none if the path is something else."""
+    """Return reviews of the original release; none if the path is something else."""
     if not isinstance(path, str | Path):
         return []
     place = expand_path(path)
@@ -148,7 +148,7 @@ def _table_reviews(split: str, path: SplitPath | None, dataset_id: str) -> Itera
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """A text cut in two at half its words, which a single blank separates."""
+    """Split a text in the middle of its words, which are separated by single spaces."""
     words = text.split(" ")
     middle = len(words) // 2
     return " ".join(words[:middle]), " ".join(words[middle:])

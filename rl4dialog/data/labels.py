@@ -1,4 +1,4 @@
-"""The dialogue acts and emotions of DailyDialog, as the numbers that its files use.
+"""The dialogue acts and emotions of DailyDialog, with the numbers in its files.
 
 Source: Li et al. 2017, "DailyDialog: A Manually Labelled Multi-turn Dialogue Dataset".
 """

@@ -1,4 +1,4 @@
-"""Conversations in a column of a table: messages with roles, texts, or objects with any names for speaker and text."""
+"""Reads conversations from table columns: messages with roles, texts, or objects with any keys for speaker and text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
 from rl4dialog.data.rows import Row, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-# Messages of these roles are said before the conversation and not in it.
+# Roles of messages that precede the conversation and are not part of it.
 INSTRUCTIONS = ("system", "developer")
 
 SPEAKER_KEYS = ("role", "speaker", "from", "author", "sender", "name")
 TEXT_KEYS = ("content", "text", "utterance", "value", "message")
 AGENTS = ("assistant", "agent", "bot", "gpt", "model")
 
-_WRITTEN_ALREADY = "; prompts in which that is written already stand as they are without format"
+_WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
 
 Message = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What somebody said; without a speaker, two of them take turns."""
+    """One utterance; without speakers, two speakers alternate."""
 
     speaker: str | None
     text: str
@@ -34,12 +34,12 @@ class Utterance:
 
 @dataclass(frozen=True)
 class DialogueKeys:
-    """How the utterances of a dialogue are named.
+    """Keys of the utterances of a dialogue.
 
     Attributes:
-        speaker: Key of the speaker; by default the one of :data:`SPEAKER_KEYS` that there is.
-        text: Key of the text; by default the one of :data:`TEXT_KEYS` that there is.
-        agent: The speaker whom the model plays; by default one of :data:`AGENTS`, or else whoever replies.
+        speaker: Key of the speaker; by default the one of :data:`SPEAKER_KEYS` that exists.
+        text: Key of the text; by default the one of :data:`TEXT_KEYS` that exists.
+        agent: The speaker whose role the model takes; by default one of :data:`AGENTS`, or else the one who replies.
     """
 
     speaker: str | None = None
@@ -48,10 +48,10 @@ class DialogueKeys:
 
 
 def read_messages(row: Row, column: str) -> list[Message]:
-    """A column of messages with role and content.
+    """Read a column of messages with role and content.
 
     Raises:
-        DataError: If it holds anything else.
+        DataError: If it contains anything else.
     """
     value = row[column]
     if not isinstance(value, list) or not value:
@@ -72,19 +72,19 @@ def read_messages(row: Row, column: str) -> list[Message]:
 
 
 def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
-    """A column of utterances: texts, or objects that name speaker and text. In a CSV file they are written as JSON.
+    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
 
     Raises:
-        DataError: If it holds anything else, or it is not clear which key is which.
+        DataError: If it contains anything else, or the keys are ambiguous.
     """
     value = row[column]
     if isinstance(value, str):
-        value = parse_json(value, f"{row.place}: column {column!r} must hold a dialogue, a list of utterances")
+        value = parse_json(value, f"{row.place}: column {column!r} must contain a dialogue, a list of utterances")
     if not isinstance(value, list) or not value:
-        raise row.error(f"column {column!r} must hold a dialogue, a list of utterances, not {shown(value)}")
+        raise row.error(f"column {column!r} must contain a dialogue, a list of utterances, not {shown(value)}")
     if all(isinstance(item, str) for item in value):
         if given := [name for name in ("speaker", "text", "agent") if getattr(keys, name) is not None]:
-            raise row.error(f"column {column!r} holds texts without speakers; remove columns.{given[0]}")
+            raise row.error(f"column {column!r} contains texts without speakers; remove columns.{given[0]}")
         return [Utterance(None, text) for text in value]
     places = [f"utterance {number} of column {column!r}" for number in range(len(value))]
     for place, item in zip(places, value, strict=True):
@@ -92,7 +92,7 @@ def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
             raise row.error(f"{place} must be an object with speaker and text like the others, not {shown(item)}")
     first = value[0]
     text_key = _key(row, places[0], first, "text", keys.text, TEXT_KEYS)
-    # Objects of nothing but a text are texts.
+    # Objects with only a text are treated as texts.
     is_bare = keys.speaker is None and keys.agent is None and list(first) == [text_key]
     speaker_key = None if is_bare else _key(row, places[0], first, "speaker", keys.speaker, SPEAKER_KEYS)
     found = []
@@ -109,33 +109,33 @@ def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
 
 
 def prompt_messages(row: Row, column: str, said: Sequence[Utterance], agent: str | None) -> list[Message]:
-    """Utterances as the messages to whose last one the model replies.
+    """Convert utterances to messages, of which the model answers the last one.
 
     Raises:
-        DataError: If it is not clear whom the model plays, or it has spoken last.
+        DataError: If the model's role is ambiguous, or the last utterance is its own.
     """
     last = said[-1].speaker
     speakers = list(dict.fromkeys(one.speaker for one in said if one.speaker and not _is_instruction(one)))
     names = ", ".join(speakers)
     if agent is not None and len(speakers) > 1 and agent not in speakers:
-        raise row.error(f"nobody in column {column!r} is called {agent!r}, as columns.agent says (speakers: {names})")
+        raise row.error(f"column {column!r} has no speaker {agent!r}, which columns.agent requires (speakers: {names})")
     agent = agent or next((name for name in speakers if name.lower() in AGENTS), None)
     if agent is None:
         others = [name for name in speakers if name != last]
         if len(others) > 1:
-            raise row.error(f"column {column!r} has {len(speakers)} speakers ({names}); columns.agent must name the "
-                            "one whom the model plays")  # fmt: skip
+            raise row.error(f"column {column!r} has {len(speakers)} speakers ({names}); set columns.agent to the one "
+                            "whose role the model takes")  # fmt: skip
         agent = next(iter(others), None)
     elif last == agent:
-        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whom the model plays; it must end "
-                        "with the one to reply to")  # fmt: skip
+        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; it must "
+                        "end with the utterance to reply to")  # fmt: skip
     return _as_messages(said, agent)
 
 
 def dialogue_replies(
     row: Row, column: str, said: Sequence[Utterance], agent: str | None
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Utterances that reply to somebody else's: the number of each in the dialogue, and the messages before it.
+    """Yield each utterance that replies to another speaker: its number in the dialogue, and the messages before it.
 
     Raises:
         DataError: If there is none.
@@ -153,19 +153,19 @@ def dialogue_replies(
         yield number, _as_messages(before, reply.speaker)
     if not n_found:
         whose = f" of {wanted!r}" if wanted else ""
-        raise row.error(f"column {column!r} has no utterance{whose} that replies to somebody else's")
+        raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
 
 
 def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[str, list[str]]:
-    """The prompt that asks for a reply to messages, and the utterances that it shows.
+    """Format the prompt for a reply to messages; returns it with the utterances that it contains.
 
     Raises:
-        DataError: If nothing was said but instructions, or something that only the format itself writes.
+        DataError: If there are only instructions, or a text contains markup of the format.
     """
     instructions = [message for message in messages if message["role"] in INSTRUCTIONS]
     said = dialogue_format.context([message for message in messages if message["role"] not in INSTRUCTIONS])
     if not said:
-        raise row.error("the conversation is empty before the reply")
+        raise row.error("there is no message before the reply")
     history = [message["content"] for message in said]
     try:
         for message in messages:
@@ -178,12 +178,12 @@ def render_messages(messages: Sequence[Message], row: Row, dialogue_format: Dial
         raise row.error(f"{error}{_WRITTEN_ALREADY}") from error
     _, found, tail = written.rpartition(history[-1])
     if history[-1] and found and tail.strip() and history[-1].rstrip().endswith(tail.strip()):
-        raise row.error(f"a text ends with {tail.strip()!r}, which the chat template itself writes{_WRITTEN_ALREADY}")
+        raise row.error(f"a text ends with {tail.strip()!r}, which is markup of the chat template{_WRITTEN_ALREADY}")
     return written, history
 
 
 def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
-    """With roles; without speakers the last one is the user's."""
+    """Convert utterances to messages with roles; without speakers the last one is the user's."""
     if said[0].speaker is None:
         return chat_messages([one.text for one in said])
 
@@ -200,15 +200,15 @@ def _is_instruction(utterance: Utterance) -> bool:
 
 
 def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None, usual: Sequence[str]) -> str:
-    """Which key of an utterance is its speaker or its text."""
+    """Determine the key of an utterance's speaker or text."""
     if chosen is not None:
         if chosen not in item:
             raise row.error(f"{place} has no key {chosen!r}{nearest_hint(chosen, item)} (keys: {_names(item)})")
         return chosen
     found = [key for key in usual if key in item]
     if len(found) != 1:
-        what = f"several keys that may be its {name}" if found else f"no key that is known to be its {name}"
-        raise row.error(f"{place} has {what}; name it in columns.{name} (keys: {_names(found or item)})")
+        what = f"several keys that can be its {name}" if found else f"no known key for its {name}"
+        raise row.error(f"{place} has {what}; set columns.{name} (keys: {_names(found or item)})")
     return found[0]
 
 
@@ -217,7 +217,7 @@ def _names(keys: Iterable[Any]) -> str:
 
 
 def _content(content: Any, row: Row, what: str) -> str:
-    """Text of a message, which may come in parts of type ``text``."""
+    """Return the text of a message, which can consist of parts of type ``text``."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):

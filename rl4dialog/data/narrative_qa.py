@@ -1,9 +1,10 @@
 """NarrativeQA: questions about a book or film, answered from its summary.
 
 Reads the original release (``qaps.csv`` and ``third_party/wikipedia/summaries.csv``), UnifiedQA's ``train.tsv``,
-``dev.tsv`` and ``test.tsv``, which RL4LMs uses, or the hub dataset, which is large because it brings the full stories.
-Apache-2.0. Source: Kočiský et al. 2018, "The NarrativeQA Reading Comprehension Challenge". Prompts are UnifiedQA's, as
-in RL4LMs: the question, a backslash and an n between blanks, the summary, all in lower case.
+``dev.tsv`` and ``test.tsv``, which RL4LMs uses, or the hub dataset, which is large because it contains the full
+stories. License: Apache-2.0. Source: Kočiský et al. 2018, "The NarrativeQA Reading Comprehension Challenge". Prompts
+are those of UnifiedQA, as in RL4LMs: the question, a literal backslash and n between spaces, and the summary, all in
+lowercase.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class NarrativeQA(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            path: Folder of the original release or of UnifiedQA's files, or one of the latter per split; without it
-                the hub is asked.
+            path: Folder of the original release or of UnifiedQA's files, or one UnifiedQA file per split; by default
+                the hub dataset is loaded.
             max_size: Keep only the first samples.
-            dataset_id: Hub dataset, when there is no ``path``.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool with a sample per question, and all its answers as references.
+            A pool with one sample per question, and all its answers as references.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         answers: dict[str, list[str]] = {}
@@ -80,7 +81,7 @@ def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable
     if (folder / _UNIFIED_QA_FILES[split]).is_file():
         return _unified_qa_pairs(folder / _UNIFIED_QA_FILES[split])
     raise DataError(
-        f"{folder} holds no NarrativeQA files: looked for qaps.csv (with third_party/wikipedia/summaries.csv) and "
+        f"{folder} contains no NarrativeQA files: tried qaps.csv (with third_party/wikipedia/summaries.csv) and "
         f"{_UNIFIED_QA_FILES[split]}"
     )
 
@@ -110,7 +111,7 @@ def _unified_qa_pairs(file: Path) -> Iterator[Pair]:
 def _hub_pairs(split: str, dataset_id: str) -> Iterator[Pair]:
     hint = offline_hint("the folder of the original release or of UnifiedQA's files")
     dataset = load_hub_dataset(dataset_id, hint, hub_split(split))
-    # The full story is some hundred kilobytes in every row: leave that column on the disk.
+    # The full story takes some hundred kilobytes per row, so that column is not loaded.
     dataset = dataset.flatten()
     dataset = dataset.remove_columns([name for name in dataset.column_names if name == "document.text"])
     for row in dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}"):

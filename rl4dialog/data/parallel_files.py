@@ -1,4 +1,4 @@
-"""Parallel corpora: a file per language, aligned line by line, in the formats of WMT and IWSLT."""
+"""Parallel corpora: one file per language, aligned by line, in the formats of WMT and IWSLT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.data.splits import SPLIT_NAMES, name_parts
 from rl4dialog.data.text_files import FilePath, expand_path, read_lines
 
-# Two files for a split: source and target.
+# Two files per split: source and target.
 PairPath = FilePath | Mapping[str, Sequence[FilePath]]
 
 _MARKUP_SUFFIXES = (".sgm", ".xml")
@@ -21,29 +21,29 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL)
 def find_parallel_files(
     split: str, path: PairPath, languages: tuple[str, str], more_names: Sequence[str] = ()
 ) -> list[tuple[Path, Path]]:
-    """Files of a split, source and target side by side.
+    """Find the files of a split, as pairs of source and target.
 
-    A folder is searched for names that end with the language (``train.en``, or before it ``.sgm``, ``.xml`` or ``.gz``)
-    and have the split as a part, perhaps with a year (``dev2010``), or one of ``more_names``. Of names with ``src`` or
-    ``ref`` as a part, those of this direction are taken (``newstest2016-ende-src.en.sgm``).
+    In a folder, names must end with the language (``train.en``; a further ``.sgm``, ``.xml`` or ``.gz`` is ignored) and
+    have the split as a part, possibly with a year (``dev2010``), or one of ``more_names``. If names have ``src`` or
+    ``ref`` as a part, only those of this direction are used (``newstest2016-ende-src.en.sgm``).
 
     Args:
         split: ``train``, ``val`` or ``test``.
         path: Folder, or a mapping from split to its two files.
         languages: Codes of source and target.
-        more_names: Further parts of a name that tell this split.
+        more_names: Additional name parts that identify this split.
 
     Raises:
-        DataError: If there is no such file, or a side has more files than the other.
+        DataError: If there is no such file, or source and target have different numbers of files.
     """
     if isinstance(path, Mapping):
         files = path.get(split)
         if not isinstance(files, list | tuple) or len(files) != 2:
-            raise DataError(f"path must give two files for split {split!r}, [source, target], not {files!r}")
+            raise DataError(f"path must contain two files for split {split!r}, [source, target], not {files!r}")
         return [(expand_path(files[0]), expand_path(files[1]))]
     folder = expand_path(path)
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give a folder, or path: {{train: [SOURCE, TARGET], ...}}")
+        raise DataError(f"{folder} is not a folder; pass a folder, or path: {{train: [SOURCE, TARGET], ...}}")
     own_names = {"train": ("train",), "val": SPLIT_NAMES["val"], "test": ("test", "tst")}[split]
     is_name = re.compile(rf"(?:{'|'.join(own_names)})\d*")
     sides = []
@@ -60,29 +60,29 @@ def find_parallel_files(
         sides.append(side)
     if not sides[0] or len(sides[0]) != len(sides[1]):
         raise DataError(
-            f"{folder} must hold a file of split {split!r} for each language, but has "
+            f"{folder} must contain a file of split {split!r} for each language, but has "
             + " and ".join(
                 f"for {language!r}: {', '.join(file.name for file in side) or 'none'}"
                 for language, side in zip(languages, sides, strict=True)
             )
             + f". Names must have {' or '.join((*own_names, *more_names))} as a part and end with the language, such "
-            f"as {own_names[0]}.{languages[0]}; or give path: {{{split}: [SOURCE, TARGET], ...}}"
+            f"as {own_names[0]}.{languages[0]}; or set path: {{{split}: [SOURCE, TARGET], ...}}"
         )
     return list(zip(*sides, strict=True))
 
 
 def read_parallel_files(files: Sequence[tuple[Path, Path]]) -> list[tuple[str, str]]:
-    """Sentence pairs of files.
+    """Read the sentence pairs of files.
 
     Raises:
-        DataError: If a file cannot be read, or source and target have unequal numbers of sentences.
+        DataError: If a file cannot be read, or source and target have different numbers of sentences.
     """
     pairs: list[tuple[str, str]] = []
     for source, target in files:
         sentences = _read_sentences(source), _read_sentences(target)
         if len(sentences[0]) != len(sentences[1]):
             raise DataError(
-                f"{source} and {target} must have equally many sentences, not {len(sentences[0])} and "
+                f"{source} and {target} must have the same number of sentences, not {len(sentences[0])} and "
                 f"{len(sentences[1])}"
             )
         pairs += zip(*sentences, strict=True)
@@ -90,7 +90,7 @@ def read_parallel_files(files: Sequence[tuple[Path, Path]]) -> list[tuple[str, s
 
 
 def _read_sentences(file: Path) -> list[str]:
-    """Sentences of a file: its lines, its ``<seg>`` elements, or the lines that are no tags in IWSLT's train files."""
+    """Read a file's sentences: its lines, its ``<seg>`` elements, or lines without tags in IWSLT's train files."""
     lines = read_lines(file)
     if set(_MARKUP_SUFFIXES) & set(file.suffixes):
         return [" ".join(html.unescape(text).split()) for text in _SEGMENT.findall("\n".join(lines))]

@@ -1,11 +1,11 @@
 """PersonaChat: two people with given personas get to know each other.
 
-Reads the text files of PersonaChat and ConvAI2 or a hub dataset with the columns ``personality``, ``history`` and
-``candidates`` (the true reply last). The agent is the side that the files call "your". Source: Zhang et al. 2018,
+Reads the text files of PersonaChat and ConvAI2, or a hub dataset with the columns ``personality``, ``history`` and
+``candidates`` (the true reply last). The agent is the side called "your" in the files. Source: Zhang et al. 2018,
 "Personalizing Dialogue Agents: I have a dog, do you have pets too?"; file format of ParlAI.
 
-With persona sentences p1, p2 and utterances u1, u2, format ``eou`` writes ``p1 p2<EOU>u1<EOU>u2 <EOU>``: the personas
-are one more utterance before the others. Format ``chat_template`` puts them into the system message.
+With persona sentences p1, p2 and utterances u1, u2, format ``eou`` gives ``p1 p2<EOU>u1<EOU>u2 <EOU>``: the personas
+are an additional first utterance. Format ``chat_template`` uses them as the system message.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _FILE_PREFIXES = {"train": "train", "val": "valid", "test": "test"}
 
 @dataclass
 class Exchange:
-    """One reply of the agent and all that came before it.
+    """One reply of the agent and its context.
 
     Attributes:
         history: Utterances before the reply, oldest first.
-        reply: What the agent said.
+        reply: The agent's reply.
         persona: Sentences about the agent.
         partner_persona: Sentences about the other side.
-        candidates: Replies to choose from, where the data has them; the true one is among them.
+        candidates: Candidate replies, if available; they include the true one.
     """
 
     history: list[str]
@@ -68,26 +68,26 @@ class PersonaChat(TextGenPool):
         render_chat: RenderChat | None = None,
         dataset_id: str = HUB_ID,
     ) -> PersonaChat:
-        """Load one split: a sample for each reply of the agent that has at least one utterance before it.
+        """Load one split: one sample for each reply of the agent with at least one earlier utterance.
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            context_size: Utterances in a prompt at most, beside the personas.
+            context_size: Maximum number of utterances in a prompt, without personas.
             path: A text file (used for every split), a folder with files such as ``valid_self_original.txt``, or a
-                mapping from split to file; without it the hub is asked.
+                mapping from split to file; by default the hub dataset is loaded.
             format: ``eou`` or ``chat_template``.
-            persona_side: Whose persona the prompt shows: ``self``, ``other``, ``both`` or ``none``. With ``both``
-                each is preceded by ``your persona:`` or ``partner's persona:``.
+            persona_side: Persona in the prompt: ``self``, ``other``, ``both`` or ``none``. With ``both`` each one is
+                preceded by ``your persona:`` or ``partner's persona:``.
             max_size: Keep only the first samples.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
-            dataset_id: Hub dataset, when there is no ``path``. If it has no test split, the second half of its
-                validation split is the test split and the first half is ``val``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+            dataset_id: Hub dataset to use without ``path``. If it has no test split, the first half of its validation
+                split is ``val`` and the second half is ``test``.
 
         Returns:
-            A pool whose samples carry ``history``, ``persona`` and ``candidates`` in their meta data.
+            A pool whose samples have ``history``, ``persona`` and ``candidates`` in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -104,19 +104,19 @@ class PersonaChat(TextGenPool):
 
 
 def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side: PersonaSide = "self") -> Path:
-    """The text file of a split.
+    """Find the text file of a split.
 
     Args:
         split: ``train``, ``val`` or ``test``.
         path: A file, a folder, or a mapping from split to file.
-        persona_side: Decides between files of one folder: first those named after this side, then ``both``, then
-            ``self``; among them files with candidates before those without, original personas before revised ones.
+        persona_side: Preferred files in a folder: those named after this side, then ``both``, then ``self``; among
+            them original personas before revised ones, and files with candidates before those without.
 
     Returns:
-        A file that exists.
+        An existing file.
 
     Raises:
-        DataError: If there is none; the message lists the names that were looked for.
+        DataError: If there is none; the message lists the names that were tried.
     """
     if isinstance(path, Mapping):
         if split not in path:
@@ -138,27 +138,27 @@ def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side:
         if (place / name).is_file():
             return place / name
     raise DataError(
-        f"{place} holds no PersonaChat file for split {split!r}: looked for {', '.join(names)}. Give a file per "
-        f"split instead: path: {{{', '.join(f'{name}: FILE' for name in SPLITS)}}}"
+        f"{place} contains no PersonaChat file for split {split!r}: tried {', '.join(names)}. Alternatively, set one "
+        f"file per split: path: {{{', '.join(f'{name}: FILE' for name in SPLITS)}}}"
     )
 
 
 def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
     """Parse the numbered lines of a PersonaChat file.
 
-    ``1 your persona: ...`` and ``1 partner's persona: ...`` give a sentence each; other lines are
-    ``7 what the partner said<TAB>the reply``, optionally followed by a reward column and by the candidates, joined
-    by ``|``. A dialogue begins where the number is 1.
+    ``1 your persona: ...`` and ``1 partner's persona: ...`` contain one sentence each; other lines are
+    ``7 PARTNER'S UTTERANCE<TAB>REPLY``, optionally followed by a reward column and by the candidates, joined by ``|``.
+    A new dialogue starts at number 1.
 
     Args:
-        lines: Without line ends.
+        lines: Lines without line ends.
         file: Name of the file, for messages.
 
     Returns:
         The exchanges of all dialogues, in order.
 
     Raises:
-        DataError: If a line does not have this form; with the file's name and the line's number.
+        DataError: If a line has another format; the message contains file and line number.
     """
     exchanges: list[Exchange] = []
     history: list[str] = []
@@ -169,7 +169,7 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
         place = f"{file}:{line_number}"
         number, _, content = line.partition(" ")
         if not is_count(number):
-            raise DataError(f"{place}: the line must begin with its number in the dialogue, not with {number!r}")
+            raise DataError(f"{place}: the line must start with its number in the dialogue, not with {number!r}")
         if int(number) == 1:
             history, yours, partners = [], [], []
         elif int(number) != last_number + 1:
@@ -235,7 +235,7 @@ def _persona_text(exchange: Exchange, side: str, source: str) -> str | None:
     for prefix, sentences in groups:
         if not sentences:
             raise DataError(
-                f"{source} has a dialogue without any '{prefix}' line, which persona_side {side!r} needs; choose "
+                f"{source} has a dialogue without a '{prefix}' line, which persona_side {side!r} requires; choose "
                 f"another persona_side ({', '.join(PERSONA_SIDES)}) or another file"
             )
     if side == "both":
@@ -244,7 +244,7 @@ def _persona_text(exchange: Exchange, side: str, source: str) -> str | None:
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
-    hint = "Without a network, give ConvAI2's text file, or a folder of them, as 'path:'."
+    hint = "Without a network, set 'path:' to ConvAI2's text file, or a folder of such files."
     splits = load_hub_dataset(dataset_id, hint)
     if split == "train" or "test" in splits:
         name = "validation" if split == "val" else split
@@ -259,7 +259,7 @@ def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
             history, candidates, persona = row["history"], row["candidates"], row["personality"]
         except KeyError as error:
             raise DataError(
-                f"hub dataset {dataset_id!r} has no column {error}; needed: personality, history, candidates"
+                f"hub dataset {dataset_id!r} has no column {error}; required: personality, history, candidates"
             ) from error
         said = [text for text in history if text != _SILENCE]
         exchanges.append(Exchange(said, candidates[-1], list(persona), [], list(candidates)))
@@ -267,9 +267,9 @@ def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
 
 
 def _half_of_validation(split: str, rows: list[dict[str, Any]], dataset_id: str) -> list[dict[str, Any]]:
-    """Whole conversations from the first half (val) or the second half (test) of the validation split."""
+    """Return whole conversations of the first half (val) or the second half (test) of the validation split."""
     if rows and "conv_id" not in rows[0]:
-        raise DataError(f"hub dataset {dataset_id!r} has no test split, and no column 'conv_id' to make one")
+        raise DataError(f"hub dataset {dataset_id!r} has no test split, and no column 'conv_id' to create one")
     conversations = list(dict.fromkeys(row["conv_id"] for row in rows))
     middle = (len(conversations) + 1) // 2
     kept = set(conversations[:middle] if split == "val" else conversations[middle:])

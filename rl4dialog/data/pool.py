@@ -1,6 +1,6 @@
 """The interface of all datapools, with the method names and signatures of RL4LMs' ``TextGenPool``.
 
-Unlike there, the marker that ends a reply is an attribute of the pool and no part of the references, and an index
+Unlike in RL4LMs, the marker that ends a reply is an attribute of the pool and not part of the references, and an index
 past the end is an `IndexError`.
 """
 
@@ -24,17 +24,17 @@ class TextGenPool:
     """Samples of one split.
 
     Args:
-        samples: In the order in which ``pool[i]`` gives them.
-        weights: How often each of them is drawn, relative to the others; equally often by default.
+        samples: The samples, in the order of ``pool[i]``.
+        weights: Relative sampling weights; equal by default.
 
     Raises:
-        DataError: If a weight is not a positive number, or there are not as many as samples.
+        DataError: If a weight is not a positive number, or their number differs from that of the samples.
 
     Attributes:
-        end_of_turn: Text that ends a reply beside the tokenizer's own end-of-sequence tokens; ``None`` when there
-            is no such text. References do not contain it.
-        between_turns: Makes, from a partner's reply, the text between two utterances of the agent's; ``None`` for
-            the reply between end-of-turn markers, or on a line of its own.
+        end_of_turn: Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens; ``None`` if there is
+            none. References do not contain it.
+        between_turns: Formats the text between two utterances of the agent from the partner's reply; ``None`` for the
+            reply between end-of-turn markers, or on a separate line.
     """
 
     end_of_turn: str | None = None
@@ -53,8 +53,8 @@ class TextGenPool:
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            args: What a subclass needs.
-            kwargs: What a subclass needs.
+            args: Arguments of the subclass.
+            kwargs: Arguments of the subclass.
 
         Returns:
             The pool of that split.
@@ -78,10 +78,10 @@ class TextGenPool:
         return random.choices(self._samples, self._weights)[0]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        """Cut the pool into consecutive parts.
+        """Split the pool into consecutive parts.
 
         Args:
-            split_ratios: Share of each part; together at most 1. Samples beyond their sum are left out.
+            split_ratios: Share of each part, with a sum of at most 1. Samples beyond the sum are dropped.
 
         Returns:
             One pool per ratio, with the same ``end_of_turn``.
@@ -95,7 +95,7 @@ class TextGenPool:
         start, total = 0, 0.0
         for ratio in split_ratios:
             total += ratio
-            # Rounding the running sum, not each share, so that ratios which sum to 1 lose no sample.
+            # The running sum is rounded, not each share, so that ratios with a sum of 1 lose no sample.
             end = min(len(self), round(len(self) * total))
             part = copy.copy(self)
             part._samples, part._weights = self._samples[start:end], self._weights[start:end]
@@ -111,7 +111,7 @@ def check_split(split: str) -> None:
 
 
 def hub_split(split: str) -> str:
-    """The name that hub datasets use for a split: ``validation`` for ``val``, otherwise the same.
+    """Return the name of a split in hub datasets: ``validation`` for ``val``, otherwise unchanged.
 
     Raises:
         DataError: If the split is unknown.
@@ -121,17 +121,17 @@ def hub_split(split: str) -> str:
 
 
 def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
-    """Keep the first samples of a split, and refuse a split that has none.
+    """Return the first samples of a split, and check that there are any.
 
     Args:
-        samples: All samples of the split; those after the last one that is kept are not read.
-        max_size: How many to keep; ``None`` for all.
+        samples: All samples of the split; those beyond ``max_size`` are not read.
+        max_size: Maximum number of samples; ``None`` for all.
         pool: Id of the datapool, for messages.
         split: Name of the split, for messages.
-        source: Path or hub id that the samples came from, for messages.
+        source: Path or hub id of the samples, for messages.
 
     Returns:
-        The samples that are kept, at least one.
+        At least one sample.
 
     Raises:
         DataError: If there is no sample.
@@ -139,7 +139,7 @@ def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, sp
     kept = list(itertools.islice(samples, max_size))
     if not kept:
         raise DataError(
-            f"datapool {pool!r} has no samples in split {split!r} (source: {source}). The data is empty, or no "
-            f"dialogue is long enough for the context_size."
+            f"datapool {pool!r} has no samples in split {split!r} (source: {source}): the data is empty, or all "
+            f"dialogues are too short for the context_size."
         )
     return kept

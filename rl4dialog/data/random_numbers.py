@@ -1,4 +1,4 @@
-"""Numbers in no order: what a model is warm-started on before it learns, by reward alone, to write them in order."""
+"""Numbers in random order, to warm-start a model that then learns from rewards to generate increasing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl4dialog.data.pool import TextGenPool, check_split
 
 
 class RandomNumbers(TextGenPool):
-    """One prompt, answered by numbers in no order."""
+    """One prompt with random numbers as replies."""
 
     @classmethod
     def prepare(
@@ -22,15 +22,15 @@ class RandomNumbers(TextGenPool):
         largest: Count = 99,
         seed: int = 0,
     ) -> RandomNumbers:
-        """Make the pool; each split has numbers of its own.
+        """Create the pool; each split has different numbers.
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            prompt: Text of every sample.
-            n_samples: How many samples.
-            n_numbers: Numbers in a reference.
-            largest: Numbers are drawn from 0 to this one.
-            seed: Another seed gives other numbers.
+            prompt: Prompt of every sample.
+            n_samples: Number of samples.
+            n_numbers: Numbers per reference.
+            largest: Largest number; numbers are drawn from 0 on.
+            seed: Random seed.
 
         Returns:
             Samples with one reference each.

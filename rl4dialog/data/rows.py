@@ -1,4 +1,4 @@
-"""Rows of tables: JSON lines, JSON, CSV, TSV and Parquet files. Every error names the file and the line or row."""
+"""Reads rows of JSON lines, JSON, CSV, TSV and Parquet files. Errors contain the file and the line or row."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rl4dialog.core.types import is_number
 from rl4dialog.data.text_files import read_lines
 
 _MISSING = object()
-# Articles are longer than the csv module's default of 128 KiB; this is the largest that every platform takes.
+# Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
 
 
 class Row:
-    """One row of a table, whose errors say where it is and what it has.
+    """One row of a table, with errors that contain its place and its columns.
 
     A column is a name, or a path of names joined by dots into nested values: ``answers.text`` is the ``text`` of
-    ``answers``, or the list of the ``text`` of each of them.
+    ``answers``, or the list of the ``text`` of each item.
 
     Args:
-        values: By column.
+        values: Values by column.
         place: File and line (or dataset and row), for messages.
     """
 
@@ -37,10 +37,10 @@ class Row:
         return self.get(column, _MISSING) is not _MISSING
 
     def __getitem__(self, column: str) -> Any:
-        """Value of a column.
+        """Return the value of a column.
 
         Raises:
-            DataError: If there is no such column; the message names those that exist.
+            DataError: If there is no such column; the message lists the existing ones.
         """
         value = self.get(column, _MISSING)
         if value is _MISSING:
@@ -48,7 +48,7 @@ class Row:
         return value
 
     def get(self, column: str, default: Any = None) -> Any:
-        """Value of a column, or the default where there is no such column."""
+        """Return the value of a column, or the default if there is no such column."""
         if column in self.values:
             return self.values[column]
         value: Any = self.values
@@ -57,28 +57,28 @@ class Row:
         return default if value is _MISSING else value
 
     def text(self, column: str) -> str:
-        """A column as text; numbers are written out.
+        """Return a column as text; numbers are converted.
 
         Raises:
-            DataError: If it is neither text nor a number, or text that cannot be encoded.
+            DataError: If it is neither text nor a number, or is text that cannot be encoded.
         """
         return self._text(self[column], column)
 
     def texts(self, column: str) -> list[str]:
-        """A column of one or several texts as a list.
+        """Return a column of one or several texts as a list.
 
         Raises:
-            DataError: If it is empty, or holds something that is neither text nor a number.
+            DataError: If it is empty, or contains a value that is neither text nor a number.
         """
         value = self[column]
         if not isinstance(value, list | tuple):
             return [self._text(value, column)]
         if not value:
-            raise self.error(f"column {column!r} is an empty list; it must hold at least one text")
+            raise self.error(f"column {column!r} is an empty list; it must contain at least one text")
         return [self._text(item, column) for item in value]
 
     def error(self, message: str) -> DataError:
-        """An error that names this row."""
+        """Create an error that contains the place of this row."""
         return DataError(f"{self.place}: {message}")
 
     def _columns(self) -> str:
@@ -89,11 +89,11 @@ class Row:
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise self.error(f"column {column!r} is no valid Unicode ({error.reason})") from error
+                raise self.error(f"column {column!r} is not valid Unicode ({error.reason})") from error
             return value
         if is_number(value):
             return str(value)
-        raise self.error(f"column {column!r} must hold text, not {shown(value)}")
+        raise self.error(f"column {column!r} must contain text, not {shown(value)}")
 
 
 def _step(value: Any, name: str) -> Any:
@@ -105,17 +105,17 @@ def _step(value: Any, name: str) -> Any:
 
 
 def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
-    """Rows of a file, whose format is told by its name.
+    """Read the rows of a file, in the format given by its suffix.
 
-    ``.jsonl`` has an object per line, ``.json`` the same or one list of objects, ``.csv`` and ``.tsv`` a line with the
-    names of the columns first; each of them also packed as ``.gz``. ``.parquet`` is read too.
+    ``.jsonl`` files have one object per line, ``.json`` files the same or one list of objects, ``.csv`` and ``.tsv``
+    files a first line with column names; all can be compressed as ``.gz``. ``.parquet`` is also supported.
 
     Args:
         path: The file.
-        delimiter: Between the columns of a CSV file; by default a tab in ``.tsv`` and a comma otherwise.
+        delimiter: Column delimiter of a CSV file; by default a tab for ``.tsv`` and otherwise a comma.
 
     Raises:
-        DataError: If the file cannot be read, or is malformed; with the line.
+        DataError: If the file cannot be read or is malformed; the message contains the line.
     """
     suffix = table_suffix(path)
     if suffix == ".parquet":
@@ -124,11 +124,11 @@ def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
         return _csv_rows(path, delimiter if delimiter is not None else {".csv": ",", ".tsv": "\t"}[suffix])
     if suffix in (".jsonl", ".json"):
         return _json_rows(path)
-    raise DataError(f"{path} is of no known format; a table is a .jsonl, .json, .csv, .tsv or .parquet file")
+    raise DataError(f"{path} has an unknown format; tables must be .jsonl, .json, .csv, .tsv or .parquet files")
 
 
 def table_suffix(path: Path) -> str:
-    """The suffix that tells a table's format, without a ``.gz`` behind it."""
+    """Return the suffix that determines a table's format, ignoring ``.gz``."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
 
 
@@ -160,7 +160,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
 
 def _object_row(value: Any, place: str) -> Row:
     if not isinstance(value, dict):
-        raise DataError(f"{place}: must be a JSON object with a value per column, not {shown(value)}")
+        raise DataError(f"{place}: must be a JSON object with one value per column, not {shown(value)}")
     return Row(value, place)
 
 
@@ -176,11 +176,11 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
             if header is None:
                 header = [name.strip() for name in fields]
                 if len(set(header)) < len(header):
-                    raise DataError(f"{place}: a column name occurs twice in {', '.join(header)}")
+                    raise DataError(f"{place}: duplicate column name in {', '.join(header)}")
             elif fields:
                 if len(fields) != len(header):
                     raise DataError(
-                        f"{place}: {len(fields)} fields, but the first line names {len(header)} columns "
+                        f"{place}: {len(fields)} fields, but the first line has {len(header)} columns "
                         f"({', '.join(header)})"
                     )
                 yield Row(dict(zip(header, fields, strict=True)), place)
@@ -197,7 +197,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     if not path.is_file():
-        raise DataError(f"{path} is no file")
+        raise DataError(f"{path} is not a file")
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             number = 0

@@ -1,4 +1,4 @@
-"""Which part of a source is which split: by the names of files and of hub splits, or drawn where it has none."""
+"""Assigns data to splits: by names of files and hub splits, or by sampling if there are none."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from rl4dialog.data.pool import SPLITS, check_split
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import FilePath, expand_path
 
-# Names that files and hub datasets give to each split.
+# Names of each split in files and hub datasets.
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
 TABLE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-FILES_HINT = "Name a file for each split: path: {train: FILE, val: FILE, test: FILE}"
+FILES_HINT = "Set a file for each split: path: {train: FILE, val: FILE, test: FILE}"
 
 HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
 SplitPath = FilePath | Mapping[str, FilePath]
-# How the rows of each split that a source has are read.
+# Functions that read the rows of each split of a source.
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
 
 
 def shuffled(n_rows: int, seed: str) -> list[int]:
-    """The numbers from 0 to ``n_rows - 1`` in a random order, the same on every machine."""
+    """Return the numbers from 0 to ``n_rows - 1`` in a random order that is the same on every machine."""
     rng = random.Random(seed)
-    # Sorting by random() and not shuffle(): Python guarantees only random()'s sequence over its versions.
+    # Sorted by random() instead of shuffle(): Python guarantees only random()'s sequence across versions.
     return sorted(range(n_rows), key=lambda _: rng.random())
 
 
 def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, seed: str) -> list[int]:
-    """Rows of one split of a table that has no splits.
+    """Sample the rows of one split from a table without splits.
 
     Args:
-        n_rows: Rows of the table.
-        split: ``train`` for what remains, or one of ``held_out``.
-        held_out: Splits that are drawn.
-        share: Of the table for each of them; at least one row, if there are enough for all.
-        seed: Decides the draw.
+        n_rows: Number of rows of the table.
+        split: ``train`` for the remaining rows, or one of ``held_out``.
+        held_out: Splits to sample.
+        share: Share of the table for each of them; at least one row, if there are enough for all.
+        seed: Random seed.
 
     Returns:
         Row numbers, ascending.
@@ -64,19 +64,19 @@ def read_split(
     split_seed: int = 0,
     hint: str = FILES_HINT,
 ) -> Iterable[Row]:
-    """Rows of a split of a source that may lack some.
+    """Return the rows of a split from a source in which splits can be missing.
 
     Args:
         split: ``train``, ``val`` or ``test``.
-        readers: How the splits that the source has are read.
+        readers: Functions that read the source's splits.
         source: Name of the source, for messages.
-        held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that the source lacks, and
-            left out of ``train``. ``None``: a missing split is an error.
-        split_seed: Decides the draw.
-        hint: What to do about a missing split, for the message.
+        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing, and removed
+            from ``train``. With ``None``, a missing split is an error.
+        split_seed: Random seed of this sampling.
+        hint: Advice about a missing split, for the message.
 
     Raises:
-        DataError: If the split is unknown, or missing and not to be drawn; the message names those that exist.
+        DataError: If the split is unknown, or missing without ``held_out_share``; the message lists the existing ones.
     """
     check_split(split)
     missing = [name for name in ("val", "test") if name not in readers]
@@ -89,40 +89,40 @@ def read_split(
 
 
 def file_readers(path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, delimiter: str | None = None) -> Readers:
-    """How the splits of table files are read.
+    """Return readers for the splits of table files.
 
     Args:
-        path: A mapping from split to file; a folder; or one file, which is all ``train``. In a folder, a split is the
-            file of its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or without
-            it all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
-        suffixes: Formats that are read.
-        delimiter: Between the columns of CSV files.
+        path: A mapping from split to file; a folder; or one file, which is used as ``train``. In a folder, a split is
+            the file with its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or else
+            all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
+        suffixes: Supported formats.
+        delimiter: Column delimiter of CSV files.
 
     Raises:
-        DataError: If a file does not exist or is of another format, or a split has files of several formats.
+        DataError: If a file does not exist or has another format, or a split has files of several formats.
     """
     if isinstance(path, Mapping):
         unknown = [name for name in path if name not in SPLITS]
         if unknown or not path:
-            raise DataError(f"path must name a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
+            raise DataError(f"path must contain a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
         files = {split: [expand_path(file)] for split, file in path.items()}
     elif (place := expand_path(path)).is_dir():
         files = split_files(place, suffixes)
         if not files:
             raise DataError(
-                f"{place} holds no {' or '.join(suffixes)} file named after a split: looked for names with "
+                f"{place} contains no {' or '.join(suffixes)} file named after a split: tried names with "
                 f"{', '.join(name for names in SPLIT_NAMES.values() for name in names)}"
             )
     else:
         files = {"train": [place]}
     for file in (file for paths in files.values() for file in paths):
         if table_suffix(file) not in suffixes:
-            raise DataError(f"{file} is no {' or '.join(suffixes)} file")
+            raise DataError(f"{file} is not a {' or '.join(suffixes)} file")
     return {split: functools.partial(_read_files, paths, delimiter) for split, paths in files.items()}
 
 
 def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
-    """Table files of each split in a folder, none in anything else; see `file_readers`."""
+    """Return the table files of each split in a folder, none for other paths; see `file_readers`."""
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     tables = [path for path in entries if path.is_file() and table_suffix(path) in suffixes]
     found: dict[str, list[Path]] = {}
@@ -132,7 +132,7 @@ def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
         if len({table_suffix(path) for path in files}) > 1:
             raise DataError(
                 f"{folder} has files of several formats for split {split!r}: {', '.join(path.name for path in files)}. "
-                f"Name the right one: path: {{{split}: FILE, ...}}"
+                f"Select one: path: {{{split}: FILE, ...}}"
             )
         if files:
             found[split] = files
@@ -140,7 +140,7 @@ def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
 
 
 def name_parts(name: str) -> list[str]:
-    """The parts of a file name between dots, dashes and underscores."""
+    """Split a file name at dots, dashes and underscores."""
     return re.split(r"[._-]", name)
 
 

@@ -1,6 +1,6 @@
 """Any dataset with prompts and references in columns: from the hub, JSON lines or CSV, with column names in YAML.
 
-A prompt is a text, or a dialogue that a `DialogueFormat` writes; a column may also hold whole dialogues.
+A prompt is a text, or a dialogue formatted by a `DialogueFormat`; a column can also contain whole dialogues.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
 from rl4dialog.data.text_files import FilePath, expand_path
 
-DRAW_HINT = ", or let the splits that are missing be drawn from train, for example with held_out_share: 0.1"
-_HUB_HINT = "Name those that there are: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
+DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
+_HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what. Dots lead into nested columns (``answers.text``).
+    """Names of the columns. Dots refer to nested columns (``answers.text``).
 
     Attributes:
-        prompt: What the model reads: a text, or what was said so far as a list of utterances. Utterances are texts, of
-            two who take turns, or objects with speaker and text.
-        references: Text, or list of texts, to compare a reply with. ``None`` for data without: one empty reference.
-        id: Unique within its split; by default the number of the row.
-        weight: How often a sample is drawn in training, relative to others; by default all equally often.
-        meta_data: What rewards and metrics get under the same names.
-        dialogue: In place of prompt and references, whole dialogues of such utterances: each one that replies to
-            somebody else's is a sample. In CSV files they are written as JSON.
+        prompt: The prompt: a text, or the previous utterances as a list. Utterances are texts of two alternating
+            speakers, or objects with speaker and text.
+        references: Reference reply, or list of references. ``None`` for data without: one empty reference.
+        id: Id that is unique within its split; by default the row number.
+        weight: Relative sampling weight in training; by default equal for all.
+        meta_data: Columns passed to rewards and metrics under the same names.
+        dialogue: Whole dialogues of such utterances, instead of prompt and references: each utterance that replies to
+            another speaker is a sample. In CSV files they are encoded as JSON.
         speaker: Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or
             ``name``.
-        text: Key of its text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
-        agent: The speaker whom the model plays; by default ``assistant``, ``agent``, ``bot``, ``gpt`` or ``model``, or
-            else whoever replies.
+        text: Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
+        agent: The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt`` or
+            ``model``, or else the one who replies.
     """
 
     prompt: str = "prompt"
@@ -64,14 +64,14 @@ class Columns:
 
     @classmethod
     def parse(cls, columns: Mapping[str, Any] | None) -> Columns:
-        """Make it from the mapping in a config.
+        """Parse the mapping from a config.
 
         Raises:
-            DataError: If a key is unknown or does not go with another, or a value is no column name.
+            DataError: If a key is unknown or conflicts with another one, or a value is not a column name.
         """
         names = [field.name for field in fields(cls)]
         if not isinstance(columns, Mapping | None):
-            raise DataError(f"columns must map {', '.join(names)} to names of columns, not {columns!r}")
+            raise DataError(f"columns must map {', '.join(names)} to column names, not {columns!r}")
         values = dict(columns or {})
         for key, value in values.items():
             if key not in names:
@@ -82,24 +82,24 @@ class Columns:
                 is_valid = isinstance(value, str) or (value is None and key != "prompt")
             if not is_valid:
                 wanted = {
-                    "meta_data": "a list of names of columns",
+                    "meta_data": "a list of column names",
                     "agent": "the name of a speaker",
                     "speaker": "the name of a key",
                     "text": "the name of a key",
-                }.get(key, "the name of a column")
+                }.get(key, "a column name")
                 raise DataError(f"columns.{key} must be {wanted}, not {value!r}")
         if values.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in values]):
-            raise DataError(f"columns.dialogue holds prompts and replies already; remove columns.{both[0]}")
+            raise DataError(f"columns.dialogue already contains prompts and replies; remove columns.{both[0]}")
         return cls(**{**values, "meta_data": tuple(values.get("meta_data", ()))})
 
     @property
     def keys(self) -> DialogueKeys:
-        """How utterances are named."""
+        """Keys of utterances."""
         return DialogueKeys(self.speaker, self.text, self.agent)
 
 
 class HFDataset(TextGenPool):
-    """Any dataset of the Hugging Face hub or in a folder, with its column names."""
+    """Any dataset of the Hugging Face Hub or in a folder, with its column names."""
 
     @classmethod
     def prepare(
@@ -119,32 +119,33 @@ class HFDataset(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             dataset_id: Hub dataset.
-            path: In place of it, a folder from ``save_to_disk``, or one that ``datasets.load_dataset`` reads.
-            name: Which of the dataset's configurations.
+            path: A folder from ``save_to_disk``, or one supported by ``datasets.load_dataset``; instead of
+                ``dataset_id``.
+            name: Configuration of the dataset.
             revision: Branch, tag or commit on the hub.
-            splits: The dataset's own split for each of ours; a hub split may be a part, such as ``"train[:90%]"``.
-                By default those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
-            columns: Which columns hold what; see `Columns`.
-            prompt_template: The prompt, with columns in braces, such as ``"Question: {question}\\nAnswer:"``. Double
-                braces stand for braces.
-            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that the dataset lacks.
-            split_seed: Decides that draw.
+            splits: The dataset's split for each split; a hub split can be a part, such as ``"train[:90%]"``. By default
+                those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
+            columns: Names of the columns; see `Columns`.
+            prompt_template: Template of the prompt, with columns in braces, such as
+                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
+            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+            split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
-            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
-                message. Without it, prompts are texts that stand as they are.
-            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
+                Without a format, prompts are texts, used verbatim.
+            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             The samples.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
@@ -154,7 +155,7 @@ class HFDataset(TextGenPool):
 
 
 class Jsonl(TextGenPool):
-    """JSON files with an object per line, with the names of its keys."""
+    """JSON files with one object per line, with the names of its keys."""
 
     @classmethod
     def prepare(
@@ -170,28 +171,28 @@ class Jsonl(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on,
-                or one file. ``.json`` with a list of objects and ``.gz`` are read too.
-            columns: Which keys hold what; see `Columns`.
-            prompt_template: The prompt, with keys in braces, such as ``"Question: {question}\\nAnswer:"``. Double
-                braces stand for braces.
-            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
-            split_seed: Decides that draw.
+                or one file. ``.json`` files with a list of objects and ``.gz`` files are also supported.
+            columns: Names of the keys; see `Columns`.
+            prompt_template: Template of the prompt, with keys in braces, such as ``"Question: {question}\nAnswer:"``.
+                Double braces stand for braces.
+            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
+            split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
-            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
-                message. Without it, prompts are texts that stand as they are.
-            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
+                Without a format, prompts are texts, used verbatim.
+            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             The samples.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
@@ -200,7 +201,7 @@ class Jsonl(TextGenPool):
 
 
 class Csv(TextGenPool):
-    """CSV or TSV files whose first line names the columns."""
+    """CSV or TSV files whose first line contains the column names."""
 
     @classmethod
     def prepare(
@@ -217,29 +218,29 @@ class Csv(TextGenPool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
-        """Load one split.
+        r"""Load one split.
 
         Args:
             split: ``train``, ``val`` or ``test``.
             path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.csv`` and so on,
-                or one file. ``.gz`` is read too.
-            columns: Which columns hold what; see `Columns`.
-            prompt_template: The prompt, with columns in braces, such as ``"Question: {question}\\nAnswer:"``. Double
-                braces stand for braces.
-            delimiter: Between the columns; by default a tab in ``.tsv`` files and a comma in others.
-            held_out_share: Share of ``train`` that is drawn for each of ``val`` and ``test`` that has no file.
-            split_seed: Decides that draw.
+                or one file. ``.gz`` files are also supported.
+            columns: Names of the columns; see `Columns`.
+            prompt_template: Template of the prompt, with columns in braces, such as
+                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
+            delimiter: Column delimiter; by default a tab for ``.tsv`` files and otherwise a comma.
+            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
+            split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
-            format: How dialogues are written: ``eou`` or ``chat_template``. A prompt that is a text is the user's one
-                message. Without it, prompts are texts that stand as they are.
-            context_size: Utterances in a prompt at most, beside the system's; ``None`` for all.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
+                Without a format, prompts are texts, used verbatim.
+            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             The samples.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), delimiter)
@@ -257,17 +258,17 @@ def dataset_split(
     held_out_share: float | None,
     split_seed: int,
 ) -> Iterable[Row]:
-    """Rows of one split of a hub dataset or of one in a folder; see `HFDataset.prepare`."""
+    """Return the rows of one split of a hub dataset or of a dataset in a folder; see `HFDataset.prepare`."""
     check_split(split)
     if (dataset_id is None) == (path is None):
-        raise DataError("give either dataset_id (a hub dataset) or path (a folder)")
+        raise DataError("pass either dataset_id (a hub dataset) or path (a folder)")
     own = dict(splits or {})
     if unknown := [key for key in own if key not in SPLITS]:
         raise DataError(f"splits has no key {unknown[0]!r} (keys: {', '.join(SPLITS)})")
     if path is None:
         assert dataset_id is not None
         source = f"hub dataset {dataset_id!r}"
-        hint = "Without a network, give a folder as 'path:'."
+        hint = "Without a network, set 'path:' to a folder."
         if split in own:
             dataset = load_hub_dataset(dataset_id, hint, own[split], name, revision)
             return dataset_rows(dataset, f"{source}, split {own[split]}")
@@ -287,7 +288,7 @@ def dataset_split(
 def _format(name: FormatName | None, context_size: int | None, render_chat: RenderChat | None) -> DialogueFormat | None:
     if name is None:
         if context_size is not None:
-            raise DataError("context_size counts utterances; without format: eou or chat_template there are none")
+            raise DataError("context_size counts utterances, which need format: eou or chat_template")
         return None
     return DialogueFormat(name, context_size, render_chat)
 
@@ -305,10 +306,10 @@ def _pool(
 ) -> Any:
     chosen = Columns.parse(columns)
     if dialogue_format is not None and "history" in chosen.meta_data:
-        raise DataError("columns.meta_data: 'history' is what holds the prompt's utterances; rename the column")
+        raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
     template = _Template(prompt_template) if prompt_template is not None else None
     if chosen.dialogue is not None and template is not None:
-        raise DataError("columns.dialogue holds whole prompts; remove prompt_template")
+        raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
     weights: list[float] = []
 
     def samples() -> Iterable[Sample]:
@@ -346,7 +347,7 @@ def _samples(
     else:
         text = row.text(columns.prompt) if template is None else template.fill(row)
         if given := [name for name in ("speaker", "text", "agent") if getattr(columns, name) is not None]:
-            raise row.error(f"the prompt is a text and no dialogue; remove columns.{given[0]}")
+            raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
     references = [""] if columns.references is None else row.texts(columns.references)
     if dialogue_format is not None:
         text, history = render_messages(said_so_far or [{"role": "user", "content": text}], row, dialogue_format)
@@ -357,8 +358,8 @@ def _samples(
 def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:
     if dialogue_format is None:
         raise row.error(
-            f"column {column!r} holds a dialogue; set datapool.args.format to eou or chat_template, which say how it "
-            "is written"
+            f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template, the format of "
+            "its prompts"
         )
     return dialogue_format
 
@@ -369,12 +370,12 @@ def _weight(row: Row, column: str) -> float:
     except ValueError:
         weight = -1.0
     if not 0 < weight < float("inf"):
-        raise row.error(f"column {column!r} must hold a positive number as the weight, not {row[column]!r}")
+        raise row.error(f"column {column!r} must contain a positive weight, not {row[column]!r}")
     return weight
 
 
 class _Template:
-    """Text with columns in braces. ``str.format`` would also call methods of the values."""
+    """A text with columns in braces. Unlike ``str.format``, it cannot access attributes of the values."""
 
     def __init__(self, template: str) -> None:
         try:
@@ -384,11 +385,11 @@ class _Template:
         columns = [column for _, column, _, _ in parts if column is not None]
         if not all(columns) or not columns or any(spec or conversion for _, _, spec, conversion in parts):
             raise DataError(
-                f"prompt_template must have the name of a column in braces, such as '{{prompt}}', and nothing else in "
-                f"them; not {template!r}"
+                f"prompt_template must have a column name in braces, such as '{{prompt}}', and nothing else in them, "
+                f"not {template!r}"
             )
         self._parts = [(text, column) for text, column, _, _ in parts]
 
     def fill(self, row: Row) -> str:
-        """The template with the values of a row."""
+        """Fill the template with the values of a row."""
         return "".join(text + (row.text(column) if column else "") for text, column in self._parts)

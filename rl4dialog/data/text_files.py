@@ -1,4 +1,4 @@
-"""Reading the text files of a dataset, from a folder or an archive, so that errors name file and line."""
+"""Reads text files of a dataset, from a folder or an archive, with errors that contain file and line."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FilePath = str | os.PathLike[str]
 
 
 def is_count(word: str) -> bool:
-    """Whether it is a whole number without a sign, of a length that `int` takes."""
+    """Whether a word is an integer without a sign, with a length that `int` accepts."""
     return word.isdecimal() and len(word) < 20
 
 
 def decode_lines(data: bytes, file: str) -> list[str]:
-    """Split UTF-8 data at newlines.
+    r"""Split UTF-8 data at newlines.
 
-    Only ``\\n`` and ``\\r\\n`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
+    Only ``\n`` and ``\r\n`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
 
     Args:
         data: Content of a file.
-        file: Its name, for messages.
+        file: Name of the file, for messages.
 
     Returns:
-        The lines without their ends; the newline at the end of the file makes no empty line.
+        The lines without their ends; a newline at the end of the file does not add an empty line.
 
     Raises:
         DataError: If a line is not UTF-8.
@@ -55,7 +55,7 @@ def decode_lines(data: bytes, file: str) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a text file, unpacked if its name ends in ``.gz``; see `decode_lines`."""
+    """Read the lines of a text file, decompressed if its name ends with ``.gz``; see `decode_lines`."""
     try:
         data = read_regular(path)
     except OSError as error:
@@ -69,7 +69,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    """What a gzip file holds."""
+    """Decompress a gzip file."""
     parts, size = [], 0
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         while part := file.read(_BYTES_AT_ONCE):
@@ -80,33 +80,33 @@ def _unpacked(data: bytes, path: Path) -> bytes:
 
 
 def _check_size(unpacked: int, packed: int, place: Path) -> None:
-    """Refuse what was packed to fill the memory: no text is so much shorter packed."""
+    """Refuse archives made to fill up the memory: no text compresses that much."""
     if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
         raise DataError(
-            f"{place} holds more than {_MAX_RATIO} times its own size, which no packed text does; if it is all right, "
-            f"unpack it and give the folder"
+            f"{place} expands to more than {_MAX_RATIO} times its size, which no compressed text does; if that is "
+            f"correct, unpack it and use the folder"
         )
 
 
 def read_zip_lines(path: Path, member: str) -> list[str]:
-    """Lines of the file with a given base name inside a zip; see `decode_lines`."""
+    """Read the lines of the file with a given base name inside a zip; see `decode_lines`."""
     for name, data in walk_files(path, lambda name: name.rsplit("/", 1)[-1] == member):
         return decode_lines(data, name)
     raise DataError(f"{path} does not contain {member}")
 
 
 def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Files of a folder, or of a zip or tar archive, without unpacking it.
+    """Read files of a folder, or of a zip or tar archive without unpacking it.
 
     Args:
         place: Folder or archive.
-        wanted: Says by its name below ``place``, with forward slashes, whether a file is read.
+        wanted: Whether to read a file, given its name relative to ``place`` with forward slashes.
 
     Yields:
-        Full name and content of each file that is wanted: by name in a folder, in its own order in an archive.
+        Full name and content of each wanted file: sorted by name in a folder, in stored order in an archive.
 
     Raises:
-        DataError: If the place cannot be read.
+        DataError: If the folder or archive cannot be read.
     """
     try:
         if place.is_dir():
@@ -131,16 +131,16 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
                     if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
                         _check_size(info.file_size, place.stat().st_size, place)
                         if info.flag_bits & _ENCRYPTED:
-                            raise DataError(f"{place}/{name} is encrypted; unpack it and give the folder")
+                            raise DataError(f"{place}/{name} is encrypted; unpack it and use the folder")
                         yield f"{place}/{name}", archive.read(name)
-    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: packed in a way that Python does not know
+    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter for unsupported compression methods
         raise DataError(f"{place} cannot be read as a zip file: {error}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{place} cannot be read: {error}") from error
 
 
 def expand_path(path: FilePath) -> Path:
-    """A path with ``~`` replaced.
+    """Expand ``~`` in a path.
 
     Raises:
         DataError: If the path does not exist, or is not a path.

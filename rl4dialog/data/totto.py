@@ -1,8 +1,8 @@
-"""ToTTo: a sentence that describes the highlighted cells of a Wikipedia table.
+"""ToTTo: sentences that describe the highlighted cells of a Wikipedia table.
 
 Reads the original release (``totto_train_data.jsonl``, ``totto_dev_data.jsonl``, ``unlabeled_totto_test_data.jsonl``),
-table files or a hub dataset with the same columns. CC BY-SA 3.0. Source: Parikh et al. 2020, "ToTTo: A Controlled
-Table-To-Text Generation Dataset"; tables are written as by its authors' baseline, prompts as in RL4LMs.
+table files or a hub dataset with the same columns. License: CC BY-SA 3.0. Source: Parikh et al. 2020, "ToTTo: A
+Controlled Table-To-Text Generation Dataset"; tables are formatted as in the authors' baseline, prompts as in RL4LMs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from rl4dialog.data.splits import SplitPath
 HUB_ID = "google-research-datasets/totto"
 Representation = Literal["subtable", "fulltable"]
 
-# What the hub's test split has in place of sentences.
+# Placeholder for sentences in the hub's test split.
 _HIDDEN = "none"
 
 
 @dataclass
 class Cell:
-    """One cell of a table with the headers that belong to it."""
+    """One cell of a table with its headers."""
 
     value: str
     col_headers: list[str]
     row_headers: list[str]
 
     def linearized(self, tag: str) -> str:
-        """The cell as text between tags."""
+        """Format the cell as text between tags."""
         headers = [("col_header", text) for text in self.col_headers] + [
             ("row_header", text) for text in self.row_headers
         ]
@@ -58,19 +58,20 @@ class ToTTo(TextGenPool):
         """Load one split.
 
         Args:
-            split: ``train``, ``val`` or ``test``, whose sentences are not published.
-            representation: What the prompt shows, once without and once with the page's titles: ``subtable`` (the
-                highlighted cells) or ``fulltable``.
-            path: Folder of the original release, a file per split, or table files; without it the hub is asked.
+            split: ``train``, ``val`` or ``test`` (without published sentences).
+            representation: Table in the prompt, which contains it once without and once with the page's titles:
+                ``subtable`` (the highlighted cells) or ``fulltable``.
+            path: Folder of the original release, a file per split, or table files; by default the hub dataset is
+                loaded.
             max_size: Keep only the first samples.
-            dataset_id: Hub dataset, when there is no ``path``.
+            dataset_id: Hub dataset to use without ``path``.
 
         Returns:
-            A pool whose samples carry the whole example as ``raw_table`` in their meta data, for PARENT. A sample
+            A pool whose samples have the whole example as ``raw_table`` in their meta data, for PARENT. A sample
             without sentences has one empty reference.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")
@@ -84,8 +85,8 @@ def _sample(id: str, row: Row, representation: str) -> Sample:
         cells = table_cells(row["table"])
     except (KeyError, TypeError, ValueError) as error:
         raise row.error(
-            f"the table is malformed ({type(error).__name__}: {error}); it must be rows of cells with value, is_header "
-            f"and column_span, and highlighted_cells pairs of row and column"
+            f"the table is malformed ({type(error).__name__}: {error}); it must contain rows of cells with value, "
+            f"is_header and column_span, and highlighted_cells must contain pairs of row and column"
         ) from error
     for row_index, col_index in highlighted:
         if not (0 <= row_index < len(cells) and 0 <= col_index < len(cells[row_index])):
@@ -119,16 +120,16 @@ def _sample(id: str, row: Row, representation: str) -> Sample:
 
 
 def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
-    """Find the headers of every cell, by the heuristic of ToTTo's baseline.
+    """Determine the headers of every cell, by the heuristic of ToTTo's baseline.
 
-    Headers of a cell are the header cells left of it in its row, and the header cells above it whose columns overlap
+    Headers of a cell are the header cells to its left in its row, and the header cells above it whose columns overlap
     with its own. Columns are counted by ``column_span``; a ``row_span`` does not shift the rows below.
 
     Args:
         table: Rows of cells with ``value``, ``is_header`` and ``column_span``.
 
     Returns:
-        The same rows.
+        The same rows, with headers.
     """
     above: list[tuple[int, int, str]] = []
     result = []
@@ -151,7 +152,7 @@ def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
 
 
 def _annotations(row: Row) -> list[dict[str, Any]]:
-    """Sentences in their stages of editing; the hub has a list per stage in place of a list of them."""
+    """Return the sentences with their stages of editing; the hub stores a list per stage instead of a list of them."""
     annotations = row.get("sentence_annotations") or []
     if isinstance(annotations, dict):
         names = list(annotations)

@@ -1,7 +1,7 @@
 """Translation: WMT and IWSLT, from the hub or from parallel files.
 
 Hub datasets have a column ``translation`` with a text per language; parallel files are plain text, WMT's ``.sgm`` or
-IWSLT's ``.xml`` (see `parallel_files`). Pairs with an empty side are left out. WMT's news data is free for research;
+IWSLT's ``.xml`` (see `parallel_files`). Pairs with an empty side are skipped. WMT's news data is free for research;
 IWSLT's talks are TED's, CC BY-NC-ND 4.0. Sources: the findings of the Conferences on Machine Translation 2014 and 2016;
 Cettolo et al. 2017, "Overview of the IWSLT 2017 Evaluation Campaign". Prompts as in RL4LMs.
 """
@@ -22,12 +22,12 @@ from rl4dialog.data.text_files import expand_path
 
 
 class Source(NamedTuple):
-    """Where a split comes from.
+    """The source of a split.
 
     Attributes:
         dataset_id: Hub dataset.
         name: Its configuration, with ``{pair}`` for the languages, English last.
-        file_names: Parts of the names of parallel files that tell the split, beside its own name.
+        file_names: Name parts of parallel files that identify the split, besides its own name.
     """
 
     dataset_id: str
@@ -57,20 +57,20 @@ class _Translation(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            prompt_suffix: Text behind the sentence.
+            prompt_suffix: Text after the sentence.
             prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
-            source_language: Code of the language of prompts.
-            target_language: Code of the language of references.
+            source_language: Language code of prompts.
+            target_language: Language code of references.
             path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
-                without it the hub is asked.
+                by default the hub dataset is loaded.
             max_size: Keep only the first samples.
-            dataset_id: Hub dataset in place of the usual one.
+            dataset_id: Hub dataset, instead of the default one.
 
         Returns:
             A pool with one reference per sample.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         source = cls.sources[split]
@@ -86,7 +86,7 @@ class _Translation(TextGenPool):
 
 
 class WMT16(_Translation):
-    """Translations of the Conferences on Machine Translation (WMT), in any of their languages."""
+    """Translations from the Conferences on Machine Translation (WMT), in any of their languages."""
 
     id = "wmt16"
     sources: ClassVar[dict[str, Source]] = {
@@ -111,20 +111,20 @@ class WMT16(_Translation):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            source_language: Code of the language of prompts.
-            target_language: Code of the language of references.
-            wmt_id: Hub dataset, such as ``wmt16`` or ``wmt/wmt14``, when there is no ``path``.
-            prompt_suffix: Text behind the sentence.
+            source_language: Language code of prompts.
+            target_language: Language code of references.
+            wmt_id: Hub dataset to use without ``path``, such as ``wmt16`` or ``wmt/wmt14``.
+            prompt_suffix: Text after the sentence.
             prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
             path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
-                without it the hub is asked.
+                by default the hub dataset is loaded.
             max_size: Keep only the first samples.
 
         Returns:
             A pool with one reference per sample.
 
         Raises:
-            DataError: If an argument is wrong, or the data is missing, malformed or empty.
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dataset_id = wmt_id if "/" in wmt_id else f"wmt/{wmt_id}"
         return super().prepare(
@@ -144,7 +144,7 @@ class WMT14ProcessedEnDe(_Translation):
 
 
 class WMT16NewsOnly(_Translation):
-    """English and German news: News Commentary to train on, WMT 2016's validation and test sets."""
+    """English and German news: News Commentary for training, WMT 2016's validation and test sets."""
 
     id = "wmt16newsonly"
     sources: ClassVar[dict[str, Source]] = {
@@ -163,7 +163,7 @@ class IWSLT2017EnDe(_Translation):
 
 
 def _pairs(split: str, languages: tuple[str, str], path: PairPath | None, source: Source) -> Iterable[tuple[str, str]]:
-    """Sentences and translations, perhaps with empty ones."""
+    """Return pairs of sentence and translation, which can be empty."""
     table_path = None
     if path is not None:
         if isinstance(path, Mapping) or not split_files(expand_path(path), TABLE_SUFFIXES):

@@ -1,4 +1,4 @@
-"""Many environments in a few worker processes, behind stable-baselines3's ``VecEnv``."""
+"""Runs many environments in a few worker processes, behind stable-baselines3's ``VecEnv``."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from rl4dialog.envs.block_worker import EnvFn, Reply
 from rl4dialog.envs.fork_server import ForkServer, SilentWorkerError
 from rl4dialog.envs.restarting_workers import RestartingWorkers
 
-# What a step may take beside its rewards, on a machine that is busy.
+# Time limit of a step in addition to its rewards, for busy machines.
 _GRACE_S = 30.0
 
 
 def worker_count(n_envs: int, n_workers: int | None = None) -> int:
-    """Number of worker processes: as many as wanted, or one per core; never more than there are environments."""
+    """Number of worker processes: as requested, or one per core, but at most one per environment."""
     return min(n_envs, n_workers or joblib.cpu_count())
 
 
 class BlockVecEnv(VecEnv):
     """Steps a block of environments in each worker process.
 
-    To its user the same as stable-baselines3's ``SubprocVecEnv``, which has a process for each environment: the same
-    observations, rewards, infos and automatic resets from the same seeds. Workers are forked from a process that has
-    unpickled ``env_fns``, and share what was unpickled. An environment that raises does not end its worker.
+    It behaves like stable-baselines3's ``SubprocVecEnv``, which uses one process per environment: identical
+    observations, rewards, infos and automatic resets for the same seeds. Workers are forked from a process that has
+    unpickled ``env_fns``, and share the result. An environment that raises does not end its worker.
 
     Args:
-        env_fns: Build the environments, in the workers.
-        n_workers: Number of processes, one per core by default. They get blocks of neighbouring environments, of sizes
-            that differ by one at most.
-        max_restarts: Deaths of workers that are made good: a new one is built and does what was done, from the last
-            :meth:`snapshot` on. Environments that were seeded then give the same as if nothing had happened.
-        timeout_s: How long each environment may take for a step; by default without end.
+        env_fns: Functions that build the environments in the workers.
+        n_workers: Number of processes; by default one per core. Each gets a block of adjacent environments; block sizes
+            differ by at most one.
+        max_restarts: Number of dead workers to replace. A new worker repeats all work since the last :meth:`snapshot`,
+            with identical results if the environments were seeded.
+        timeout_s: Time limit per environment and step; by default none.
 
     Raises:
-        EnvWorkerError: If a worker dies too often or does not answer in time, or an environment raises; here and in all
-            other methods.
+        EnvWorkerError: If a worker dies too often or does not answer in time, or an environment raises; this also
+            applies to all other methods.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BlockVecEnv(VecEnv):
 
     @property
     def n_restarts(self) -> int:
-        """How many workers have died and were replaced."""
+        """Number of workers that died and were replaced."""
         return self._workers.n_restarts if isinstance(self._workers, RestartingWorkers) else 0
 
     # -- episodes -------------------------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ class BlockVecEnv(VecEnv):
             self._workers.close()
 
     def snapshot(self) -> None:
-        """Let new workers begin from here, and not from the start; every environment must have just begun an episode.
+        """Let replaced workers restart from here; every environment must have just started an episode.
 
-        Environments need :meth:`TextGenEnv.state_dict` and its counterpart for it.
+        Environments need :meth:`TextGenEnv.state_dict` and :meth:`TextGenEnv.load_state_dict` for this.
         """
         if not isinstance(self._workers, RestartingWorkers):
             return
@@ -161,14 +161,14 @@ class BlockVecEnv(VecEnv):
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         if self.render_mode != "rgb_array":
-            warnings.warn(f"images need the render mode 'rgb_array', and it is {self.render_mode!r}", stacklevel=2)
+            warnings.warn(f"images require the render mode 'rgb_array', not {self.render_mode!r}", stacklevel=2)
             return [None] * self.num_envs
         return self._call(block_worker.render, ())
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], indices: VecEnvIndices = None) -> list:
-        """Call a function of the worker's module with each of some environments; gives the results in their order."""
+        """Call a function of the worker module with each of the given environments; returns results in their order."""
         if self.waiting:
-            raise RuntimeError("a step is under way: step_wait() or reset() first")
+            raise RuntimeError("a step is in progress; call step_wait() or reset() first")
         asked = [range(self.num_envs)[i] for i in self._get_indices(indices)]
         per_worker: dict[int, list[int]] = {}
         for env in asked:
@@ -187,7 +187,7 @@ class BlockVecEnv(VecEnv):
         return next(worker for worker, block in enumerate(self._blocks) if env in block)
 
     def _ask(self, command: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Give a command with the arguments for each worker, and wait for the results."""
+        """Send a command with arguments to each worker, and wait for the results."""
         self._send(command, arguments)
         return self._receive(arguments)
 
@@ -215,7 +215,7 @@ class BlockVecEnv(VecEnv):
         return [reply.result for reply in replies.values()]
 
     def _reply_of(self, worker: int, timeout_s: float | None) -> Reply:
-        """The reply to the last request; those to earlier ones, whose wait was interrupted, are dropped."""
+        """Return the reply to the last request, dropping those to earlier, interrupted requests."""
         limit_s = None if timeout_s is None else timeout_s * len(self._blocks[worker]) + _GRACE_S
         while True:
             try:
@@ -225,8 +225,8 @@ class BlockVecEnv(VecEnv):
             except SilentWorkerError as error:
                 raise EnvWorkerError(
                     f"{self._name_of(worker)} with {self._envs_of(worker)} has not answered for {limit_s:g} s: a "
-                    f"reward or the partner computes or waits in a library that nothing interrupts; "
-                    f"reward_fn.timeout_s is the limit for each environment, and null is none"
+                    f"reward or the partner is stuck in a library call that cannot be interrupted; reward_fn.timeout_s "
+                    f"sets the limit per environment (null disables it)"
                 ) from error
             if reply.number == self._n_requests:
                 return reply
@@ -235,12 +235,12 @@ class BlockVecEnv(VecEnv):
         code = self._workers.exit_code(worker)
         remedy = "env.on_worker_death: restart replaces the worker"
         if self.n_restarts:
-            remedy = f"{self.n_restarts} were replaced before it (at most env.max_restarts, and 3 at the same step)"
+            remedy = f"{self.n_restarts} workers were already replaced (limits: env.max_restarts, and 3 per step)"
         return EnvWorkerError(
             f"an environment worker died: {self._name_of(worker)} with {self._envs_of(worker)}, exit code "
-            f"{'unknown' if code is None else code}. Its own error, if it had one, stands above; exit code -9 means "
-            f"that it was killed, often for lack of memory. env.vec_env: dummy runs the environments in this process; "
-            f"{remedy}."
+            f"{'unknown' if code is None else code}. Its own error message, if any, is printed above; exit code -9 "
+            f"means that it was killed, often due to lack of memory. env.vec_env: dummy runs the environments in "
+            f"this process; {remedy}."
         )
 
     def _envs_of(self, worker: int) -> str:

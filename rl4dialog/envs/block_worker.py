@@ -1,4 +1,4 @@
-"""What the workers of :mod:`rl4dialog.envs.block_vec_env` do. Imports neither torch nor stable-baselines3."""
+"""The worker side of :mod:`rl4dialog.envs.block_vec_env`. Does not import torch or stable-baselines3."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EnvFn = Callable[[], gym.Env]
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer to the request of the same number.
+    """Reply to the request with the same number.
 
     Attributes:
-        number: Of the request.
-        result: What it was for.
-        failure: Or why it failed.
-        env: In which environment of the block.
-        is_missing: Whether it failed for want of an attribute.
+        number: Number of the request.
+        result: Result of the request.
+        failure: Reason if the request failed.
+        env: Index in the block of the environment that failed.
+        is_missing: Whether it failed because of a missing attribute.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Reply:
 
 
 def run_block(blocks: Sequence[Sequence[EnvFn]], worker: int, connection: Connection) -> None:
-    """Answer the requests to a block of environments until an empty one comes, or the main process is gone."""
+    """Answer requests to a block of environments until an empty one arrives, or the main process ends."""
     block = _EnvBlock(blocks[worker])
     with contextlib.suppress(EOFError, OSError):
         while request := connection.recv_bytes():
@@ -54,13 +54,13 @@ class _EnvBlock:
         self.envs: list[gym.Env] = []
         self._env_fns = env_fns
         self._reset_infos: list[dict[str, Any]] = [{} for _ in env_fns]
-        self._at = 0  # the environment at work, for the message if it fails
+        self._at = 0  # the current environment, for error messages
 
     def answer(self, request: bytes) -> bytes:
-        """Do what a pickled ``(number, command, pickled arguments)`` asks for.
+        """Process a pickled ``(number, command, pickled arguments)``.
 
         Returns:
-            A pickled :class:`Reply`, whatever happens.
+            A pickled :class:`Reply`, in any case.
         """
         number, command, arguments = pickle.loads(request)
         self._at = 0
@@ -69,21 +69,21 @@ class _EnvBlock:
             try:
                 return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
             except (pickle.PicklingError, AttributeError, TypeError):
-                # Three times as slow, but it knows classes of a user's file and functions.
+                # Three times as slow, but supports functions and classes of user files.
                 return cloudpickle.dumps(reply)
         except Exception as error:
             is_missing = command == "call" and isinstance(error, AttributeError)
             return pickle.dumps(Reply(number, None, Failure.of(error), self._at, is_missing))
 
     def build(self) -> tuple[gym.Space, gym.Space]:
-        """Build the environments; gives the spaces of the first."""
+        """Build the environments; returns the spaces of the first one."""
         for at, env_fn in enumerate(self._env_fns):
             self._at = at
             self.envs.append(env_fn())
         return self.envs[0].observation_space, self.envs[0].action_space
 
     def reset(self, seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> list[tuple[Any, dict[str, Any]]]:
-        """Begin an episode everywhere. Gives observation and info of each environment."""
+        """Start an episode in all environments. Returns observation and info of each."""
         results = []
         for at, (env, seed, own) in enumerate(zip(self.envs, seeds, options, strict=True)):
             self._at = at
@@ -92,10 +92,10 @@ class _EnvBlock:
         return results
 
     def step(self, actions: np.ndarray) -> list[tuple[Any, SupportsFloat, bool, dict[str, Any], dict[str, Any]]]:
-        """Step everywhere; where an episode is over the next one begins.
+        """Step all environments, and reset those whose episode ended.
 
         Returns:
-            Observation, reward, done, info and the info of the last reset, of each environment.
+            Observation, reward, done, info and the info of the last reset, for each environment.
         """
         results = []
         for at, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
@@ -110,7 +110,7 @@ class _EnvBlock:
         return results
 
     def save(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """States of the environments, each at the start of an episode, and the infos of their last resets."""
+        """Return the environments' states, each at the start of an episode, and the infos of their last resets."""
         states = []
         for at, env in enumerate(self.envs):
             self._at = at
@@ -118,9 +118,9 @@ class _EnvBlock:
         return states, self._reset_infos
 
     def load(self, states: Sequence[dict[str, Any]], reset_infos: list[dict[str, Any]]) -> None:
-        """Put the environments where :meth:`save` found them; a worker that cannot do it ends.
+        """Restore the states of :meth:`save`; the worker exits if that fails.
 
-        The main process does not look at this answer, and from elsewhere all later ones would be wrong.
+        The main process does not check this reply, and all later ones would be wrong.
         """
         self._reset_infos = reset_infos
         try:
@@ -130,17 +130,17 @@ class _EnvBlock:
             raise SystemExit(1) from error
 
     def call(self, envs: Sequence[int], function: bytes) -> list[Any]:
-        """Call a pickled ``(function, arguments)`` with some environments as its first argument."""
+        """Call a pickled ``(function, arguments)`` with each given environment as first argument."""
         results = []
         for at in envs:
             self._at = at
-            # Unpickled for each, so that no two environments are given the same object.
+            # Unpickled for each call, so that environments do not share objects.
             apply, arguments = pickle.loads(function)
             results.append(apply(self.envs[at], *arguments))
         return results
 
 
-# -- what may be called -----------------------------------------------------------------------------------------------
+# -- functions for `call` ---------------------------------------------------------------------------------------------
 
 
 def get_attribute(env: gym.Env, name: str) -> Any:
@@ -164,7 +164,7 @@ def call_method(env: gym.Env, name: str, args: tuple[Any, ...], kwargs: dict[str
 
 
 def is_wrapped(env: gym.Env, module: str, name: str) -> bool:
-    """Whether a wrapper of this class is among the environment's; given by name, as its module may import torch."""
+    """Whether an environment has a wrapper of a class, given by name because its module may import torch."""
     while isinstance(env, gym.Wrapper):
         if any((cls.__module__, cls.__qualname__) == (module, name) for cls in type(env).__mro__):
             return True

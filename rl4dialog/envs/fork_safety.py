@@ -1,7 +1,7 @@
-"""What a process must not hold when it forks: open files, sockets and databases, and threads other than its first.
+"""Checks that a process can fork safely: no open files, sockets or databases, and no threads but the main one.
 
-Forked processes share one position in an open file, and each other's answers from a socket or database. A thread is not
-there after a fork, while the locks that it held stay locked for ever. A lock that nobody holds does no harm.
+Forked processes share the position in an open file, and receive each other's answers from a socket or database. Threads
+do not survive a fork, while locks that they hold stay locked forever. Locks that are not held are harmless.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pathlib import Path
 from rl4dialog.core.errors import EnvWorkerError
 
 _PROCESS = Path("/proc/self")
-# Nothing is read from these that another process could miss.
+# Sharing these is harmless, because reads do not affect other processes.
 _SHAREABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# An allocator's, which pandas brings along with pyarrow; it starts anew in a forked process.
+# A thread of an allocator that pandas loads with pyarrow; it restarts in a forked process.
 _THREADS_THAT_SURVIVE = ("jemalloc_bg_thd",)
-# How long a thread whose owner is gone may take to end.
+# Time for a thread to end after its owner is gone.
 _GRACE_S = 1.0
 
 ADVICE = (
-    "An open file, socket, database or lock, and a thread, belong to one process: open or start it at first use, in "
-    "the worker, not in a constructor or when a module is imported. env.vec_env: dummy has no workers"
+    "Open files, sockets, databases, locks and threads belong to one process: create them on first use, in the worker, "
+    "not in a constructor or at import. env.vec_env: dummy uses no workers"
 )
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What this process holds now; nothing is found where there is no ``/proc``.
+    """Open files and threads of this process; empty without ``/proc``.
 
     Attributes:
-        files: Number and name of each descriptor.
+        files: Number and name of each file descriptor.
         threads: Number of each thread.
     """
 
@@ -47,19 +47,19 @@ class Holdings:
         for entry in _entries("fd"):
             try:
                 files.add((int(entry), os.readlink(_PROCESS / "fd" / entry)))
-            except OSError:  # that of the folder itself
+            except OSError:  # the descriptor of the folder itself
                 continue
         return cls(frozenset(files), frozenset(map(int, _entries("task"))))
 
 
 def check_can_fork(before: Holdings) -> None:
-    """Check that nothing has been opened and no thread started that forked processes would share or miss.
+    """Check that no files or threads were opened or started that forked processes would share or miss.
 
     Args:
-        before: What may stay.
+        before: Files and threads to ignore.
 
     Raises:
-        EnvWorkerError: If something has, by its name.
+        EnvWorkerError: If there are any; the message names them.
     """
     gc.collect()
     deadline = time.monotonic() + _GRACE_S
@@ -68,7 +68,7 @@ def check_can_fork(before: Holdings) -> None:
     found += _files_since(before)
     if found:
         raise EnvWorkerError(
-            f"the environment workers would share {', '.join(found)}, which a module opened or started when a reward, "
+            f"the environment workers would share {', '.join(found)}, which a module opened or started while a reward, "
             f"the partner or a sample was loaded. {ADVICE}."
         )
 
@@ -93,7 +93,7 @@ def _threads_since(before: Holdings) -> list[str]:
 
 
 def _mapped_files() -> set[str]:
-    """Those that are read through memory, which has no position in a file."""
+    """Files that are mapped into memory, for which no position is shared."""
     return {line.split(maxsplit=5)[5] for line in _read("maps").splitlines() if line.count(" ") >= 5 and "/" in line}
 
 

@@ -1,9 +1,9 @@
-"""A process that loads once what many workers need, and forks them.
+"""A process that loads shared data once, and forks the workers that need it.
 
-It does what multiprocessing's forkserver does, with four differences. What it is given is unpickled before it forks,
-so that the workers share modules, tokenizer and samples. It refuses to fork with files open or threads running that
-this has brought. It never runs the user's script again, which often imports torch. And it is a server of our own:
-multiprocessing has one for the whole program, which belongs to the user.
+It is similar to multiprocessing's forkserver, with four differences. It unpickles its input before it forks, so workers
+share modules, tokenizer and samples. It refuses to fork if this opened files or started threads. It never reruns the
+user's script, which often imports torch. And it is a separate server: multiprocessing has only one per program, which
+belongs to the user.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from rl4dialog.envs.fork_safety import ADVICE, Holdings, check_can_fork
 
 Work = Callable[[int, Connection], None]
 
-# Ctrl-C reaches the whole process group, and so does what a scheduler sends before it takes a machine away; it is the
-# main process that tells the others to end.
+# Ctrl-C and a scheduler's signals reach the whole process group; workers ignore them, and the main process ends them.
 _PROGRAM = (
     "import signal, sys; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]; "
     "sys.path[:] = {path!r}; from rl4dialog.envs.fork_server import serve; serve({handles!r})"
 )
-# Whatever the main process is to do: there are as many workers as cores, and threads that a library started do not
+# Independent of the main process' settings: there is one worker per core, and threads started by libraries do not
 # survive a fork.
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -48,11 +47,11 @@ _GRACE_S = 5.0
 
 
 class SilentWorkerError(Exception):
-    """A worker that lives has not answered in time."""
+    """A living worker has not answered in time."""
 
 
 class WorkerTraceback(Exception):
-    """Where another process raised: the cause of what is raised here."""
+    """The traceback of another process, as the cause of an exception here."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -60,7 +59,7 @@ class WorkerTraceback(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception on its way to the main process."""
+    """An exception in a form that can be sent to the main process."""
 
     message: str
     traceback: str
@@ -70,28 +69,28 @@ class Failure:
         return cls(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
     def as_error(self, message: str, kind: type[Exception] = EnvWorkerError) -> Exception:
-        """An error that shows the traceback as its cause."""
+        """Create an exception that shows the traceback as its cause."""
         error = kind(message)
         error.__cause__ = WorkerTraceback(self.traceback)
         return error
 
 
 class ForkServer:
-    """The main process' side: starts the server and its workers, talks to them, and tells how they ended.
+    """The main process' side: starts the server and its workers, communicates with them, and reports how they ended.
 
-    A worker is to end when it receives an empty message, or when the main process has died; one that does not within
-    5 seconds is killed.
+    A worker must end when it receives an empty message, or when the main process has died; otherwise it is killed after
+    5 seconds.
 
     Args:
-        work: What a worker does, given its number and its connection to the main process.
-        n_workers: How many there are; with none, all is checked that workers would be forked with.
+        work: A worker's function, called with its number and its connection to the main process.
+        n_workers: Number of workers; with 0, only the checks before forking are performed.
 
     Attributes:
-        pids: Of each worker.
+        pids: Process id of each worker.
 
     Raises:
-        EnvWorkerError: If ``work`` cannot be pickled, cannot be unpickled in the server, or leaves files open there or
-            threads running.
+        EnvWorkerError: If ``work`` cannot be pickled, cannot be unpickled in the server, or leaves files open or
+            threads running there.
     """
 
     def __init__(self, work: Work, n_workers: int) -> None:
@@ -130,27 +129,27 @@ class ForkServer:
             raise answer.as_error(answer.message)
 
     def send(self, worker: int, request: bytes) -> None:
-        """Give a worker something to do; raises ``OSError`` if it has died."""
+        """Send a request to a worker; raises ``OSError`` if it has died."""
         self._connections[worker].send_bytes(request)
 
     def receive(self, worker: int, limit_s: float | None = None) -> bytes:
-        """Wait for what a worker has to say; raises ``EOFError`` or ``OSError`` if it has died.
+        """Wait for a reply of a worker; raises ``EOFError`` or ``OSError`` if it has died.
 
         Raises:
-            SilentWorkerError: If it says nothing for so many seconds.
+            SilentWorkerError: If there is no reply within the limit.
         """
         if not self._connections[worker].poll(limit_s):
             raise SilentWorkerError(f"worker {worker} has not answered for {limit_s} s")
         return self._connections[worker].recv_bytes()
 
     def exit_code(self, worker: int) -> int | None:
-        """How a worker that was found dead has ended; ``None`` if nobody knows."""
+        """Return the exit code of a dead worker; ``None`` if it is unknown."""
         with contextlib.suppress(EOFError, OSError):
             self._await(lambda: worker in self._exit_codes, time.monotonic() + _GRACE_S)
         return self._exit_codes.get(worker)
 
     def replace(self, worker: int) -> None:
-        """Start another process in the place of a worker that was found dead.
+        """Start another process in place of a dead worker.
 
         Raises:
             EnvWorkerError: If the server has died too.
@@ -169,7 +168,7 @@ class ForkServer:
             theirs.close()
 
     def _await(self, condition: Callable[[], Any], deadline: float | None = None) -> None:
-        """Note what the server tells of its workers until a condition holds, or the time has come."""
+        """Process the server's messages about its workers until a condition holds, or the deadline has passed."""
         while not condition():
             if not self._control.poll(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 return
@@ -184,13 +183,13 @@ class ForkServer:
         self.close()
         return EnvWorkerError(
             f"the process that starts the environment workers died (exit code {self._process.returncode}); its own "
-            f"error, if it had one, stands above"
+            f"error message, if any, is printed above"
         )
 
     def close(self) -> None:
-        """End all workers, and wait for it."""
+        """End all workers, and wait until they have ended."""
         for connection in (*self._connections, self._control):
-            # Closing alone would not do: a process that the main process forked may hold a copy of the connection.
+            # Closing is not enough: another process forked by the main process may hold a copy of the connection.
             with contextlib.suppress(OSError):
                 connection.send_bytes(b"")
             connection.close()
@@ -205,7 +204,7 @@ class ForkServer:
 
 
 def serve(handles: list[int]) -> None:
-    """Unpickle the work, fork a worker for each handle but the first, and serve the main process until it is over."""
+    """Unpickle the work, fork one worker per handle except the first, and serve the main process until it ends."""
     control, *connections = [Connection(handle) for handle in handles]
     before = Holdings.now()
     try:
@@ -218,8 +217,8 @@ def serve(handles: list[int]) -> None:
         failure = Failure(str(error) if is_ours else message, failure.traceback)
         with contextlib.suppress(OSError):
             control.send(failure)
-        os._exit(1)  # whatever thread is running
-    # Else the first collection in a worker would write to, and so copy, every page that holds an object.
+        os._exit(1)  # even if threads are running
+    # Otherwise the first garbage collection in a worker would write to, and so copy, every page with an object.
     gc.freeze()
     server = _Server(work, control)
     with contextlib.suppress(EOFError, OSError):
@@ -230,19 +229,19 @@ def serve(handles: list[int]) -> None:
 
 
 class _Server:
-    """Forks workers and tells the main process how they end. It has one thread: more would not survive a fork."""
+    """Forks workers and reports how they end. It has a single thread, because others would not survive a fork."""
 
     def __init__(self, work: Work, control: Connection) -> None:
         self._work, self._control = work, control
         self._workers: dict[int, int] = {}  # by process id
-        # Becomes readable when a worker has ended.
+        # Becomes readable when a worker ends.
         self._child_ended, wakes = os.pipe()
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        """Reap workers, and fork others in their place, until the main process says that it is over, or has died."""
+        """Reap workers, and fork replacements on request, until the main process ends or sends an empty message."""
         while True:
             ready = wait([self._control, self._child_ended])
             if self._child_ended in ready:
@@ -260,7 +259,7 @@ class _Server:
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                # Whoever holds the other end of a connection hides from the main process that its worker has died.
+                # An inherited copy of another worker's connection would hide that worker's death from the main process.
                 for other in (self._control, *connections.values()):
                     if other is not connection:
                         other.close()
@@ -271,7 +270,7 @@ class _Server:
             connection.close()
 
     def end(self) -> None:
-        """Leave the workers a while to end by themselves."""
+        """Wait for the workers to end, then kill the remaining ones."""
         deadline = time.monotonic() + _GRACE_S
         while self._workers and (left := deadline - time.monotonic()) > 0:
             wait([self._child_ended], left)
@@ -283,7 +282,7 @@ class _Server:
     def _reap(self) -> None:
         if wait([self._child_ended], 0):
             os.read(self._child_ended, 4096)
-        # A module that was imported may have started a process of its own: only workers are waited for.
+        # An imported module may have started another child process: wait only for workers.
         for pid in list(self._workers):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -292,10 +291,10 @@ class _Server:
 
 
 def _run(work: Work, worker: int, connection: Connection) -> None:
-    """Be a worker; never returns."""
+    """Run a worker; never returns."""
     exit_code = 1
     try:
-        # Python's own random generator is seeded anew by a fork, numpy's is not.
+        # Unlike Python's random generator, numpy's is not reseeded by a fork.
         np.random.seed()
         work(worker, connection)
         exit_code = 0

@@ -1,4 +1,4 @@
-"""The state of one agent utterance in progress: the prompt, and the reply so far."""
+"""The state of an agent utterance in progress: the prompt, and the reply so far."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rl4dialog.text.padded_ids import PaddedIds
 
 @dataclass
 class Observation(PaddedIds):
-    """What a policy sees and a token-level reward may read. Attribute names are those of RL4LMs.
+    """The state for policies and token-level rewards. Attribute names are those of RL4LMs.
 
-    Its padded ids and masks, ``prompt_or_input_encoded_pt`` and others, are those of `PaddedIds`; T counts one
+    Padded ids and masks, such as ``prompt_or_input_encoded_pt``, are inherited from `PaddedIds`; T is the length of one
     utterance.
 
     Attributes:
-        prompt_ids: Token ids of the prompt, not padded.
+        prompt_ids: Token ids of the prompt, unpadded.
         context_ids: Token ids of the reply so far.
         prompt_or_input_text: The sample's prompt; in later turns the history as text.
         target_or_reference_texts: Reference replies.
         meta_info: The sample's meta data.
-        end_of_turn: Holds the tokenizer.
-        max_prompt_length: P, the size that padded prompts have; ``None`` for that of the prompt.
-        max_episode_length: T, likewise of replies.
+        end_of_turn: Detects the end of a reply, and has the tokenizer.
+        max_prompt_length: P, the length of padded prompts; ``None`` for no padding.
+        max_episode_length: T, the length of padded replies; ``None`` for no padding.
     """
 
     prompt_ids: list[int]
@@ -45,7 +45,7 @@ class Observation(PaddedIds):
         return self.end_of_turn.reply_text(self.context_ids)
 
     def after(self, action: int) -> Observation:
-        """The state after one more token."""
+        """Return the state after one more token."""
         return Observation(
             self.prompt_ids,
             [*self.context_ids, action],
@@ -58,7 +58,7 @@ class Observation(PaddedIds):
         )
 
     def token_ids(self) -> tuple[list[int], list[int]]:
-        """Of the prompt, and of the reply so far."""
+        """Ids of the prompt, and of the reply so far."""
         return self.prompt_ids, self.context_ids
 
     def padded_sizes(self) -> tuple[int | None, int | None]:
@@ -66,11 +66,11 @@ class Observation(PaddedIds):
         return self.max_prompt_length, self.max_episode_length
 
     def tokenizer_of_ids(self) -> Any:
-        """Whose ids these are."""
+        """Tokenizer of the ids."""
         return self.end_of_turn.tokenizer
 
     def to_dict(self, max_prompt_length: int, max_episode_length: int, pad_token_id: int) -> dict[str, np.ndarray]:
-        """Fixed-size arrays for gymnasium: the prompt padded on the left, the context on the right.
+        """Convert to fixed-size arrays for gymnasium: the prompt padded on the left, the context on the right.
 
         Returns:
             ``prompt_ids`` (P,), ``prompt_mask`` (P,), ``context_ids`` (T,), ``context_mask`` (T,), all int64.

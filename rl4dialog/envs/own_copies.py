@@ -1,4 +1,4 @@
-"""Objects that each process builds for itself, after it was forked: rewards and the partner."""
+"""Objects that each process builds for itself after a fork: rewards and the partner."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rl4dialog.envs.fork_safety import ADVICE
 
 
 class OwnCopy:
-    """An object on its way to worker processes, which is unpickled in each of them.
+    """An object for worker processes, unpickled in each of them.
 
-    So whatever it opens then, a file, a socket or a database, belongs to one worker. Where this itself is unpickled,
-    as in the process that workers are forked from, the object is built once and dropped: the modules that it needs are
-    loaded there, and shared.
+    Everything that it opens during unpickling (a file, a socket or a database) therefore belongs to one worker. When
+    the `OwnCopy` itself is unpickled, as in the process that forks the workers, the object is built once and dropped,
+    so that the modules that it needs are loaded there and shared.
 
     Args:
         value: The object.
-        shared: What it may refer to and all processes share, such as the tokenizer.
-        name: Of the object, for an error.
+        shared: Objects that it can refer to and that all processes share, such as the tokenizer.
+        name: Name of the object for error messages.
 
     Raises:
-        EnvWorkerError: If it cannot be pickled, as where it holds an open file or a lock.
+        EnvWorkerError: If it cannot be pickled, for example because it contains an open file or a lock.
     """
 
     def __init__(self, value: Any, shared: Sequence[Any], name: str) -> None:
@@ -39,13 +39,13 @@ class OwnCopy:
             _Pickler(buffer, self._shared).dump(value)
         except Exception as error:
             raise EnvWorkerError(
-                f"{name} cannot be given to worker processes: {type(error).__name__}: {error}. {ADVICE}; what is open "
-                f"already, __getstate__ of its class can leave out."
+                f"{name} cannot be sent to worker processes: {type(error).__name__}: {error}. {ADVICE}; __getstate__ "
+                f"of its class can omit objects that are already open."
             ) from error
         self._pickled = buffer.getvalue()
 
     def get(self) -> Any:
-        """The object, as this process has built it."""
+        """Return this process' copy of the object."""
         if self._process != os.getpid():
             self._value = _Unpickler(io.BytesIO(self._pickled), self._shared).load()
             self._process = os.getpid()
@@ -68,7 +68,7 @@ class _Pickler(cloudpickle.CloudPickler):
         return self._places.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
-        # cloudpickle would read the file, and send its text.
+        # cloudpickle would read the file and send its contents.
         if isinstance(value, io.TextIOWrapper) and value not in (sys.stdin, sys.stdout, sys.stderr):
             raise pickle.PicklingError(f"cannot pickle the open file {value.name!r}")
         return super().reducer_override(value)

@@ -1,4 +1,4 @@
-"""Conversation partners that are rule machines; neural partners live in the main process."""
+"""Rule-based conversation partners; neural partners run in the main process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rl4dialog.core.protocols import Partner
 
 
 class ScriptedPartner(Partner):
-    """Says given lines in order, then ends the conversation.
+    """Replies with given lines in order, then ends the conversation.
 
     Args:
-        replies: The lines; ``None`` takes the sample's own ``meta_data["partner_replies"]``.
+        replies: The lines; ``None`` uses the sample's ``meta_data["partner_replies"]``.
     """
 
     def __init__(self, replies: list[str] | None = None) -> None:

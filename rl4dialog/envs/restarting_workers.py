@@ -1,4 +1,4 @@
-"""Worker processes of which any may die: another takes its place, and is brought to where the dead one was."""
+"""Worker processes that are replaced when they die, and brought to the same state."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from rl4dialog.envs.fork_server import ForkServer, Work
 
 _logger = logging.getLogger(__name__)
-# A request that has killed three processes will kill the fourth.
+# A request that has killed three workers would kill the next one too.
 _MAX_DEATHS_IN_A_ROW = 3
 
 
 class RestartingWorkers:
-    """The same to its user as a :class:`ForkServer`, but a worker's death shows only in the time it takes.
+    """Like :class:`ForkServer`, but replaces dead workers transparently.
 
-    A worker must answer each request with one reply, and what it does must follow from its requests alone: a new one
-    is given those that the dead one has had. :meth:`begin_anew` keeps them few.
+    A worker must answer each request with one reply, and its behavior must depend only on its requests: a new worker
+    repeats the requests of the dead one. :meth:`begin_anew` keeps the list of requests short.
 
     Args:
-        work: What a worker does, given its number and its connection to the main process.
-        n_workers: How many there are.
-        max_restarts: Deaths to make good, of all workers together; the next one raises ``EOFError`` or ``OSError``.
+        work: A worker's function, called with its number and its connection to the main process.
+        n_workers: Number of workers.
+        max_restarts: Number of dead workers to replace, in total; after that, a death raises ``EOFError`` or
+            ``OSError``.
 
     Attributes:
-        n_restarts: Deaths so far.
+        n_restarts: Number of replaced workers so far.
 
     Raises:
         EnvWorkerError: If ``work`` cannot be pickled or unpickled, or the process that forks the workers has died.
@@ -39,15 +40,15 @@ class RestartingWorkers:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that live now."""
+        """Process ids of the current workers."""
         return self._server.pids
 
     def exit_code(self, worker: int) -> int | None:
-        """How a worker that was found dead has ended; ``None`` if nobody knows."""
+        """Return the exit code of a dead worker; ``None`` if it is unknown."""
         return self._server.exit_code(worker)
 
     def send(self, worker: int, request: bytes) -> None:
-        """Give a worker something to do."""
+        """Send a request to a worker."""
         self._requests[worker].append(request)
         try:
             self._server.send(worker, request)
@@ -55,10 +56,10 @@ class RestartingWorkers:
             self._replace(worker, error)
 
     def receive(self, worker: int, limit_s: float | None = None) -> bytes:
-        """The next reply of a worker.
+        """Return the next reply of a worker.
 
         Raises:
-            SilentWorkerError: If it, or what takes its place, says nothing for so many seconds.
+            SilentWorkerError: If the worker, or its replacement, does not reply within the limit.
         """
         while True:
             try:
@@ -70,15 +71,15 @@ class RestartingWorkers:
                 return reply
 
     def begin_anew(self, worker: int, requests: Sequence[bytes]) -> None:
-        """Forget a worker's requests: these make of a new one what it is now."""
+        """Replace a worker's list of requests by a shorter one that leads to the same state."""
         self._requests[worker] = list(requests)
 
     def close(self) -> None:
-        """End all workers, and wait for it."""
+        """End all workers, and wait until they have ended."""
         self._server.close()
 
     def _replace(self, worker: int, death: Exception, limit_s: float | None = None) -> None:
-        """Start a process in the place of a dead one, and let it do all over again, up to the request under way."""
+        """Start a process in place of a dead one, and repeat all requests up to the current one."""
         *answered, last = self._requests[worker]
         while True:
             self._n_deaths_in_a_row[worker] += 1
@@ -100,7 +101,7 @@ class RestartingWorkers:
         self.n_restarts += 1
         self._server.replace(worker)
         _logger.warning(
-            "environment worker %d (process %d) died, exit code %s; process %d takes its place (restart %d of %d)",
+            "environment worker %d (process %d) died with exit code %s; replaced by process %d (restart %d of %d)",
             *(worker, died, "unknown" if code is None else code, self.pids[worker], self.n_restarts),
             self._max_restarts,
         )

@@ -1,4 +1,4 @@
-"""stable-baselines3's SubprocVecEnv, which is used as it is: saying which of its workers died, and ending them all."""
+"""Error messages and cleanup for stable-baselines3's unmodified SubprocVecEnv, if one of its workers dies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 from rl4dialog.core.errors import EnvWorkerError
 
-# From the end of a connection until the process behind it can be found dead.
+# Time between the end of a connection and the exit code of its process.
 _GRACE_S = 5.0
 
 
 @contextmanager
 def deaths_told(env: VecEnv) -> Iterator[None]:
-    """Turn what a dead worker of a ``SubprocVecEnv`` raises here into an error that names it.
+    """Convert errors caused by a dead worker of a ``SubprocVecEnv`` to an error that names the worker.
 
     Raises:
         EnvWorkerError: If a worker has died.
@@ -29,14 +29,14 @@ def deaths_told(env: VecEnv) -> Iterator[None]:
         i, code = found
         raise EnvWorkerError(
             f"an environment worker died: process {env.processes[i].pid} with environment {i}, exit code {code}. Its "
-            f"own error, if it had one, stands above; exit code -9 means that it was killed, often for lack of memory. "
-            f"With env.vec_env: subproc a dead worker ends the run, which --resume continues from its last checkpoint; "
-            f"env.vec_env: blocks with env.on_worker_death: restart replaces the worker."
+            f"own error message, if any, is printed above; exit code -9 means that it was killed, often due to lack of "
+            f"memory. With env.vec_env: subproc a dead worker ends the run; continue it with --resume from its last "
+            f"checkpoint, or use env.vec_env: blocks with env.on_worker_death: restart to replace dead workers."
         ) from error
 
 
 def close(env: VecEnv) -> None:
-    """End environments and their workers; one that died or is in the middle of a step is not waited for."""
+    """Close environments and their workers, without waiting for workers that died or are in the middle of a step."""
     if isinstance(env, SubprocVecEnv) and not env.closed and _would_be_waited_for(env):
         for process in env.processes:
             process.kill()
@@ -52,7 +52,7 @@ def _would_be_waited_for(env: SubprocVecEnv) -> bool:
 
 
 def _dead_worker(env: SubprocVecEnv) -> tuple[int, int] | None:
-    """Number and exit code of the first worker that has ended."""
+    """Number and exit code of the first dead worker."""
     deadline = time.monotonic() + _GRACE_S
     while True:
         for i, process in enumerate(env.processes):

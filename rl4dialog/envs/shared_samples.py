@@ -15,24 +15,24 @@ from rl4dialog.core.types import Sample
 
 
 class SharedSamples(Sequence[Sample]):
-    """Samples as one block of bytes; each is unpickled when it is asked for.
+    """Samples as one block of bytes; each is unpickled on access.
 
-    Forked processes keep sharing such a block. Of a list each would soon have a copy of its own, because even to read
-    an object is to write to its reference count.
+    Forked processes keep sharing such a block. They would soon copy a list, because even reading an object changes its
+    reference count.
 
     Args:
-        samples: Samples, or pairs of them with a sampling weight.
+        samples: Samples, or pairs of a sample and its sampling weight.
 
     Raises:
         DataError: If a sample cannot be pickled.
 
     Attributes:
-        weights: Relative to each other, or ``None`` if all are alike. Shape (n,).
+        weights: Relative sampling weights, or ``None`` if all are equal. Shape (n,).
     """
 
     def __init__(self, samples: Sequence[Sample | tuple[Sample, float]]) -> None:
         self.weights = sampling_weights(samples)
-        # Not pickle's own, so that classes of a user's file are found in the workers too.
+        # cloudpickle, so that workers can unpickle classes from user files.
         block = io.BytesIO()
         pickler = cloudpickle.CloudPickler(block, protocol=pickle.HIGHEST_PROTOCOL)
         ends = []
@@ -63,23 +63,23 @@ class SharedSamples(Sequence[Sample]):
 
 
 def sampling_weights(samples: Sequence[Sample | tuple[Sample, float]]) -> np.ndarray | None:
-    """The weights given with samples, or ``None`` if all are alike. Shape (n,)."""
+    """Return the sampling weights of samples, or ``None`` if all are equal. Shape (n,)."""
     weights = np.array([1.0 if isinstance(sample, Sample) else float(sample[1]) for sample in samples])
     return None if np.all(weights == weights[:1]) else weights
 
 
 def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.ndarray:
-    """How likely each sample is to be drawn: its weight to the power of ``priority_scale``, normalized.
+    """Compute the probability of each sample: its weight to the power of ``priority_scale``, normalized.
 
-    Schaul et al. 2016, "Prioritized Experience Replay", eq. 1, as RL4LMs' sampler has it.
+    Schaul et al. 2016, "Prioritized Experience Replay", eq. 1, as in RL4LMs' sampler.
 
     Args:
-        weights: Positive. Shape (n,).
-        priority_scale: At least 0; 0 ignores the weights, 1 draws by them.
+        weights: Positive weights. Shape (n,).
+        priority_scale: Exponent, at least 0; 0 samples uniformly, 1 proportionally to the weights.
 
     Returns:
         Probabilities that sum to 1. Shape (n,).
     """
-    # At most 1, so that no power of it overflows.
+    # At most 1, so that powers cannot overflow.
     scaled: np.ndarray = (weights / weights.max()) ** priority_scale
     return scaled / scaled.sum()

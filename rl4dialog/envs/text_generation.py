@@ -1,7 +1,7 @@
-"""Text generation as a token-level Markov decision process (gymnasium), with conversations of any number of turns.
+"""Text generation as a token-level Markov decision process (gymnasium), for conversations of any number of turns.
 
 One step is one token. A reply ends at an end-of-sequence token, at the turn marker of the dialogue format, or at the
-length limit; then the partner speaks, if there is one, and the agent's next reply begins from the longer history.
+length limit; then the partner replies, if there is one, and the agent's next reply continues the longer history.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ class TextGenEnv(gym.Env):
     """Observation: dict of int64 arrays (see :meth:`Observation.to_dict`). Action: a token id, ``Discrete(V)``.
 
     An episode is a conversation of at most ``max_turns`` agent utterances. ``terminated`` means that the agent ended
-    its last utterance, or that the partner left; ``truncated`` that the last utterance was cut at the length limit.
+    its last utterance, or that the partner ended the conversation; ``truncated`` means that the last utterance was cut
+    at the length limit.
 
     Args:
-        end_of_turn: Recognizes the end of a reply; holds the tokenizer.
-        samples: Prompts with references; or pairs of them with a sampling weight.
-        reward_parts: Token-level rewards, summed by the weights of the first iteration. Rewards of whole batches, and
-            weights that change, are the main process's business.
+        end_of_turn: Detects the end of a reply, and has the tokenizer.
+        samples: Prompts with references, or pairs of a sample and its sampling weight.
+        reward_parts: Token-level rewards, summed with the weights of the first iteration. The main process handles
+            batched rewards and changing weights.
         max_prompt_length: P, in tokens. The oldest turns of a longer history are dropped whole.
-        max_episode_length: T, the most tokens of one agent utterance.
+        max_episode_length: T, the maximum number of tokens of one agent utterance.
         vocab_size: V, the number of rows of the model's embedding.
-        prompt_truncation_side: Which end of a sample's prompt is dropped when it is longer than P.
-        max_turns: Most agent utterances in a conversation.
-        priority_scale: How much the samples' weights decide: they are drawn in proportion to their weights to the
-            power of it. With 0, or weights that are alike, every sample comes once per round.
-        partner: Answers between agent utterances; required for more than one turn.
-        between_turns: Makes the text between two agent utterances from the partner's reply; by default the reply
-            between the format's markers, or on a line of its own.
+        prompt_truncation_side: Side at which a sample's prompt is truncated if it is longer than P.
+        max_turns: Maximum number of agent utterances per conversation.
+        priority_scale: Exponent of the samples' weights; samples are drawn with probability proportional to the result.
+            With 0, or equal weights, every sample occurs once per round.
+        partner: Replies between agent utterances; required for more than one turn.
+        between_turns: Formats the text between two agent utterances from the partner's reply; by default the reply
+            between the format's markers, or on a separate line.
 
     Attributes:
-        state: Of the utterance in progress.
-        sample: Of the conversation.
-        at_work: Which reward was called last, or the partner; for an error.
+        state: State of the utterance in progress.
+        sample: Sample of the conversation.
+        at_work: The reward called last, or the partner, for error messages.
     """
 
     state: Observation
@@ -86,13 +87,13 @@ class TextGenEnv(gym.Env):
         self._prompt_truncation_side = prompt_truncation_side
         self._partner = partner
         self._between_turns = between_turns
-        # Kept as given: the environments of a process share it.
+        # Not copied, because the environments of a process share it.
         self._samples = samples
         self._weights = samples.weights if isinstance(samples, SharedSamples) else sampling_weights(samples)
         self._priority_scale = priority_scale
         self._order = np.zeros(0, dtype=np.int32)
         self._n_left = 0
-        self._before_order: Mapping[str, Any] = {}  # the random generator's state from which it was drawn
+        self._before_order: Mapping[str, Any] = {}  # state of the random generator before the order was drawn
         self._sample_was_drawn = False
         self._partner_seed = 0
         self._pad_token_id = int(self.tokenizer.pad_token_id)
@@ -113,11 +114,11 @@ class TextGenEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Begin a conversation.
+        """Start a conversation.
 
         Args:
-            seed: Decides the order of the samples from here on.
-            options: ``{"sample": Sample}`` begins with that one.
+            seed: Seed for the order of samples from here on.
+            options: ``{"sample": Sample}`` selects the first sample.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -132,7 +133,7 @@ class TextGenEnv(gym.Env):
         """Append one token to the agent's utterance.
 
         Returns:
-            Observation, reward, terminated, truncated, and an info with ``utterance_over``, ``reward_parts``.
+            Observation, reward, terminated, truncated, and an info with ``utterance_over`` and ``reward_parts``.
 
         Raises:
             RewardError: If a reward function raises or does not return a finite number.
@@ -143,15 +144,17 @@ class TextGenEnv(gym.Env):
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides the coming episodes, at the beginning of one; numbers and texts only.
+        """Return the state that determines all coming episodes, at the start of one; contains only numbers and texts.
 
-        What rewards and the partner remember of earlier episodes is not part of it.
+        State of rewards and the partner from earlier episodes is not included.
 
         Raises:
-            RuntimeError: If an episode is under way, or began from a sample that was given.
+            RuntimeError: If an episode is in progress, or started from a given sample.
         """
         if not self._sample_was_drawn or self._turn or self.state.context_ids:
-            raise RuntimeError("an environment's state can be saved only where an episode has just begun by itself")
+            raise RuntimeError(
+                "an environment's state can be saved only at the start of an episode with a drawn sample"
+            )
         return {
             "before_order": self._before_order,
             "n_left": self._n_left,
@@ -160,7 +163,7 @@ class TextGenEnv(gym.Env):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the episode in which :meth:`state_dict` was called, of an environment with the same arguments."""
+        """Restore the episode start of :meth:`state_dict`, in an environment with the same arguments."""
         self._before_order = state["before_order"]
         self.np_random.bit_generator.state = self._before_order
         self._draw_order()
@@ -172,7 +175,7 @@ class TextGenEnv(gym.Env):
     # -- conversation ---------------------------------------------------------------------------------------------
 
     def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
-        """:meth:`step` without the observation, which would take half of its time."""
+        """Perform :meth:`step` without the observation, which would take half of the time."""
         previous = self.state
         self.state = current = previous.after(int(action))
         ended = self.end_of_turn.is_end(current.context_ids)
@@ -209,7 +212,7 @@ class TextGenEnv(gym.Env):
         return reward, terminated, truncated, info
 
     def observe(self) -> dict[str, np.ndarray]:
-        """The present state as arrays."""
+        """Return the current state as arrays."""
         return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
 
     def _next_sample(self) -> Sample:
@@ -257,9 +260,9 @@ class TextGenEnv(gym.Env):
         return closing + partner_reply + closing
 
     def _longer_history(self, utterance: Observation, ended: bool, between: str) -> list[int]:
-        """Prompt + utterance + what follows it, as ids: what was generated is carried, never tokenized again."""
+        """Ids of prompt, utterance and following text; generated ids are kept, never tokenized again."""
         marker = self.end_of_turn.marker
-        # An utterance that was cut, or that ended in a bare end-of-sequence token, still has to be closed.
+        # An utterance that was truncated, or ended with an end-of-sequence token, still needs the turn marker.
         if ended and marker is not None and utterance.context_ids[-1] not in self.end_of_turn.eos_token_ids:
             between = between.split(marker, 1)[1]
         own = [id for id in utterance.context_ids if id not in self.end_of_turn.eos_token_ids]
@@ -291,7 +294,7 @@ class TextGenEnv(gym.Env):
             if not math.isfinite(number):
                 raise RewardError(
                     f"reward {part.name!r} returned {value!r} for sample {self.sample.id!r} "
-                    f"(reply {current.context_text[:80]!r}); a finite number is needed"
+                    f"(reply {current.context_text[:80]!r}); it must return finite numbers"
                 )
             total += part.term(number)
             parts[part.name] = number

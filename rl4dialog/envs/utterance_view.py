@@ -1,6 +1,6 @@
-"""The same environment with one step per agent utterance: what the vectorized environments run.
+"""The environment with one step per agent utterance, as used by vectorized environments.
 
-A step of the view is, by definition, the steps of the wrapped environment for each token of the utterance.
+A step of this view consists of the wrapped environment's steps for each token of the utterance.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
-# What an info of the token-level environment has that one of an utterance replaces, or leaves out.
+# Keys of the token-level info that the utterance's info replaces or omits.
 _OF_A_TOKEN = ("utterance_over", "reward_parts", "final_observation")
 
 
 class UtteranceView(gym.Env):
     """Action: int64 ``[T]``, the utterance's token ids padded with -1 on the right.
 
-    An action of padding alone says "wait": nothing happens, and the observation is the present one. The info of a
-    step holds ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts that
-    batched rewards need, what else the environment says of the last token, and ``error`` with a message if a reward
-    function failed or took too long: the episode ends there, and it is for the main process to raise (an exception here
-    would only kill the worker).
+    An action of only padding means "wait": it changes nothing, and returns the current observation. The info of a step
+    contains ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts for batched
+    rewards, and the environment's info of the last token. If a reward function failed or timed out, the episode ends
+    and the info contains ``error`` with a message: the main process raises it, because an exception here would only
+    kill the worker.
 
     Args:
         env: The token-level environment.
-        timeout_s: How long a step may take, which is to say its rewards and the partner; by default without end.
-        ends_process: Whether this process ends where nothing can interrupt them.
+        timeout_s: Time limit of a step, that is, of its rewards and the partner; by default none.
+        ends_process: Whether to end this process if they cannot be interrupted.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
@@ -53,10 +53,10 @@ class UtteranceView(gym.Env):
         return self._observation, info
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Say one whole utterance.
+        """Perform one whole utterance.
 
         Raises:
-            ValueError: If the tokens stop before the utterance has ended, or go on after it has.
+            ValueError: If the tokens end before the utterance does, or continue after its end.
         """
         tokens = _tokens(action)
         if not tokens:
@@ -69,7 +69,7 @@ class UtteranceView(gym.Env):
         except TimeIsUp:
             message = (
                 f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
-                f"reward_fn.timeout_s is the limit, and null is none"
+                f"reward_fn.timeout_s sets this limit (null disables it)"
             )
         return self._observation, 0.0, True, False, {"error": message, "sample_id": self.env.sample.id}
 
@@ -102,18 +102,18 @@ class UtteranceView(gym.Env):
         return self._observation, float(sum(token_rewards)), terminated, truncated, info
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the wrapped environment."""
+        """Return the state of the wrapped environment."""
         return self.env.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Begin the episode in which :meth:`state_dict` was called; gives its observation."""
+        """Restore the episode start of :meth:`state_dict`, and return its observation."""
         self.env.load_state_dict(state)
         self._observation = self.env.observe()
         return self._observation
 
 
 def _tokens(action: np.ndarray) -> list[int]:
-    """The action's token ids.
+    """Return the action's token ids.
 
     Raises:
         ValueError: If a token follows padding.
@@ -121,5 +121,5 @@ def _tokens(action: np.ndarray) -> list[int]:
     ids = np.asarray(action).tolist()
     n_tokens = ids.index(PADDING_ACTION) if PADDING_ACTION in ids else len(ids)
     if any(id != PADDING_ACTION for id in ids[n_tokens:]):
-        raise ValueError("an utterance's tokens must stand before all padding (-1)")
+        raise ValueError("an utterance's tokens must precede all padding (-1)")
     return ids[:n_tokens]

@@ -1,4 +1,4 @@
-"""Several environments at once, in this process or in workers."""
+"""Runs several environments at once, in this process or in workers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _logger = logging.getLogger(__name__)
 def make_utterance_env(
     env_kwargs: dict[str, Any], timeout_s: float | None = None, ends_process: bool = False
 ) -> UtteranceView:
-    """One environment, built where it will run; arguments are those of the two classes.
+    """Build an environment in the process where it runs; arguments are those of the two classes.
 
-    What may remember something between two calls, rewards and the partner, is copied, so that an environment does the
-    same wherever and beside whichever others it runs; tokenizer and samples are shared with them.
+    Rewards and the partner, which can have state, are copied, so that environments do not affect each other; they share
+    tokenizer and samples.
     """
     shared = {id(value): value for value in _shared(env_kwargs)}
     parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
@@ -43,14 +43,14 @@ def make_utterance_env(
 
 
 def _make_in_own_process(env_kwargs: dict[str, Any], timeout_s: float | None) -> UtteranceView:
-    """The only environment of a process, which the main process ends, and no signal to all processes of a run."""
+    """Build the only environment of a process, which only the main process ends, ignoring signals to the group."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     return make_utterance_env(env_kwargs, timeout_s, ends_process=True)
 
 
 def _for_workers(env_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The same arguments, of which each worker process builds rewards and partner for itself."""
+    """Return arguments from which each worker process builds its own rewards and partner."""
     shared, partner = _shared(env_kwargs), env_kwargs.get("partner")
     parts = [
         dataclasses.replace(part, function=OwnCopy(part.function, shared, f"reward {part.name!r}"))
@@ -61,7 +61,7 @@ def _for_workers(env_kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
-    """What all environments may refer to, as it does not change."""
+    """Constant objects that all environments can refer to."""
     end_of_turn = env_kwargs["end_of_turn"]
     return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
 
@@ -75,8 +75,8 @@ def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
         return copy.deepcopy(_built_here(part.function), shared)
     except Exception as error:
         raise RewardError(
-            f"reward {part.name!r} cannot be copied, and each environment has its own: {type(error).__name__}: "
-            f"{error}. A method __deepcopy__ of its class that returns self lets the environments share it."
+            f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
+            f"__deepcopy__ in its class and return self to share it between environments."
         ) from error
 
 
@@ -93,15 +93,16 @@ def make_vec_env(
     Args:
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
-        vec_env: ``blocks`` of them in worker processes, ``subproc`` for stable-baselines3's ``SubprocVecEnv``: for each
-            a process with its own copy of the samples; ``dummy`` for all in this process.
-        n_workers: Number of workers of ``blocks``; by default one per core.
-        max_restarts: How many workers of ``blocks`` that died are replaced.
-        timeout_s: How long the rewards of a reply may take.
+        vec_env: ``blocks`` for several environments per worker process; ``subproc`` for stable-baselines3's
+            ``SubprocVecEnv``, with one process per environment, each with its own copy of the samples; ``dummy`` for
+            all environments in this process.
+        n_workers: Number of workers for ``blocks``; by default one per core.
+        max_restarts: Number of dead workers to replace, for ``blocks``.
+        timeout_s: Time limit of the rewards of a reply.
 
     Raises:
-        EnvWorkerError: If a worker process dies while it starts, an environment cannot be built in it, a reward cannot
-            be given to it, or what is given to it leaves a file open or a thread running that others would share.
+        EnvWorkerError: If a worker process dies at its start, an environment cannot be built in it, a reward cannot be
+            sent to it, or loading them opens a file or starts a thread that workers would share.
         RewardError: If a reward cannot be copied.
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
@@ -116,7 +117,7 @@ def make_vec_env(
             return SubprocVecEnv([build] * n_envs)
         except (EOFError, OSError) as error:
             raise EnvWorkerError(
-                "an environment worker died while its environment was built; its own error stands above"
+                "an environment worker died while its environment was built; its own error message is printed above"
             ) from error
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
@@ -125,35 +126,35 @@ def make_vec_env(
 
 
 def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
-    """Check what :func:`make_vec_env` would give to worker processes, without starting one; see there.
+    """Check what :func:`make_vec_env` would send to worker processes, without starting one.
 
-    Where there would be no workers, nothing is checked.
+    Without workers, nothing is checked.
 
     Raises:
-        EnvWorkerError: If a reward cannot be given to them, or what is given leaves a file open or a thread running
-            that they would share.
+        EnvWorkerError: If a reward cannot be sent to workers, or loading them opens a file or starts a thread that
+            workers would share.
     """
     vec_env, env_kwargs = _as_sent(env_kwargs, vec_env)
     if vec_env == "blocks":
         from rl4dialog.envs.block_worker import run_block
         from rl4dialog.envs.fork_server import ForkServer
 
-        # It unpickles and checks what it would fork workers with.
+        # With 0 workers, the server only unpickles and checks its input.
         ForkServer(functools.partial(run_block, [[functools.partial(make_utterance_env, env_kwargs)]]), 0).close()
 
 
 def _as_sent(env_kwargs: dict[str, Any], vec_env: str) -> tuple[str, dict[str, Any]]:
-    """Where environments live on this system, and their arguments as they are given to them there."""
+    """Determine where environments run on this system, and their arguments there."""
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
     if vec_env == "blocks" and not hasattr(os, "fork"):
-        _logger.warning("env.vec_env: blocks needs a system that can fork; the environments run in this process")
+        _logger.warning("env.vec_env: blocks requires a system with fork; the environments run in this process instead")
         vec_env = "dummy"
     return vec_env, env_kwargs if vec_env == "dummy" else _for_workers(env_kwargs)
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
-    """The state of each environment; see :meth:`TextGenEnv.state_dict`."""
+    """Return the state of each environment; see :meth:`TextGenEnv.state_dict`."""
     from rl4dialog.envs.sb3_workers import deaths_told
 
     with deaths_told(vec_env):
@@ -161,10 +162,10 @@ def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
 
 
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Give each environment a state of :func:`env_states`.
+    """Restore the environments' states from :func:`env_states`.
 
     Returns:
-        Where the environments stand then, as ``reset()`` gives it.
+        The observations, as from ``reset()``.
     """
     from rl4dialog.envs.sb3_workers import deaths_told
 

@@ -1,1 +1,1 @@
-"""Several runs, each in a process of its own: seeds, sweeps, and the same run once more."""
+"""Experiments of several runs, each in a separate process: seeds, sweeps, and reproductions."""

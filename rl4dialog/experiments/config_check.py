@@ -1,7 +1,7 @@
-"""Whether configs of another place run here: a folder of them, each with tiny models and data in place of its own.
+"""Checks that external configs run here: trains each config of a folder with tiny models and data.
 
-Nothing is downloaded. What is replaced: model names, the paths of data, and what rewards and metrics load (models,
-SPICE's program, WordNet where there is none). `--dry_run` sees the rest as it is; then two short iterations run.
+Nothing is downloaded: model names, data paths, and all that rewards and metrics load (models, SPICE's program, WordNet
+if it is missing) get stand-ins. Everything else is checked unchanged by `--dry_run`; then two iterations run.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FEW = {"n_samples": 8, "context_size": 2}
 
 @dataclass
 class ConfigReport:
-    """What became of one config.
+    """The result for one config.
 
     Attributes:
-        name: Path below the folder.
-        stand_ins: What was replaced beside models and data.
-        notes: What was said when it was loaded.
-        failed: ``reading``, ``--dry_run`` or ``iterations``, whichever failed first; empty if none did.
-        error: The message of that.
+        name: Path relative to the folder.
+        stand_ins: Replaced components, besides models and data.
+        notes: Notes printed when the config was loaded.
+        failed: The first step that failed, ``reading``, ``--dry_run`` or ``iterations``; empty if none did.
+        error: The error message of that step.
     """
 
     name: str
@@ -61,19 +61,19 @@ class ConfigReport:
 def check_configs(
     folder: Path, train: Callable[[list[str]], int], say: Callable[[ConfigReport], None]
 ) -> list[ConfigReport]:
-    """Check every ``.yml`` of a folder and of those below it.
+    """Check every ``.yml`` file of a folder and its sub-folders.
 
     Args:
-        folder: Of the configs.
-        train: The command ``rl4dialog train``: its arguments in, its exit code out.
-        say: Is given each report when it is there.
+        folder: Folder of the configs.
+        train: The command ``rl4dialog train``, as a function from arguments to exit code.
+        say: Called with each report.
 
     Raises:
-        ConfigError: If there is no config in the folder.
+        ConfigError: If the folder contains no config.
     """
     paths = sorted(path for path in folder.rglob("*.yml") if path.is_file())
     if not paths:
-        raise ConfigError(f"{folder} holds no .yml file; give a folder of configs")
+        raise ConfigError(f"{folder} contains no .yml files; pass a folder of configs")
     reports = []
     with tempfile.TemporaryDirectory(prefix="rl4dialog-configs-") as scratch:
         outside = _Outside(Path(scratch))
@@ -83,7 +83,7 @@ def check_configs(
                 _check(path, Path(scratch) / f"config_{number}", outside, train, report)
             except RL4DialogError as error:
                 report.error = str(error)
-            except Exception as error:  # whatever it is, the other configs are still to be checked
+            except Exception as error:  # any failure must not stop the check of the other configs
                 report.error = " ".join(f"{type(error).__name__}: {error}".split())
             say(report)
             reports.append(report)
@@ -95,7 +95,7 @@ def _check(
 ) -> None:
     with contextlib.redirect_stderr(io.StringIO()), _quiet():
         config, _ = expand_variants(load_yaml(path), 0)
-        parse_config(config, path.name)  # what is replaced is then where it belongs
+        parse_config(config, path.name)  # ensures that the keys to replace exist
         config = outside.replace(config, folder / "data", report.stand_ins)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
         report.failed = step
@@ -125,10 +125,10 @@ def _quiet() -> Any:
 
 
 class _Outside:
-    """What stands in for models and data from outside; made when it is first needed.
+    """Stand-ins for external models and data, created on first use.
 
     Args:
-        folder: For the models.
+        folder: Folder for the models.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -136,15 +136,15 @@ class _Outside:
         self._has_wordnet: bool | None = None
 
     def replace(self, config: dict[str, Any], data: Path, stand_ins: list[str]) -> dict[str, Any]:
-        """A config with other model names and data, and with stand-ins where rewards and metrics load something.
+        """Return a config with tiny models and data, and with stand-ins for what rewards and metrics load.
 
         Args:
-            config: Of the schema.
-            data: The folder for its data.
-            stand_ins: Receives what was replaced beside models and data.
+            config: A valid config.
+            data: Folder for its data.
+            stand_ins: Receives the ids of replaced components, besides models and data.
 
         Raises:
-            ConfigError: If nothing can stand in for its data.
+            ConfigError: If there is no stand-in for its data.
         """
         data.mkdir(parents=True)
         config = copy.deepcopy(config)
@@ -190,7 +190,7 @@ class _Outside:
             stand_ins.append(id)
 
     def has_wordnet(self) -> bool:
-        """Whether METEOR as it is defined can be computed on this machine."""
+        """Whether METEOR can be computed with WordNet on this machine."""
         if self._has_wordnet is None:
             try:
                 MeteorMetric()
@@ -201,7 +201,7 @@ class _Outside:
 
 
 def _tiny_model(config: Mapping[str, Any]) -> str:
-    """The built-in model of a config's architecture."""
+    """Name of the built-in model with the architecture of a config."""
     alg = config["alg"]
     supervised = not kind_of(config).has_rollouts
     name = (alg if supervised else alg["policy"]["args"])["model_name"].lower()
@@ -212,7 +212,7 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
 
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:
-    """The same with two iterations of a few short replies."""
+    """Return a copy with two iterations of a few short replies."""
     config = copy.deepcopy(config)
     alg, evaluation = config["alg"], config["train_evaluation"]
     blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]

@@ -1,4 +1,4 @@
-"""A console command in a process of its own, which begins with nothing that an earlier run has left behind."""
+"""Runs a console command in a separate process, unaffected by the state of this one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from types import FrameType
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
     """Run ``rl4dialog`` with arguments, on this console.
 
-    Ctrl-C reaches the process as it reaches this one, and SIGTERM is passed on to it. It gets the time to save what it
-    wants to save; then this process ends too.
+    Ctrl-C reaches both processes, and SIGTERM is forwarded to the child. This process waits for the child to save its
+    state, and then exits too.
 
     Args:
-        arguments: The name of the command and what follows it.
-        folder: Where it runs; by default here.
-        environment: Variables beside those of this process.
+        arguments: Name of the command and its arguments.
+        folder: Working directory; by default the current one.
+        environment: Environment variables to add.
 
     Returns:
-        Its exit code.
+        The exit code.
 
     Raises:
-        SystemExit: If this process was told to end; with the exit code of the other.
+        SystemExit: If this process was interrupted; with the child's exit code.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "rl4dialog.cli", *arguments], cwd=folder, env={**os.environ, **environment}
@@ -40,7 +40,7 @@ def run_command(arguments: Sequence[str], folder: Path | None = None, environmen
     try:
         return process.wait()
     except KeyboardInterrupt:
-        # A second Ctrl-C ends this wait, and the process below.
+        # A second Ctrl-C ends this wait and kills the child below.
         raise SystemExit(process.wait() or 130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

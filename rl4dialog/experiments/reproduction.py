@@ -1,4 +1,4 @@
-"""Doing a run once more, and telling whether it comes out the same."""
+"""Repeats a run and checks that the results are identical."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _MAX_SHOWN = 60
 
 
 def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, trust: bool = False) -> int:
-    """Run the resolved config of a run again, where and with as many threads as then, and compare.
+    """Repeat a run from its resolved config, in the same folder and with as many threads, and compare the results.
 
     Args:
         run: A complete run.
-        output: Folder of the new run; by default beside the old one, with ``_reproduced`` behind its name.
-        overwrite: Replace a run that is there already.
-        trust: Whether code that the run's config names may be run.
+        output: Folder of the new run; by default that of the original with the suffix ``_reproduced``.
+        overwrite: Replace an existing run in the output folder.
+        trust: Whether to allow code that the run's config executes.
 
     Returns:
-        Exit code: 0 if both are identical, 1 if they differ, else that of the run that failed.
+        Exit code: 0 if both runs are identical, 1 if they differ, otherwise that of the failed run.
 
     Raises:
-        RunFolderError: If the run is not complete, or the new folder is there already.
-        ConfigError: If the run's config names code without ``trust``.
+        RunFolderError: If the run is not complete, or the output folder already exists.
+        ConfigError: If the run's config executes code without ``trust``.
     """
     run = run.expanduser().absolute()
     read_result(run)
@@ -47,9 +47,9 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
         refuse_code(config, run)
     output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
     if output == run:
-        raise RunFolderError(f"{run} cannot be reproduced in its own folder; give another --output_path")
+        raise RunFolderError(f"{run} cannot be reproduced in its own folder; choose another --output_path")
     if output.exists() and not overwrite:
-        raise RunFolderError(f"{output} exists already; give --overwrite to replace it, or another --output_path")
+        raise RunFolderError(f"{output} already exists; pass --overwrite to replace it, or another --output_path")
     code = _run_again(run, config, output, overwrite)
     if code:
         return code
@@ -61,7 +61,7 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
 
 def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool) -> int:
     recorded = read_provenance(run)
-    # The config's own folder, from which relative names count, is another one now.
+    # The config moves to another folder, so relative imports are made absolute.
     config["imports"] = [_absolute(name, config_folder(run)) for name in config.get("imports", [])]
     threads = recorded.get("hardware", {}).get("torch_threads")
     folder = Path(recorded.get("working_directory", "."))
@@ -83,7 +83,7 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
 
 
 def _absolute(name: str, folder: Path) -> str:
-    """An entry of ``imports``; a file by its whole path where that is known."""
+    """Make an entry of ``imports`` absolute if it is an existing file."""
     return str(folder / name) if name.endswith(".py") and (folder / name).is_file() else name
 
 
@@ -94,7 +94,7 @@ def print_comparison(
     causes: Sequence[tuple[str, Any, Any]],
     console: Console | None = None,
 ) -> None:
-    """Print what is identical, where the rest differs first, and what else is different about the runs."""
+    """Print which files are identical, the first difference of the others, and possible causes."""
     console = console or Console()
     style = table_style(console)
     table = Table(box=style, pad_edge=False)
@@ -116,9 +116,9 @@ def print_comparison(
     if n_different:
         console.print(Text(f"{n_different} of {len(findings)} files differ.", style="bold"))
     else:
-        console.print(Text(f"Identical: all {len(findings)} files, times and memory left out.", style="bold"))
+        console.print(Text(f"Identical: all {len(findings)} files, except for times and memory.", style="bold"))
     if causes:
-        why = "What else is different, and may be the cause:" if n_different else "This was different:"
+        why = "Other differences, as possible causes:" if n_different else "Other differences:"
         console.print(Text(why))
         origins = Table(box=style, pad_edge=False)
         for name in ("provenance", "original", "reproduced"):
@@ -127,7 +127,7 @@ def print_comparison(
             origins.add_row(Text(key), Text(_shown(one)), Text(_shown(other)))
         console.print(origins)
     elif n_different:
-        console.print(Text("No difference of code, data or machine is recorded."))
+        console.print(Text("The provenance shows no difference in code, data or machine."))
     console.print(Text(f"Run folder: {output}"), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""One config with several seeds, one run after another, and what the runs say together."""
+"""Trains one config with several seeds, one run after another, and summarizes the results."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def train_with_seeds(
     project: Path,
     experiment_name: str,
 ) -> int:
-    """Train with each seed in a process of its own; then tell means and standard errors.
+    """Train with each seed in a separate process, then print means and standard errors.
 
-    The runs are ``<experiment_name>_seed_<n>`` in the project's folder, and the summary is
-    ``<experiment_name>_seeds.json`` beside them. A run that fails is told, and the others go on.
+    The runs are ``<experiment_name>_seed_<n>`` in the project folder; the summary is ``<experiment_name>_seeds.json``
+    next to them. If a run fails, the error is printed and the other runs continue.
 
     Args:
-        config_path: The config file; it is checked before the first run.
-        overrides: Of the config.
-        variant: Of the config.
-        seeds: All different.
+        config_path: The config file, which is checked before the first run.
+        overrides: Overrides of the config.
+        variant: Variant of the config.
+        seeds: Distinct seeds.
         argv: Arguments of the console command ``train``, with ``--seeds``.
-        project: Folder of the project.
-        experiment_name: Of all runs together.
+        project: The project folder.
+        experiment_name: Common prefix of all runs.
 
     Returns:
-        Exit code: 0 if all runs are complete, else that of the first that failed.
+        Exit code: 0 if all runs are complete, otherwise that of the first failed run.
 
     Raises:
-        ConfigError: If the config is wrong, or a seed comes twice.
+        ConfigError: If the config is invalid, or a seed is repeated.
     """
     if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}")
+        raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
     for seed in seeds:
         load_config(config_path, [*overrides, f"seed={seed}"], variant)
     failed: dict[int, int] = {}
@@ -72,13 +72,13 @@ def train_with_seeds(
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and standard error of every metric over runs.
+    """Compute mean and standard error of every metric over runs.
 
     Args:
-        results: ``result.json`` by seed.
+        results: Contents of ``result.json`` by seed.
 
     Returns:
-        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` (nothing where
+        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` (``None`` if
         fewer than two runs have the metric), and ``values`` by seed.
     """
     splits = [key for key, value in next(iter(results.values())).items() if isinstance(value, dict)]
@@ -105,13 +105,13 @@ def _statistics(values: Mapping[int, float]) -> dict[str, Any]:
     mean = sum(values.values()) / n if n else None
     error = None
     if n > 1 and mean is not None:
-        # Of the mean, from the unbiased variance of the values.
+        # Standard error of the mean, from the unbiased variance.
         error = math.sqrt(sum((value - mean) ** 2 for value in values.values()) / (n - 1) / n)
     return {"mean": mean, "standard_error": error, "values": dict(values)}
 
 
 def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, console: Console | None = None) -> None:
-    """Print the test split's means and standard errors, and where all of them are."""
+    """Print means and standard errors of the test split, and the path of the summary."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
@@ -138,7 +138,7 @@ def _cell(statistics: Mapping[str, Any], sign: str, number_sign: str = "") -> st
 
 
 def _arguments(argv: Sequence[str], seed: int, experiment_name: str) -> list[str]:
-    """The command of one seed: the whole command without ``--seeds``; what comes last in it counts."""
+    """Arguments of one seed's run: all but ``--seeds``, followed by overrides, since the last occurrence wins."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--seeds", nargs="+")
     _, others = parser.parse_known_args(list(argv))

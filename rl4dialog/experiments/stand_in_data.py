@@ -1,4 +1,4 @@
-"""A few samples of each datapool in the form of its original release, with our own words in them."""
+"""A few samples of each datapool in the format of its original release, with made-up text."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SUMMARIES = 'document_id,set,summary\nd1,train,"Ann is\n a nurse."\nd2,valid,A h
 
 
 def story_name(url: str) -> str:
-    """Where CNN's release keeps the story of a URL."""
+    """Path of the story of a URL in CNN's release."""
     return f"cnn/stories/{hashlib.sha1(url.encode()).hexdigest()}.story"
 
 
 def cell(value: str, is_header: bool = False, column_span: int = 1) -> dict[str, Any]:
-    """A cell of a ToTTo table."""
+    """Return a cell of a ToTTo table."""
     return {"value": value, "is_header": is_header, "column_span": column_span, "row_span": 1}
 
 
@@ -62,7 +62,7 @@ TABLE_EXAMPLE: dict[str, Any] = {
 
 
 def write_dialogues(folder: Path, n_dialogues: int = 12, n_turns: int = 4) -> Path:
-    """DailyDialog's original files, with our own few words in them."""
+    """Write DailyDialog's original files with made-up dialogues; returns the folder."""
     rng = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
     for split in ("train", "validation", "test"):
@@ -83,7 +83,7 @@ def write_original(datapool: str, folder: Path) -> Path:
     """Write a release with all three splits; returns the ``path`` for the datapool.
 
     Raises:
-        ConfigError: If there is none that could be written.
+        ConfigError: If there is no stand-in for the datapool.
     """
     if datapool == "daily_dialog":
         return write_dialogues(folder)
@@ -91,7 +91,7 @@ def write_original(datapool: str, folder: Path) -> Path:
     files = releases.get(datapool.removesuffix("_seq2seq"))
     if files is None:
         raise ConfigError(
-            f"datapool.id: there is no stand-in for the data of {datapool!r} (there is for daily_dialog, "
+            f"datapool.id: there is no stand-in for the data of {datapool!r} (available: daily_dialog, "
             f"{', '.join(releases)})"
         )
     for name, text in files.items():

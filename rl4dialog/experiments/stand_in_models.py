@@ -1,4 +1,4 @@
-"""Tiny models of random weights in the place of those that rewards and metrics load."""
+"""Tiny models with random weights that replace the models of rewards and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _T5: dict[str, Any] = {
 
 
 def save_bert(folder: Path) -> str:
-    """A classifier of two labels, whose encoder does for BERTScore too; gives its folder."""
+    """Save a classifier with two labels, whose encoder also works for BERTScore; returns its folder."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "i", "the", "you", "to", "is", "of"]
     frame = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
@@ -34,7 +34,7 @@ def save_bert(folder: Path) -> str:
 
 
 def save_t5(folder: Path) -> str:
-    """An encoder-decoder that knows the words good and bad; gives its folder."""
+    """Save an encoder-decoder whose vocabulary contains "good" and "bad"; returns its folder."""
     words = ["<pad>", "</s>", "<unk>", "good", "bad"]
     frame = {"single": "$A </s>", "special_tokens": [("</s>", 1)]}
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}

@@ -1,4 +1,4 @@
-"""One config with several values of a key, one run after another, and what reward they reach at what KL."""
+"""Trains one config with several values of a key, one run after another, and plots reward against KL."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from rl4dialog.runs.summary import table_style
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """What a run has reached, as the mean of the last tenth of its iterations.
+    """The result of a run, averaged over the last tenth of its iterations.
 
     Attributes:
-        value: Of the key that differs.
+        value: Value of the swept key.
         run: The run folder.
-        kl: To the reference, per token, in nats.
+        kl: KL to the reference per token, in nats.
         reward: Task reward per episode.
-        kl_path: The KL of all iterations, smoothed.
-        reward_path: Likewise.
+        kl_path: KL of all iterations, smoothed.
+        reward_path: Task reward of all iterations, smoothed.
     """
 
     value: str
@@ -53,30 +53,30 @@ def sweep(
     project: Path,
     experiment_name: str,
 ) -> int:
-    """Train with each value in a process of its own; then draw reward against KL.
+    """Train with each value in a separate process, then plot reward against KL.
 
-    The runs are ``<experiment_name>_<value>`` in the project's folder, beside them ``<experiment_name>_sweep.json`` and
-    ``.png``. A run that fails is told, and the others go on.
+    The runs are ``<experiment_name>_<value>`` in the project folder; next to them are ``<experiment_name>_sweep.json``
+    and ``.png``. If a run fails, the error is printed and the other runs continue.
 
     Args:
-        config_path: The config file; it is checked with each value before the first run.
-        overrides: Of the config.
-        variant: Of the config.
-        key: The key that differs, such as ``alg.kl_div.target_kl``.
-        values: All different.
+        config_path: The config file, which is checked with each value before the first run.
+        overrides: Overrides of the config.
+        variant: Variant of the config.
+        key: The swept key, such as ``alg.kl_div.target_kl``.
+        values: Distinct values of the key.
         argv: Arguments of the console command ``train``.
-        project: Folder of the project.
-        experiment_name: Of all runs together.
+        project: The project folder.
+        experiment_name: Common prefix of all runs.
 
     Returns:
-        Exit code: 0 if all runs have ended well, else that of the first that did not.
+        Exit code: 0 if all runs succeeded, otherwise that of the first failed run.
 
     Raises:
-        ConfigError: If the config is wrong, or a value comes twice.
+        ConfigError: If the config is invalid, or a value is repeated.
     """
     names = {value: f"{experiment_name}_{re.sub(r'[^A-Za-z0-9.+-]', '_', value)}" for value in values}
     if len(set(names.values())) < len(values):
-        raise ConfigError(f"--values names a value twice: {' '.join(values)}")
+        raise ConfigError(f"--values contains a value twice: {' '.join(values)}")
     for value in values:
         load_config(config_path, [*overrides, f"{key}={value}"], variant)
     failed: dict[str, int] = {}
@@ -93,10 +93,10 @@ def sweep(
 
 
 def read_point(value: str, run: Path) -> SweepPoint:
-    """What a run has reached.
+    """Read the result of a run.
 
     Raises:
-        DataError: If it has logged no iteration with reward and KL.
+        DataError: If it has no iteration with reward and KL.
     """
     log = read_run(run)
     curves = [log.column(key) for key in ("rollout/kl", "rollout/task_reward")]
@@ -104,13 +104,13 @@ def read_point(value: str, run: Path) -> SweepPoint:
     last = [values[-math.ceil(n / 10) :] for values in curves]
     kl, reward = (sum(values) / len(values) if values else math.nan for values in last)
     if math.isnan(kl) or math.isnan(reward):
-        raise DataError(f"the run {run} has logged no iteration with rollout/kl and rollout/task_reward")
+        raise DataError(f"the run {run} has no iteration with rollout/kl and rollout/task_reward in its logs")
     window = smoothing_window(n)
     return SweepPoint(value, run, kl, reward, *(smooth(values, window) for values in curves))
 
 
 def pareto_front(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """Those than which no other has as much reward at less KL, or more at as little; by rising KL."""
+    """Pareto-optimal points by increasing KL: no other point has at least as much reward at less KL."""
     front: list[SweepPoint] = []
     for point in sorted(points, key=lambda p: (p.kl, -p.reward)):
         if not front or point.reward > front[-1].reward:
@@ -119,12 +119,12 @@ def pareto_front(points: Sequence[SweepPoint]) -> list[SweepPoint]:
 
 
 def write_sweep(key: str, points: Sequence[SweepPoint], path: Path) -> None:
-    """Write the picture and the numbers, and print them.
+    """Write the plot and the numbers, and print a table.
 
     Args:
-        key: The key that differs.
+        key: The swept key.
         points: One per run.
-        path: Of both files, without ``.png`` and ``.json``.
+        path: Path of both files, without ``.png`` and ``.json``.
     """
     picture, numbers = path.with_name(path.name + ".png"), path.with_name(path.name + ".json")
     front = pareto_front(points)
@@ -140,12 +140,12 @@ def write_sweep(key: str, points: Sequence[SweepPoint], path: Path) -> None:
 
 
 def plot_sweep(key: str, points: Sequence[SweepPoint], output_png: Path) -> None:
-    """Draw where each run has ended, the way there, and the front of the best.
+    """Plot the result of each run, its path during training, and the Pareto front.
 
     Args:
-        key: The key that differs.
+        key: The swept key.
         points: One per run.
-        output_png: The picture.
+        output_png: The output image.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -167,7 +167,7 @@ def plot_sweep(key: str, points: Sequence[SweepPoint], output_png: Path) -> None
 
 
 def arguments_of_train(argv: Sequence[str]) -> list[str]:
-    """The arguments of ``train`` among those of a sweep."""
+    """Return the arguments of ``train`` among those of a sweep."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--key")
     parser.add_argument("--values", nargs="+")

@@ -1,1 +1,1 @@
-"""What is done with the model of a run, or any other, without training it."""
+"""Inference with a trained model: loading, generation, chat, evaluation and publishing, without training."""

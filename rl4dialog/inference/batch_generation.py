@@ -1,4 +1,4 @@
-"""Replying to a file of prompts."""
+"""Generates replies to a file of prompts."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rl4dialog.runs.progress import Progress
 def reply_to_file(
     loaded: LoadedPolicy, prompts: Path, replies: Path, overrides: Sequence[str] = (), batch_size: int | None = None
 ) -> int:
-    """Write a reply to each prompt of a file; prompts that have one already are left out.
+    """Write a reply to each prompt of a file, except prompts that already have one.
 
-    Every batch has a seed of its own, so an interruption changes no reply.
+    Every batch has its own seed, so an interruption does not change any reply.
 
     Args:
         loaded: The policy.
-        prompts: See :func:`~rl4dialog.inference.prompt_files.read_prompts`.
-        replies: A ``.jsonl`` file, with what the prompt's line had, ``prompt`` and ``reply``.
-        overrides: Settings of the sampler in place of those of the run's evaluations, as ``key=value``.
-        batch_size: Prompts at once; by default as in the run's evaluations.
+        prompts: Prompts file; see :func:`~rl4dialog.inference.prompt_files.read_prompts`.
+        replies: Output ``.jsonl`` file; each line has the fields of the prompt's line, ``prompt`` and ``reply``.
+        overrides: Overrides of the sampling settings of the run's evaluations, as ``key=value``.
+        batch_size: Prompts per batch; by default as in the run's evaluations.
 
     Returns:
-        How many replies were written now.
+        Number of newly written replies.
 
     Raises:
-        ConfigError: If there is no such setting, or it has no such value.
-        DataError: If a line of a file is wrong.
+        ConfigError: If an override is unknown or invalid.
+        DataError: If a line of a file is invalid.
         RunFolderError: If the replies cannot be written.
     """
     kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)

@@ -1,4 +1,4 @@
-"""A trained policy as a partner in a chat: what :mod:`rl4dialog.serving` asks of it."""
+"""A trained policy as a chat model for :mod:`rl4dialog.serving`."""
 
 from __future__ import annotations
 
@@ -26,58 +26,58 @@ class ChatAgent:
 
     Args:
         loaded: The policy.
-        name: For people, and for records of what it said.
+        name: Name for display and for records.
 
     Raises:
-        ConfigError: If the run's data are no dialogues.
+        ConfigError: If the run's datapool contains no dialogues.
     """
 
     def __init__(self, loaded: LoadedPolicy, name: str) -> None:
         self.name, self._loaded = name, loaded
         if loaded.dialogue_format is None:
             raise ConfigError(
-                f"datapool {loaded.config.datapool.id!r} of {name} holds no dialogues, so there is no chat; "
-                "rl4dialog generate replies to its prompts"
+                f"datapool {loaded.config.datapool.id!r} of {name} contains no dialogues, so chat is not available; "
+                "use rl4dialog generate instead"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
         left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()
         if left_out:
             _logger.warning(
-                "%s is evaluated with %s, which conversations refuse; here it decodes without",
+                "%s is evaluated with %s, which chats do not support; the chat ignores it",
                 name,
                 ", ".join(sorted(left_out)),
             )
 
     @property
     def generation_kwargs(self) -> Mapping[str, Any]:
-        """How replies are sampled if nothing else is said: as in the run's evaluations, without their beams."""
+        """Default sampling settings: those of the run's evaluations, without beam search."""
         return without_beams(self._loaded.generation_kwargs)
 
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        """Reply to a prompt as ``generate`` does, token by token; the last item is the whole reply."""
+        """Generate a reply token by token, as ``generate`` does; the last item is the whole reply."""
         kwargs = {**self.generation_kwargs, **generation_kwargs}
         return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """The run's reward of one reply, and its parts. There are no references in a chat.
+        """Compute the run's reward of one reply and its parts, without references.
 
         Args:
-            prompt: What the model read.
-            reply: What it said.
-            meta_info: What rewards may read of the conversation.
+            prompt: The prompt.
+            reply: The model's reply.
+            meta_info: Meta data of the conversation, for rewards that read it.
             on_error: With ``mask``, a part that fails is NaN.
 
         Raises:
             ConfigError: If the run has no reward.
-            RewardError: If the reward fails, for want of references or labels, say.
+            RewardError: If the reward fails, for example because it needs references or labels.
         """
         return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 
     @torch.no_grad()
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
-        """What policy, critic and reference say about the tokens of a reply.
+        """Compute log-probability, value and KL for each token of a reply.
 
-        All are those of the run: its temperature, the critic of its newest checkpoint, the model that it began with.
+        They use the run's temperature, the critic of its latest checkpoint, and its initial model as the reference.
         """
         policy = self._loaded.policy
         batch = Replies.from_ids([self._loaded.prompt_ids(prompt)], [token_ids], policy.device)

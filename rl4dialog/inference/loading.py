@@ -1,7 +1,7 @@
-"""A trained policy from a run folder: replies, values, log-probabilities and scores, without training.
+"""Loads a trained policy from a run folder, for replies, values, log-probabilities and scores, without training.
 
-The language model is ``model/``, or that of a checkpoint. The critic stands only in checkpoints, so values are those of
-a checkpoint, whose language model and critic belong together. Data is read only where a reward needs it.
+The language model is in ``model/`` or in a checkpoint. Only checkpoints contain the critic, so values are computed
+with a checkpoint's language model and critic. The dataset is read only if a reward needs it.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
     """Load the policy of a run.
 
     Args:
-        run: The run folder, wherever it lies now.
-        checkpoint: ``None`` for the model at the run's end; else the number of an iteration, ``"last"`` or ``"best"``.
-        trust: Whether code that the run's config names may be run: its ``imports``, and programs of metrics.
+        run: The run folder, which may have been moved.
+        checkpoint: ``None`` for the final model; otherwise an iteration number, ``"last"`` or ``"best"``.
+        trust: Whether to allow code that the run's config executes: its ``imports``, and programs of metrics.
 
     Raises:
-        RunFolderError: If the folder holds no run, no model, or no such checkpoint.
-        ConfigError: If the run's config names code without ``trust``, or what it imports cannot be imported.
+        RunFolderError: If the folder contains no run, no model, or no such checkpoint.
+        ConfigError: If the run's config executes code without ``trust``, or an import fails.
         ModelError: If the model cannot be loaded.
     """
     folder = Path(run).expanduser()
@@ -70,14 +70,14 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
 
 
 def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> LoadedPolicy:
-    """Load the policy of a run whose config has been read; see :func:`load_policy`."""
+    """Load the policy of a run whose config was already read; see :func:`load_policy`."""
     chosen = None if checkpoint is None else find_checkpoint(run, checkpoint)
     folder = (chosen or run) / MODEL_FOLDER
     if not folder.is_dir():
-        raise RunFolderError(f"{folder} is missing: the run is not complete; one of its checkpoints may be loaded")
+        raise RunFolderError(f"{folder} is missing: the run is not complete; load one of its checkpoints instead")
     if chosen is None and not is_complete(run):
         _logger.warning(
-            "the run in %s is not complete, and its model/ is that of an earlier end, before it went on; the newest "
+            "the run in %s is not complete: its model/ is from an earlier end, before it was resumed; the latest "
             "checkpoint is newer (--checkpoint last)",
             run,
         )
@@ -85,13 +85,13 @@ def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> Loa
 
 
 class LoadedPolicy:
-    """A policy that was trained.
+    """A trained policy.
 
     Args:
-        config: Of its run.
-        model: Folder (or hub id) of the language model and its tokenizer.
-        run: The run folder, for what else is in it; ``None`` if there is none.
-        checkpoint: Folder of the checkpoint that the model is from, if it is from one.
+        config: Config of the run.
+        model: Folder or hub id of the language model and its tokenizer.
+        run: The run folder; ``None`` if there is none.
+        checkpoint: Folder of the model's checkpoint, if it is from one.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LoadedPolicy:
 
     @property
     def turn_marker(self) -> str | None:
-        """Text that ends a reply in the run's data."""
+        """Text that ends a reply in the run's dataset."""
         recorded = read_provenance(self.run) if self.run is not None else {}
         if "turn_marker" in recorded:
             return str(recorded["turn_marker"]) if recorded["turn_marker"] else None
@@ -126,12 +126,12 @@ class LoadedPolicy:
 
     @property
     def generation_kwargs(self) -> dict[str, Any]:
-        """How the run's evaluations sample."""
+        """Sampling settings of the run's evaluations."""
         return evaluation_kwargs(self.config)
 
     @property
     def dialogue_format(self) -> DialogueFormat | None:
-        """How the run's datapool writes dialogues; ``None`` if it holds none."""
+        """Dialogue format of the run's datapool; ``None`` if it contains no dialogues."""
         args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
         if args.get("format") is None:
             return None
@@ -139,14 +139,14 @@ class LoadedPolicy:
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:
-        """A policy whose reference is the one that the run's KL divergence was measured to.
+        """A policy whose reference is the one used for the run's KL divergence.
 
         Raises:
-            ModelError: If the model that the run began with cannot be had any more.
+            ModelError: If the initial model of the run is no longer available.
         """
         first = first_model(self.config, self.run) if self.run is not None else None
         if first is None:
-            raise ModelError("the model that the run began with is not there, so there is no KL divergence to it")
+            raise ModelError("the initial model of the run is not available, so the KL divergence cannot be computed")
         return self._around(first)
 
     def chat(
@@ -157,22 +157,23 @@ class LoadedPolicy:
         seed: int | None = None,
         **generation_kwargs: Any,
     ) -> str:
-        """Reply in a conversation, as ``agent.chat`` of OpenRL does.
+        """Reply in a conversation, like ``agent.chat`` of OpenRL.
 
         Args:
-            text: What the user says.
-            history: What both said before, the oldest first; the caller keeps it, and adds ``text`` and the reply.
-            persona: Who the model is to be.
-            seed: Of the sampling.
-            generation_kwargs: Each in place of the same setting of the run's evaluations.
+            text: The user's message.
+            history: Earlier turns of both sides, oldest first; the caller appends ``text`` and the reply.
+            persona: The model's persona.
+            seed: Random seed of the sampling.
+            generation_kwargs: Overrides of the sampling settings of the run's evaluations.
 
         Raises:
-            ConfigError: If the run's data are no dialogues, or a setting of the sampler is unknown or asks for beams.
+            ConfigError: If the run's datapool contains no dialogues, or a sampling setting is unknown or requests beam
+                search.
         """
         GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         dialogue_format = self.dialogue_format
         if dialogue_format is None:
-            raise ConfigError(f"datapool {self.config.datapool.id!r} holds no dialogues, so there is no chat")
+            raise ConfigError(f"datapool {self.config.datapool.id!r} contains no dialogues, so chat is not available")
         prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona)
         kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
         return self._generate([prompt], None, seed, kwargs)[0]
@@ -180,16 +181,16 @@ class LoadedPolicy:
     def generate(
         self, prompts: Sequence[str], batch_size: int | None = None, seed: int | None = None, **generation_kwargs: Any
     ) -> list[str]:
-        """Reply to prompts.
+        """Generate a reply to each prompt.
 
         Args:
-            prompts: As the datapool writes them.
-            batch_size: Of how many at once; by default as in the run's evaluations.
-            seed: Of the sampling; torch's random state is then as before afterwards.
-            generation_kwargs: Each in place of the same setting of the run's evaluations (:attr:`generation_kwargs`).
+            prompts: Prompts in the format of the datapool.
+            batch_size: Prompts per batch; by default as in the run's evaluations.
+            seed: Random seed of the sampling; torch's random state is restored afterwards.
+            generation_kwargs: Overrides of :attr:`generation_kwargs`.
 
         Raises:
-            ConfigError: If one of them is unknown.
+            ConfigError: If an override is unknown.
         """
         return self._generate(prompts, batch_size, seed, {**self.generation_kwargs, **generation_kwargs})
 
@@ -206,14 +207,14 @@ class LoadedPolicy:
             return [reply for batch in batches for reply in generate_texts(self.policy, batch, kwargs)]
 
     def log_probs(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
-        """Log-probability of each token of each reply, the end of the reply included, in nats."""
+        """Log-probability of each token of each reply, including the end token, in nats."""
         return self._per_token(prompts, replies, self.policy, self.policy.sequence_log_probs)
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
-        """The critic's value before each token of each reply, the end of the reply included.
+        """Compute the critic's value before each token of each reply, including the end token.
 
         Raises:
-            RunFolderError: If the run has no checkpoint, in which a critic could be.
+            RunFolderError: If the run has no checkpoint, and so no critic.
             ModelError: If its algorithm has no critic.
         """
         policy = self.policy_with_critic
@@ -228,14 +229,14 @@ class LoadedPolicy:
         meta_infos: Sequence[dict[str, Any]] | None = None,
         on_error: str = "raise",
     ) -> ReplyScores:
-        """The run's reward of whole replies, and its parts; weights that change are those of the last iteration.
+        """Compute the run's reward of whole replies and its parts, with the weights of the last iteration.
 
         Args:
-            prompts: One per reply, like all that follow.
-            replies: Each is the last of its episode.
-            references: For rewards that compare with some.
-            meta_infos: For rewards that read the samples' meta data.
-            on_error: With ``mask``, what fails is NaN in place of an error.
+            prompts: One per reply; all other sequences have the same length.
+            replies: Each is the last reply of its episode.
+            references: Reference replies, for rewards that need them.
+            meta_infos: Meta data of the samples, for rewards that read it.
+            on_error: With ``mask``, failed scores are NaN instead of raising an error.
 
         Raises:
             ConfigError: If the run has no reward.
@@ -256,7 +257,7 @@ class LoadedPolicy:
         )
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, cut as in training."""
+        """Token ids of a prompt, truncated as in training."""
         lengths = self.lengths
         return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
 
@@ -267,7 +268,7 @@ class LoadedPolicy:
         policy: LMActorCriticPolicy,
         numbers_of: Callable[[Replies], Tensor],
     ) -> list[list[float]]:
-        """What a policy says about each token of replies."""
+        """Apply a policy to replies, and return one number per token."""
         _check_as_many(prompts, replies=replies)
         if not prompts:
             return []
@@ -279,7 +280,7 @@ class LoadedPolicy:
 
     @functools.cached_property
     def policy_with_critic(self) -> LMActorCriticPolicy:
-        """The policy of the chosen or the newest checkpoint, with its critic.
+        """The policy of the selected or latest checkpoint, with its critic.
 
         Raises:
             RunFolderError: If there is no checkpoint.
@@ -291,8 +292,8 @@ class LoadedPolicy:
         folder = self._newest_checkpoint()
         if folder is None:
             raise RunFolderError(
-                f"{self.run or 'the model'} holds no critic, so there are no values: model/ is the language model "
-                f"alone, and there is no checkpoint; set train_evaluation.save_every in a run"
+                f"{self.run or 'the model'} contains no critic, so values are not available: model/ is only the "
+                f"language model, and there is no checkpoint; set train_evaluation.save_every to keep checkpoints"
             )
         critic = config.alg.policy.args.model_dump().get("critic", "separate")
         lora = self.config.lora
@@ -300,7 +301,7 @@ class LoadedPolicy:
             policy = self._around(self._language_model(folder / MODEL_FOLDER), critic=critic)
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
-        # The critic's adapters belong to the base model.
+        # The critic's adapters apply to the base model.
         base = build_language_model(self.config, self.texts)
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
@@ -317,7 +318,7 @@ class LoadedPolicy:
         return policy.to(get_device("auto"))
 
     def _newest_checkpoint(self) -> Path | None:
-        """The chosen checkpoint, or the newest of the run, if there is one."""
+        """The selected checkpoint, or the run's latest one, if any."""
         if self._checkpoint is not None or self.run is None:
             return self._checkpoint
         try:
@@ -336,4 +337,4 @@ class LoadedPolicy:
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:
     for name, values in others.items():
         if values is not None and len(values) != len(prompts):
-            raise DataError(f"there are {len(prompts)} prompts and {len(values)} {name}; each prompt needs one")
+            raise DataError(f"there are {len(prompts)} prompts but {len(values)} {name}; pass one per prompt")

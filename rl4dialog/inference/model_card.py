@@ -1,4 +1,4 @@
-"""The model card of a run: what the model is, what training changed, and how to load it."""
+"""The model card of a run: description, effect of training, and loading instructions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _CARD = """---
 |---|---|
 {facts}
 
-## What training changed
+## Effect of training
 
-Metrics of the test split, before training and after it:
+Metrics on the test split, before and after training:
 
 | metric | before | after |
 |---|---|---|
 {metrics}
 
-## How to load it
+## Usage
 
 ```python
 {loading}
@@ -42,9 +42,9 @@ Metrics of the test split, before training and after it:
 
 {prompts}
 
-## How it was trained
+## Training
 
-With rl4dialog and this config:
+Trained with rl4dialog and this config:
 
 ```yaml
 {config}```
@@ -54,16 +54,16 @@ Versions: {versions}.
 
 
 def model_card(repo_id: str, config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """Write the card.
+    """Write the model card.
 
     Args:
-        repo_id: Where the model will be.
-        config: Of the run.
-        result: Its ``result.json``.
-        provenance: Its ``provenance.json``.
+        repo_id: Repository of the model on the hub.
+        config: Config of the run.
+        result: Contents of the run's ``result.json``.
+        provenance: Contents of the run's ``provenance.json``.
 
     Returns:
-        Markdown, with the hub's metadata in front.
+        Markdown that starts with the hub's metadata.
     """
     name = repo_id.rpartition("/")[2]
     test = result["test"]
@@ -109,9 +109,9 @@ def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) 
 
 def _what(config: RunConfig) -> str:
     if not isinstance(config, OnPolicyConfig):
-        return f"A language model, fine-tuned on the references of `{config.datapool.id}`."
+        return f"A language model fine-tuned on the references of `{config.datapool.id}`."
     return (
-        f"A language model, trained by reinforcement learning ({config.alg.id}) on the prompts of "
+        f"A language model trained with reinforcement learning ({config.alg.id}) on the prompts of "
         f"`{config.datapool.id}`, with the reward `{config.reward_fn.id}`."
     )
 
@@ -128,7 +128,7 @@ def _facts(
     yield "seed", config.seed
     commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")
     if commit:
-        yield "commit of rl4dialog", f"`{commit}`"
+        yield "rl4dialog commit", f"`{commit}`"
 
 
 def _metrics_table(test: Mapping[str, Mapping[str, float | None]]) -> str:
@@ -152,11 +152,11 @@ def _loading(repo_id: str, config: RunConfig) -> str:
 def _prompts(config: RunConfig, provenance: Mapping[str, Any]) -> str:
     form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
     if form == "chat_template":
-        return "Prompts are written by the tokenizer's chat template."
+        return "Prompts are formatted with the tokenizer's chat template."
     marker = provenance.get("turn_marker")
     if marker:
-        return f"In prompts every utterance ends in `{marker}`, which also ends a reply."
-    return "Prompts are texts as the datapool writes them."
+        return f"Every utterance of a prompt ends with `{marker}`, which also ends the reply."
+    return "Prompts are plain texts in the format of the datapool."
 
 
 def _yaml(config: RunConfig) -> str:
@@ -174,13 +174,13 @@ def _hub_dataset(config: RunConfig) -> str | None:
 
 
 def _public_name(name: str) -> str | None:
-    """A hub id; nothing for what is built in, or lies in a folder."""
+    """A hub id; ``None`` for a built-in model or a local path."""
     is_local = name.startswith(("builtin/", ".", "~", "/")) or name.count("/") > 1 or Path(name).exists()
     return None if is_local else name
 
 
 def _shortened(text: str) -> str:
-    """A path on this machine as its last part, which is all that it says to others."""
+    """Shorten a local path to its last part, which is all that others can use."""
     is_path = os.path.isabs(text) or text.startswith(("~", "./", "../"))
     return f".../{Path(text).name}" if is_path else text
 

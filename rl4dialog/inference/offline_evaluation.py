@@ -1,4 +1,4 @@
-"""Evaluating a trained model without training it: the metrics and the way of generating of a run's config."""
+"""Evaluates a trained model with the metrics and sampling settings of its config."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from rl4dialog.training.evaluation import Evaluator
 def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
     """Evaluate a policy on a split, write ``metrics.json`` and ``predictions.json``, and print a table.
 
-    A run's model at its end gets the very numbers that the run logged then.
+    For the final model of a run, the metrics are identical to those that the run logged.
 
     Args:
-        loaded: The policy, with the config that says how.
+        loaded: The policy, with the config of the evaluation.
         split: ``train``, ``val`` or ``test``.
-        folder: Is made; must not be there yet.
-        about: What was evaluated, for ``metrics.json``.
+        folder: New folder for the results.
+        about: Description of the evaluated model, for ``metrics.json``.
 
     Returns:
         Score by metric key.
 
     Raises:
-        DataError: If the split is unknown, or the data cannot be read.
-        RunFolderError: If the folder is there already, or cannot be written.
+        DataError: If the split is unknown, or the dataset cannot be read.
+        RunFolderError: If the folder already exists, or cannot be written.
     """
     check_split(split)
     check_is_new(folder)
@@ -57,7 +57,7 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
 
 
 def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = None) -> Path:
-    """A name in ``parent`` that no evaluation has yet: split, checkpoint, date and time."""
+    """Return an unused folder in ``parent``, named by split, checkpoint, date and time."""
     parts = [split, *([str(checkpoint)] if checkpoint is not None else []), datetime.now().strftime("%Y%m%d_%H%M%S")]
     folder, number = parent / "_".join(parts), 1
     while folder.exists():
@@ -67,25 +67,25 @@ def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = N
 
 
 def check_is_new(folder: Path) -> None:
-    """Check that nothing is in a folder.
+    """Check that a folder is empty or does not exist.
 
     Raises:
-        RunFolderError: If there is.
+        RunFolderError: If it is not.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunFolderError(f"{folder} exists already, and nothing is overwritten; give another --output_path")
+        raise RunFolderError(f"{folder} already exists and is never overwritten; choose another --output_path")
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it.
+    """Create a folder and its parents.
 
     Raises:
-        RunFolderError: If that cannot be done.
+        RunFolderError: If that fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be made: {error.strerror}; give another --output_path") from error
+        raise RunFolderError(f"{folder} cannot be created: {error.strerror}; choose another --output_path") from error
 
 
 def print_metrics(
@@ -96,7 +96,7 @@ def print_metrics(
     folder: Path,
     console: Console | None = None,
 ) -> None:
-    """Print the scores of a split beside those of its gold replies, and where the files are."""
+    """Print the scores of a split, next to those of the reference replies, and the output folder."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
@@ -106,7 +106,7 @@ def print_metrics(
     for key in shown:
         table.add_row(Text(key), format_number(scores[key]), format_number(gold.get(key)))
     console.print()
-    console.print(Text(f"Metrics of {n_samples:,} samples of {split}", style="bold"))
+    console.print(Text(f"Metrics on {n_samples:,} samples of the {split} split", style="bold"))
     console.print(table)
     if len(shown) < len(scores):
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))

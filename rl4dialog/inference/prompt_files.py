@@ -1,4 +1,4 @@
-"""Files of prompts to reply to, and of the replies, which can be continued after an interruption."""
+"""Files of prompts, and files of replies that can be continued after an interruption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("prompt", "messages", "history")
 
 @dataclass(frozen=True)
 class PromptLine:
-    """A prompt, and what its line of the file said (nothing for a line of text)."""
+    """A prompt, and the fields of its line (none for a line of text)."""
 
     prompt: str
     given: Mapping[str, Any]
@@ -30,15 +30,15 @@ class PromptLine:
 def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[PromptLine]:
     """Read all prompts of a file.
 
-    In ``.txt`` each line is a prompt as it stands. In ``.jsonl`` each is an object with ``prompt`` (a text as it
-    stands), ``messages`` (with role and content) or ``history`` (texts, the oldest first).
+    In a ``.txt`` file, each line is a prompt, used verbatim. In a ``.jsonl`` file, each line is an object with
+    ``prompt`` (used verbatim), ``messages`` (with role and content) or ``history`` (texts, oldest first).
 
     Args:
         path: The file.
-        dialogue_format: Writes prompts from turns; ``None`` where the run's data has no such format.
+        dialogue_format: Formats turns as a prompt; ``None`` if the run's datapool contains no dialogues.
 
     Raises:
-        DataError: If the file cannot be read, or a line is wrong; with its number.
+        DataError: If the file cannot be read, or a line is invalid; the message contains the line number.
     """
     suffix = table_suffix(path)
     if suffix == ".txt":
@@ -46,16 +46,16 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[Pro
     elif suffix == ".jsonl":
         found = [PromptLine(_prompt(row, dialogue_format), row.values) for row in read_rows(path)]
     else:
-        raise DataError(f"{path} is of no known format; prompts are lines of a .txt or a .jsonl file")
+        raise DataError(f"{path} has an unknown format; prompts must be in a .txt or .jsonl file")
     if not found:
-        raise DataError(f"{path} holds no prompt")
+        raise DataError(f"{path} contains no prompts")
     reserved = (
         dialogue_format.reserved if dialogue_format is not None and dialogue_format.name == "chat_template" else ()
     )
     if reserved and not any(token in line.prompt for line in found for token in reserved):
         _logger.warning(
-            "%s: its prompts stand as they are, without the chat template that the run was trained with; history: "
-            "[TEXT] in place of prompt has it written",
+            "%s: its prompts are used verbatim, without the chat template that the run was trained with; use "
+            "history: [TEXT] instead of prompt to apply the template",
             path,
         )
     return found
@@ -65,31 +65,31 @@ def _prompt(row: Row, dialogue_format: DialogueFormat | None) -> str:
     given = [column for column in _COLUMNS if column in row]
     if len(given) != 1:
         wrong = " and ".join(given) or f"none of them (columns: {', '.join(row.values) or 'none'})"
-        raise row.error(f"one of the columns {', '.join(_COLUMNS)} is needed, and there is {wrong}")
+        raise row.error(f"needs exactly one of the columns {', '.join(_COLUMNS)}, and has {wrong}")
     if given == ["prompt"]:
         return row.text("prompt")
     if dialogue_format is None:
-        raise row.error(f"{given[0]} needs a dialogue format, which the run's datapool has not; give prompt")
+        raise row.error(f"{given[0]} needs a dialogue format, which the run's datapool does not have; use prompt")
     if given == ["history"]:
         return dialogue_format.prompt(dialogue_format.context(row.texts("history")))
     messages = read_messages(row, "messages")
     if messages[-1]["role"] == "assistant":
-        raise row.error("messages ends with one of the assistant; the last message must be one to reply to")
+        raise row.error("messages must end with a message to reply to, not with one of the assistant")
     return render_messages(messages, row, dialogue_format)[0]
 
 
 class ReplyFile:
-    """A ``.jsonl`` file of replies, to which they are appended one by one.
+    """A ``.jsonl`` file to which replies are appended one by one.
 
     Args:
-        path: The file; a line that an interruption cut short is taken away.
-        prompts: All that are to be answered, in order.
+        path: The file; a truncated last line is removed.
+        prompts: All prompts to answer, in order.
 
     Attributes:
-        n_done: How many have a reply in the file already.
+        n_done: Number of replies in the file.
 
     Raises:
-        DataError: If the file holds anything but replies to the first of the prompts.
+        DataError: If the file contains anything but replies to the first prompts.
         RunFolderError: If it cannot be written.
     """
 
@@ -99,21 +99,21 @@ class ReplyFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by `close`)
         except OSError as error:
-            raise RunFolderError(f"{path} cannot be written: {error.strerror}; give another --output") from error
+            raise RunFolderError(f"{path} cannot be written: {error.strerror}; choose another --output") from error
         try:
             self.n_done = self._count_done()
         except OSError as error:
             self._file.close()
-            raise RunFolderError(f"{path} is no file that replies can be added to ({error.strerror})") from error
+            raise RunFolderError(f"replies cannot be appended to {path} ({error.strerror})") from error
         except BaseException:
             self._file.close()
             raise
 
     def append(self, reply: str) -> None:
-        """Write the reply to the next prompt, as a whole line.
+        """Append the reply to the next prompt, as a whole line.
 
         Raises:
-            RunFolderError: If the disk is full or the like.
+            RunFolderError: If writing fails, for example on a full disk.
         """
         line = self._prompts[self.n_done]
         record = {**line.given, "prompt": line.prompt, "reply": reply}
@@ -136,7 +136,7 @@ class ReplyFile:
         self.close()
 
     def _unwritten(self, why: str | None) -> RunFolderError:
-        return RunFolderError(f"{self._path} cannot be written: {why}; mend that, and the same command goes on")
+        return RunFolderError(f"{self._path} cannot be written: {why}; fix this and rerun the command to continue")
 
     def _count_done(self) -> int:
         self._file.seek(0)
@@ -146,14 +146,14 @@ class ReplyFile:
         for number, prompt in self._answered(whole):
             if number > len(self._prompts) or prompt != self._prompts[number - 1].prompt:
                 raise DataError(
-                    f"{self._path}:{number} is no reply to prompt {number} of the input; give another --output"
+                    f"{self._path}:{number} is not a reply to prompt {number} of the input; choose another --output"
                 )
             n_done = number
         self._file.truncate(len(whole))
         return n_done
 
     def _answered(self, data: bytes) -> Iterator[tuple[int, str | None]]:
-        """Number and prompt of each line; ``None`` for a line that holds no reply."""
+        """Number and prompt of each line; ``None`` for a line that contains no reply."""
         for number, line in enumerate(data.splitlines(), start=1):
             try:
                 record = json.loads(line)

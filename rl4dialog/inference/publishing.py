@@ -1,4 +1,4 @@
-"""Publishing a run's model on the Hugging Face hub, with a model card that tells what it is."""
+"""Publishes a run's model with a model card on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def push_to_hub(
 
     Args:
         run: A complete run.
-        repo_id: ``user/name``; the repository is made if there is none.
+        repo_id: ``user/name``; the repository is created if it does not exist.
         private: Whether a new repository is private.
-        dry_run: Only write the card, and list the files.
-        console: Where to print.
+        dry_run: Only write the card and list the files.
+        console: Console to print to.
 
     Raises:
         RunFolderError: If the run is not complete.
-        HubError: If the name is wrong, nobody is logged in, or the hub refuses or cannot be reached.
+        HubError: If the name is invalid, no user is logged in, or the hub refuses the request or cannot be reached.
     """
     run, console = run.expanduser(), console or Console()
     result = read_result(run)
@@ -48,7 +48,7 @@ def push_to_hub(
     write_text(folder / CARD_FILE, card)
     _print_files(folder, console)
     if dry_run:
-        console.print(Text(f"Nothing was uploaded. The model card is {folder / CARD_FILE}"), soft_wrap=True)
+        console.print(Text(f"Dry run: nothing was uploaded. Model card: {folder / CARD_FILE}"), soft_wrap=True)
         return
     url = _upload(folder, repo_id, private)
     console.print(Text(f"Published: {url}"), soft_wrap=True)
@@ -58,7 +58,7 @@ def _check_repo_id(repo_id: str) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise HubError(f"--repo_id {repo_id!r} is no name of a repository: {error}") from error
+        raise HubError(f"--repo_id {repo_id!r} is not a valid repository name: {error}") from error
     if repo_id.count("/") != 1:
         raise HubError(f"--repo_id must be user/name, not {repo_id!r}")
 
@@ -71,15 +71,15 @@ def _print_files(folder: Path, console: Console) -> None:
 
 def _upload(folder: Path, repo_id: str, private: bool) -> Any:
     if get_token() is None:
-        raise HubError("nobody is logged in to the Hugging Face hub; log in with: hf auth login (or set HF_TOKEN)")
+        raise HubError("not logged in to the Hugging Face Hub; log in with: hf auth login (or set HF_TOKEN)")
     api = HfApi()
     try:
-        # `None` leaves a repository that is there as it is, and a new one as the account's settings say.
+        # `None` keeps the visibility of an existing repository, and uses the account's default for a new one.
         url = api.create_repo(repo_id, private=private or None, exist_ok=True)
         api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Model and model card by rl4dialog")
     except HfHubHTTPError as error:
         raise HubError(f"the hub refused {repo_id!r}: {_one_line(error)}") from error
-    except Exception as error:  # a dozen kinds of no connection: of httpx, of requests, of the hub's offline mode
+    except Exception as error:  # connection errors of httpx, of requests, and of the hub's offline mode
         raise HubError(f"the hub cannot be reached, so {repo_id!r} was not published: {_one_line(error)}") from error
     return url
 

@@ -1,7 +1,7 @@
-"""The mask that an NLPO policy had at a point of its run.
+"""Restores the mask of an NLPO policy.
 
-``model/`` holds the trained model alone. The mask policy is a copy of it as it was after some iteration: the last one,
-one that a checkpoint has, or none at all, which is the model that the run began with.
+``model/`` contains only the trained model. The mask policy is a copy of it after some iteration: the last one, that of
+a checkpoint, or none, which is the initial model of the run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def masked_policy(
     run: Path | None,
     checkpoint: Path | None,
 ) -> LMActorCriticPolicy:
-    """A maskable policy with the mask of its run; where that cannot be found, with the model's own, and a warning.
+    """Build a maskable policy with the mask of its run; if it is not available, with the model's own, and a warning.
 
     Args:
-        around: Makes the policy from the model that is to be its mask and its reference.
+        around: Builds the policy from the model used as its mask and its reference.
         model: The trained model.
-        config: Of the run.
+        config: Config of the run.
         run: The run folder, if there is one.
-        checkpoint: The one that the model is from, if it is from one.
+        checkpoint: The model's checkpoint, if it is from one.
     """
     masks_by_reference, every = _mask_settings(config)
     folder = checkpoint
@@ -54,7 +54,7 @@ def masked_policy(
             return around(model)
         folder = _checkpoint_between(run, updated, n_iterations)
         if updated == 0 and folder is None:
-            masks_by_reference = True  # which is what the mask policy still is
+            masks_by_reference = True  # the mask policy was never updated, so it is still the reference
     if masks_by_reference and run is not None:
         first = first_model(config, run)
         if first is not None:
@@ -66,21 +66,21 @@ def masked_policy(
         load_state_beside(policy, folder, MASK_FILE)
         return policy
     _logger.warning(
-        "the mask that %s was trained with is not there (set train_evaluation.save_every in a run): replies are masked "
-        "by what the model itself finds likely",
+        "the mask of the training of %s is not available (set train_evaluation.save_every to keep it): replies are "
+        "masked by the model's own probabilities",
         run or "the model",
     )
     return around(model)
 
 
 def _mask_settings(config: RunConfig) -> tuple[bool, int]:
-    """Whether the reference is the mask, and after how many iterations a learned one takes over the weights."""
+    """Whether the reference is the mask, and otherwise every how many iterations the mask policy is updated."""
     args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
     return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
 
 
 def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
-    """A checkpoint of an iteration from ``first`` to ``last``, between which the mask policy stays the same."""
+    """A checkpoint of an iteration from ``first`` to ``last``, between which the mask policy does not change."""
     for folder in sorted((run / CHECKPOINTS_FOLDER).glob("iteration_*"), reverse=True):
         number = re.fullmatch(r"iteration_(\d+)", folder.name)
         if number and first <= int(number.group(1)) <= last and (folder / MASK_FILE).is_file():
@@ -89,11 +89,11 @@ def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
 
 
 def first_model(config: RunConfig, run: Path) -> PreTrainedModel | None:
-    """The language model that a run began with; ``None`` if it cannot be had any more."""
+    """The initial language model of a run; ``None`` if it is no longer available."""
     try:
         model = build_language_model(config, build_texts(config))
     except RL4DialogError as error:
-        _logger.warning("the model that the run began with cannot be had: %s", error)
+        _logger.warning("the initial model of the run is not available: %s", error)
         return None
     recorded = read_provenance(run).get("model_hash")
     return model if recorded in (None, weights_hash(model)) else None

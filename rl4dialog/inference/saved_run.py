@@ -1,4 +1,4 @@
-"""Reading what a run has left in its folder."""
+"""Reads configs and checkpoints from run folders."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rl4dialog.training.checkpoint import (
 
 
 def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False) -> RunConfig:
-    """The resolved config of a run, with all that it imports.
+    """Read the resolved config of a run, and load its imports.
 
     Args:
-        run: The run folder, which may be somebody else's.
-        overrides: As ``--set`` takes them.
-        trust: Whether code that the config names may be run.
+        run: The run folder, possibly of unknown origin.
+        overrides: Overrides as in ``--set``.
+        trust: Whether to allow code that the config executes.
 
     Raises:
-        RunFolderError: If the folder holds no run.
-        ConfigError: If an override is wrong, an import fails, or the config names code without ``trust``.
+        RunFolderError: If the folder is not a run folder.
+        ConfigError: If an override is invalid, an import fails, or the config executes code without ``trust``.
     """
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
@@ -43,10 +43,10 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
 
 
 def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
-    """Folder of a checkpoint: of an iteration by its number, the newest whole one (``"last"``), or the ``"best"``.
+    """Return the folder of a checkpoint: an iteration by number, the latest valid one (``"last"``), or the ``"best"``.
 
     Raises:
-        RunFolderError: If there is no such checkpoint; it says which there are.
+        RunFolderError: If there is no such checkpoint; the message lists the existing ones.
         CheckpointError: If it is damaged.
     """
     number: int | None = None
@@ -60,6 +60,6 @@ def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
         number = int(checkpoint)
     folders = checkpoint_folders(run)
     if number not in folders:
-        known = f"there are those of the iterations {', '.join(map(str, folders))}" if folders else "there are none"
+        known = f"available iterations: {', '.join(map(str, folders))}" if folders else "there are none"
         raise RunFolderError(f"{run} has no checkpoint {checkpoint!r} ({known})")
     return read_checkpoint(folders[number]).path

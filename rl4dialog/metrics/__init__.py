@@ -1,1 +1,1 @@
-"""Layer 2: text metrics, thin adapters over well-kept libraries. Keys are those of RL4LMs."""
+"""Layer 2: text metrics, thin adapters over established libraries. Keys are those of RL4LMs."""

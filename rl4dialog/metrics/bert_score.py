@@ -12,12 +12,12 @@ from rl4dialog.metrics.sequence_classifier import max_tokens
 
 
 class BertScoreMetric(SentenceMetric):
-    """F1 of BERTScore, the best over the references; 0 for a blank text.
+    """BERTScore F1 against the best reference; 0 for a blank text.
 
     Args:
-        language: Chooses the package's default model.
+        language: Language code that selects the package's default model.
         model_type: Folder or hub id of another model.
-        num_layers: Which layer's states are compared; needed for a model that the package does not know.
+        num_layers: Layer whose hidden states are compared; required for models unknown to the package.
         batch_size: Texts per forward pass.
 
     Raises:
@@ -37,21 +37,21 @@ class BertScoreMetric(SentenceMetric):
 
         default = lang2model[language]
         hint = (
-            f"Without a network, give model_type: <folder of a downloaded {default}> and num_layers: "
-            f"{model2layers[default]}, its layer"
+            f"Without a network, set model_type: <folder of a downloaded {default}> and num_layers: "
+            f"{model2layers[default]}"
         )
-        # The package itself would ask whether code that comes with a model may be run.
+        # The package itself would prompt for permission to run a model's code.
         load_pretrained(AutoConfig, model_type or default, "metric 'bert_score': model", hint)
         try:
             with cache_only_without_network():
                 self._scorer = BERTScorer(
                     model_type=model_type, num_layers=num_layers, lang=language, batch_size=batch_size
                 )
-        except Exception as error:  # OSError, KeyError, ... by what is missing
+        except Exception as error:  # OSError, KeyError, ... depending on the cause
             raise ModelError(
                 f"metric 'bert_score': model {model_type or default!r} cannot be loaded ({error}). {hint}"
             ) from error
-        # A tokenizer that knows no longest text says 1e30, at which fast tokenizers fail.
+        # A tokenizer without a maximum length reports 1e30, at which fast tokenizers fail.
         tokenizer = self._scorer._tokenizer
         tokenizer.model_max_length = min(max_tokens(tokenizer, self._scorer._model.config), 1_000_000)
 
@@ -62,7 +62,7 @@ class BertScoreMetric(SentenceMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
-        # The package cannot encode blank texts with transformers 5; a blank text has nothing in common with any other.
+        # The package cannot encode blank texts with transformers 5; a blank text has no overlap with any other.
         kept = [[reference for reference in references if reference.strip()] for references in reference_texts]
         rows = [row for row, text in enumerate(generated_texts) if text.strip() and kept[row]]
         scores = [0.0] * len(generated_texts)

@@ -1,4 +1,4 @@
-"""BLEU over words split at white space and without smoothing, as RL4LMs logs it."""
+"""BLEU over words split at whitespace, without smoothing, as logged by RL4LMs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from rl4dialog.metrics.sacre_bleu import SacreBleuMetric
 
 
 class BleuMetric(SacreBleuMetric):
-    """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, as they would be 0 otherwise.
+    """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, because most would be 0 otherwise.
 
-    The smoothing is sacrebleu's exponential one, with effective order. Of several references the one closest in
-    length counts for the brevity penalty, as Papineni et al. have it; RL4LMs' library takes the shortest.
+    Sentence scores use sacrebleu's exponential smoothing and effective order. With several references, the one closest
+    in length determines the brevity penalty, as in Papineni et al.; RL4LMs' library uses the shortest.
     """
 
     key = "lexical/bleu"

@@ -1,4 +1,4 @@
-"""BLEU as ToTTo is scored."""
+"""BLEU as in ToTTo's evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl4dialog.metrics.totto import prepare_references, prepare_text, raw_tables
 
 
 class BleuTottoMetric(BaseMetric):
-    """sacrebleu's BLEU in lower case, of all samples and of ToTTo's subsets overlap and non_overlap."""
+    """Lowercase BLEU by sacrebleu, over all samples and over ToTTo's subsets overlap and non_overlap."""
 
     def __init__(self) -> None:
         self._bleu = SacreBleuMetric()

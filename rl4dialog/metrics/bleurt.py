@@ -1,7 +1,7 @@
-"""BLEURT (Sellam et al. 2020, arXiv 2004.04696): a model's guess of how people would rate a text.
+"""BLEURT (Sellam et al. 2020, arXiv 2004.04696): a model's prediction of human ratings.
 
-The original runs on TensorFlow. Its checkpoints exist converted for transformers, as BERT with one output
-(``Elron/bleurt-base-128`` and five others on the hub), which give the original's scores.
+The original runs on TensorFlow. Its checkpoints are available for transformers, as BERT with one output
+(``Elron/bleurt-base-128`` and five others on the hub), with the original's scores.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _DEFAULT_CONFIG = "bleurt-base-128"
 
 
 class BleurtMetric(SentenceMetric):
-    """BLEURT of the best reference; mostly between 0 and 1, but without bounds.
+    """BLEURT against the best reference; mostly between 0 and 1, but unbounded.
 
     Args:
-        config_name: Which checkpoint: ``bleurt-{tiny,base,large}-{128,512}``, by the longest pair in tokens.
-        model_name: Folder or hub id of another model with one output, in place of ``config_name``.
+        config_name: Checkpoint: ``bleurt-{tiny,base,large}-{128,512}``, where the number is the maximum length of a
+            pair in tokens.
+        model_name: Folder or hub id of another model with one output, instead of ``config_name``.
         batch_size: Pairs per forward pass.
 
     Raises:
@@ -35,7 +36,7 @@ class BleurtMetric(SentenceMetric):
         if model_name is None and config_name not in _CONFIGS:
             raise ConfigError(
                 f"metric 'bleurt': unknown config_name {config_name!r}{nearest_hint(config_name, _CONFIGS)} (known: "
-                f"{', '.join(_CONFIGS)}); another checkpoint must be given as model_name, converted for transformers"
+                f"{', '.join(_CONFIGS)}); use model_name for another checkpoint, converted for transformers"
             )
         name = model_name or f"Elron/{config_name}"
         self._classifier = SequenceClassifier.from_pretrained(
@@ -43,12 +44,12 @@ class BleurtMetric(SentenceMetric):
             batch_size,
             None if model_name else int(config_name.rsplit("-", 1)[1]),
             what="metric 'bleurt': model",
-            hint=f"Give model_name: <folder of a downloaded Elron/{_DEFAULT_CONFIG}>; TensorFlow's checkpoints have to "
-            f"be converted.",
+            hint=f"Set model_name: <folder of a downloaded Elron/{_DEFAULT_CONFIG}>; TensorFlow checkpoints must be "
+            f"converted first.",
         )
         n_outputs = self._classifier.model.config.num_labels
         if n_outputs != 1:
-            raise ModelError(f"metric 'bleurt': model {name!r} has {n_outputs} outputs; a model that rates has one")
+            raise ModelError(f"metric 'bleurt': model {name!r} has {n_outputs} outputs instead of one")
 
     def sentence_scores(
         self,

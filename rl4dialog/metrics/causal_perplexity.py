@@ -12,13 +12,13 @@ from rl4dialog.metrics.checks import check_lengths
 
 
 class CausalPerplexityMetric(BaseMetric):
-    """Strided perplexity of all references in a row: exp of the mean negative log-likelihood per predicted token.
+    """Strided perplexity of all references joined: exp of the mean negative log-likelihood per predicted token.
 
     Args:
-        stride: Tokens scored per window; each window reaches back as far as the model's positions allow.
-        tokenizer_id: Folder or hub id of a tokenizer; the run's own one by default.
+        stride: Tokens scored per window; each window's context is as long as the model's positions allow.
+        tokenizer_id: Folder or hub id of a tokenizer; by default the run's tokenizer.
         model_type: ``causal``.
-        use_text_from_meta_data: Take ``meta_data["reference"]`` in place of the references.
+        use_text_from_meta_data: Use ``meta_data["reference"]`` instead of the references.
         tokenizer: The run's tokenizer.
     """
 
@@ -39,7 +39,7 @@ class CausalPerplexityMetric(BaseMetric):
                 AutoTokenizer,
                 tokenizer_id,
                 "metric 'causal_perplexity': tokenizer",
-                "Without tokenizer_id the run's own is used.",
+                "Without tokenizer_id, the run's tokenizer is used.",
             )
 
     def compute(
@@ -73,11 +73,11 @@ class CausalPerplexityMetric(BaseMetric):
             mean_nll = self._mean_nll(model, ids, window)
         finally:
             model.train(was_training)
-        # A tensor's exp is infinite where math.exp raises.
+        # Unlike math.exp, torch returns infinity instead of raising an error.
         return {"fluency_metrics/perplexity": (None, float(torch.tensor(mean_nll, dtype=torch.float64).exp()))}
 
     def _mean_nll(self, model: Any, ids: Any, window: int) -> float:
-        """Mean negative log-likelihood (nats) of every token but the first, each predicted once."""
+        """Mean negative log-likelihood (nats) of every token except the first, each predicted once."""
         import torch
 
         stride = min(self._stride, window)
@@ -88,7 +88,7 @@ class CausalPerplexityMetric(BaseMetric):
                 begin = max(0, end - window)
                 inputs = ids[:, begin:end].to(model.device)
                 log_probs = model(inputs).logits.float().log_softmax(-1)[0, :-1]
-                # The very first token has nothing before it to be predicted from.
+                # The very first token has no context to be predicted from.
                 first = max(start - begin, 1)
                 chosen = log_probs.gather(1, inputs[0, 1:, None])[first - 1 :]
                 total -= float(chosen.sum())
@@ -97,15 +97,15 @@ class CausalPerplexityMetric(BaseMetric):
 
 
 def _check_vocabulary(tokenizer: Any, largest_used_id: int, n_embeddings: int) -> None:
-    """Refuse another model's tokenizer, also where these texts happen to use none of its ids too many."""
-    # Special tokens that were added for padding alone need no row in the model.
+    """Refuse another model's tokenizer, even if these texts use only valid ids."""
+    # Special tokens added only for padding need no embedding.
     special = set(tokenizer.all_special_ids)
     largest = max((id for id in tokenizer.get_vocab().values() if id not in special), default=0)
     largest = max(largest, largest_used_id)
     if largest >= n_embeddings:
         raise ModelError(
-            f"metric 'causal_perplexity': token id {largest} is outside the model's vocabulary of {n_embeddings}; "
-            f"the tokenizer does not belong to the model"
+            f"metric 'causal_perplexity': token id {largest} is outside the model's vocabulary of {n_embeddings}; use "
+            f"the model's own tokenizer"
         )
 
 
@@ -114,6 +114,6 @@ def _texts_of(meta_infos: list[dict[str, Any]] | None) -> list[str]:
         return [info["reference"] for info in meta_infos or []]
     except (KeyError, TypeError) as error:
         raise DataError(
-            "metric 'causal_perplexity' with use_text_from_meta_data needs samples with meta_data['reference']; "
-            "without it the reference texts are used"
+            "metric 'causal_perplexity': use_text_from_meta_data needs samples with meta_data['reference']; disable it "
+            "to use the references"
         ) from error

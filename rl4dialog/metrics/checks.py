@@ -1,4 +1,4 @@
-"""What every metric checks before it computes."""
+"""Input checks shared by all metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl4dialog.core.errors import DataError, shown
 
 
 def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
-    """Check that there are texts, and as many of everything.
+    """Check that there is at least one text, and that all sequences have the same length.
 
     Raises:
         ValueError: If not.
@@ -18,11 +18,11 @@ def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
         raise ValueError("a metric needs at least one text")
     for other in others:
         if other is not None and len(other) != len(generated_texts):
-            raise ValueError(f"{len(generated_texts)} generated texts, but {len(other)} of what belongs to them")
+            raise ValueError(f"got {len(generated_texts)} generated texts, but another input has length {len(other)}")
 
 
 def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
-    """Check that every text has something to be compared with.
+    """Check that every text has at least one reference.
 
     Raises:
         DataError: If not.
@@ -31,12 +31,12 @@ def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
         if isinstance(references, str) or not len(references):
             raise DataError(
                 f"text {row} needs a list of at least one reference, not {references!r}; this metric compares replies "
-                f"with references, which every sample of the datapool must have"
+                f"with references, so every sample of the datapool must have one"
             )
 
 
 def meta_data_there(info: Mapping[str, Any] | None, key: str) -> str:
-    """For an error: what a sample has under a key of its meta data, or which keys it has instead."""
+    """Describe, for an error message, the value of a meta data key, or the existing keys if it is missing."""
     if info is not None and key in info:
         return shown(info[key])
     return f"only {', '.join(map(str, info))}" if info else "no meta data"

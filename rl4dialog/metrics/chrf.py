@@ -6,7 +6,7 @@ from rl4dialog.metrics.sacre import SacreMetric, build_scorer
 
 
 class ChrfMetric(SacreMetric):
-    """F-score of character n-grams from 0 to 1; with ``word_order: 2`` it is chrF++.
+    """Character n-gram F-score from 0 to 1; with ``word_order: 2`` it is chrF++.
 
     Arguments are those of ``sacrebleu.metrics.CHRF``.
 

@@ -15,12 +15,12 @@ _Grams = dict[tuple[str, ...], float]
 
 
 class CiderMetric(SentenceMetric):
-    """CIDEr-D, 0 to 10: cosine of tf-idf n-grams of order 1 to 4, clipped, and discounted for unequal length.
+    """CIDEr-D, 0 to 10: clipped cosine of tf-idf n-grams of order 1 to 4, with a penalty for length differences.
 
-    This is the variant that COCO's evaluation and RL4LMs compute. How rare an n-gram is, is counted over the references
-    of all samples that are scored together, so that the score of a text depends on the others; a sample alone scores 0.
-    Words keep their case, as in RL4LMs, which splits them with spaCy, and scores only the last of several samples with
-    the same prompt.
+    This is the variant of COCO's evaluation and RL4LMs. Document frequencies are computed over the references of all
+    samples scored together, so the score of a text depends on the others, and a single sample scores 0. Case is kept,
+    as in RL4LMs. Unlike here, RL4LMs splits words with spaCy, and scores only the last of several samples with the same
+    prompt.
     """
 
     def sentence_scores(
@@ -36,14 +36,14 @@ class CiderMetric(SentenceMetric):
 
 
 def cider_scores(texts: list[list[str]], references: list[list[list[str]]]) -> list[float]:
-    """CIDEr-D of texts that are split into words.
+    """Compute CIDEr-D of tokenized texts.
 
     Args:
         texts: Words of each text.
-        references: Words of each of its references.
+        references: Words of each text's references.
 
     Returns:
-        A score per text, 0 to 10.
+        One score per text, 0 to 10.
     """
     counts = [[_ngrams(reference) for reference in each] for each in references]
     document_frequency = Counter(gram for each in counts for gram in set().union(*each))
@@ -69,7 +69,7 @@ def _ngrams(words: list[str]) -> Counter[tuple[str, ...]]:
 
 
 def _similarity(text: _Grams, reference: _Grams) -> float:
-    """Mean over the orders of the cosine, in which a repeated n-gram counts no more often than in the reference."""
+    """Mean cosine over the orders; counts of an n-gram are clipped to those in the reference."""
     dots, text_squares, reference_squares = ([0.0] * (_MAX_ORDER + 1) for _ in range(3))
     for gram, weight in text.items():
         text_squares[len(gram)] += weight**2

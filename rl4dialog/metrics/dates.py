@@ -1,4 +1,4 @@
-"""The second synthetic task of RL4LMs: write a date."""
+"""RL4LMs' second synthetic task: write a date."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def has_date(text: str) -> bool:
-    """Whether there is something in the form of ``2024-12-31``; it need not be in the calendar."""
+    """Whether a text contains a date in the format ``2024-12-31``, valid or not."""
     return _DATE.search(text) is not None
 
 
 class DatesMetric(SentenceMetric):
-    """Share of texts with a date, like ``2024-12-31``."""
+    """Share of texts that contain a date in the format ``2024-12-31``."""
 
     needs_references = False
 

@@ -1,4 +1,4 @@
-"""How varied a corpus of texts is; keys and definitions follow the GEM benchmark's metrics, as RL4LMs logs them."""
+"""Diversity of a corpus of texts; keys and definitions follow the GEM benchmark's metrics, as logged by RL4LMs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from rl4dialog.text.words import split_words
 class DiversityMetric(BaseMetric):
     """Lengths in words, type-token ratios, and distinct, unique and entropy (bits) of n-grams of order 1 to 3.
 
-    ``distinct-1`` is the type-token ratio, and ``msttr`` that of windows of a fixed length, as it falls with the number
-    of words. Every key exists a second time for words without punctuation (``-nopunct``, ``_nopunct``); GEM leaves
-    marks of several characters in there, like "...". ``seq-rep-4`` is not GEM's but the share of a text's 4-grams that
-    it has written before (Welleck et al. 2020, arXiv 1908.04319), and the only one with a score per text.
+    ``distinct-1`` is the type-token ratio; because it decreases with the number of words, ``msttr`` is its mean over
+    windows of a fixed length. Every key also exists without punctuation (``-nopunct``, ``_nopunct``); GEM keeps
+    punctuation marks of several characters there, such as "...". ``seq-rep-4`` is not from GEM: it is the share of a
+    text's 4-grams that repeat earlier ones (Welleck et al. 2020, arXiv 1908.04319), and the only key with a score per
+    text.
 
     Args:
         window_size: Words per window of the mean segmental type-token ratio.
@@ -73,7 +74,7 @@ class DiversityMetric(BaseMetric):
         return found
 
     def _segmental_ttr(self, texts: list[list[str]]) -> float:
-        """Mean type-token ratio of whole windows; of all words if they do not fill one."""
+        """Mean type-token ratio of complete windows; of all words if there is no complete window."""
         words = [word for text in texts for word in text]
         size = self._window_size
         windows = [words[i : i + size] for i in range(0, len(words) - size + 1, size)] or [words]
@@ -81,7 +82,7 @@ class DiversityMetric(BaseMetric):
 
 
 def repetition(words: Sequence[str], n: int = 4) -> float:
-    """Share of the n-grams that occur earlier in the text; 0 where there are none."""
+    """Share of n-grams that occur earlier in the text; 0 if there are none."""
     counts = _ngrams([words], n)
     return 1 - len(counts) / counts.total() if counts else 0.0
 
@@ -96,10 +97,10 @@ def _entropy(counts: Counter[tuple[str, ...]]) -> float:
 
 
 def _conditional_entropy(counts: Counter[tuple[str, ...]], shorter: Counter[tuple[str, ...]]) -> float:
-    """Entropy of an n-gram's last word given those before it.
+    """Entropy of an n-gram's last word given the words before it.
 
-    As in the GEM metrics p(last | before) is p(n-gram) / p(before), each relative to the n-grams of its own order. In
-    short texts that quotient can exceed 1, and the entropy can be below 0.
+    As in the GEM metrics, p(last | before) is p(n-gram) / p(before), each relative to the n-grams of its own order. In
+    short texts the quotient can exceed 1, and the entropy can be negative.
     """
     total, total_shorter = sum(counts.values()), sum(shorter.values())
     if not total:

@@ -1,4 +1,4 @@
-"""Similarity of word vectors in three forms, as dialogue research compares them (Liu et al. 2016, arXiv 1603.08023)."""
+"""Embedding similarity in three variants common in dialogue research (Liu et al. 2016, arXiv 1603.08023)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rl4dialog.metrics.word_vectors import ModelEmbeddings, TextVectors, VectorF
 
 
 class EmbeddingSimilarityMetric(SentenceMetric):
-    """Cosine similarity of the words' vectors to the best reference: ``average``, ``greedy`` and ``extrema``.
+    """Cosine similarity of word vectors to the best reference: ``average``, ``greedy`` and ``extrema``.
 
-    A text none of whose words has a vector scores 0.
+    A text without any known word scores 0.
 
     Args:
         path: Text file of word vectors (GloVe, word2vec).
         model_name: Folder or hub id of a model whose input embeddings are used instead.
 
     Raises:
-        ConfigError: If not exactly one of the two is given.
+        ConfigError: If not exactly one of path and model_name is given.
         DataError: If the file cannot be read.
         ModelError: If the model cannot be loaded.
     """
@@ -29,8 +29,8 @@ class EmbeddingSimilarityMetric(SentenceMetric):
     def __init__(self, path: str | None = None, model_name: str | None = None) -> None:
         if (path is None) == (model_name is None):
             raise ConfigError(
-                "metric 'embedding_similarity' needs either path: <text file of word vectors, for instance GloVe's "
-                "from https://nlp.stanford.edu/projects/glove> or model_name: <folder or hub id of a model>"
+                "metric 'embedding_similarity' needs either path: <text file of word vectors, such as GloVe's from "
+                "https://nlp.stanford.edu/projects/glove> or model_name: <folder or hub id of a model>"
             )
         self._vectors: TextVectors = VectorFile(path) if path is not None else ModelEmbeddings(str(model_name))
 
@@ -56,13 +56,13 @@ def average_similarity(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def greedy_similarity(a: np.ndarray, b: np.ndarray) -> float:
-    """Mean cosine of each word to its nearest in the other text, in both directions (Rus and Lintean 2012)."""
+    """Mean cosine of each word to its nearest neighbor in the other text, in both directions (Rus and Lintean 2012)."""
     cosines = _cosines(a, b)
     return float((cosines.max(1).mean() + cosines.max(0).mean()) / 2)
 
 
 def extrema_similarity(a: np.ndarray, b: np.ndarray) -> float:
-    """Cosine of the vectors of each dimension's value farthest from 0 (Forgues et al. 2014)."""
+    """Cosine of the vectors with each dimension's value farthest from 0 (Forgues et al. 2014)."""
     return float(_cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
 
 

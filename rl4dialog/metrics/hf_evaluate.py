@@ -13,19 +13,19 @@ from rl4dialog.metrics.checks import check_lengths, check_references
 
 
 class HfEvaluateMetric(BaseMetric):
-    """A metric of the evaluate library; every number that it gives, as ``hf_evaluate/<metric>/<number>``.
+    """A metric of the evaluate library; each number that it returns has the key ``hf_evaluate/<metric>/<number>``.
 
-    It gets the texts as ``predictions``, the references (the first one of each, if it compares with one only) as
-    ``references``, and the prompts as ``sources``, whatever of these it asks for.
+    The metric receives the inputs that it declares: texts as ``predictions``, references as ``references`` (only the
+    first one per text if it accepts a single one), and prompts as ``sources``.
 
     Args:
-        name: Of a metric on the hub, or the path of its script.
-        config_name: Which of the metric's configurations.
-        compute_args: Further arguments of its ``compute``.
+        name: Name of a metric on the hub, or the path of its script.
+        config_name: Configuration of the metric.
+        compute_args: Additional arguments of its ``compute``.
 
     Raises:
         ModelError: If the metric cannot be loaded.
-        ConfigError: If it asks for anything else.
+        ConfigError: If it needs any other input.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class HfEvaluateMetric(BaseMetric):
         try:
             with cache_only_without_network():
                 self._metric = evaluate.load(name, config_name, cache_dir=str(cache_root() / "evaluate"))
-        except Exception as error:  # OSError, ImportError, ValueError, ... by what is missing
+        except Exception as error:  # OSError, ImportError, ValueError, ... depending on the cause
             raise ModelError(
-                f"{self._who} cannot be loaded ({error}). Give name: <path of the metric's script>, or the name of "
-                f"one on the hub while there is a network, and install what it imports."
+                f"{self._who} cannot be loaded ({error}). Set name: <path of the metric's script>, or the name of one "
+                f"on the hub if there is a network, and install the packages that it imports."
             ) from error
         features = self._metric.features
         self._features: list[Any] = features if isinstance(features, list) else [features]
@@ -48,8 +48,8 @@ class HfEvaluateMetric(BaseMetric):
         unknown = self._inputs - {"predictions", "references", "sources"}
         if unknown or "predictions" not in self._inputs:
             raise ConfigError(
-                f"{self._who} compares {', '.join(sorted(self._inputs))}; only metrics of predictions, and if they "
-                f"like of references and sources, can be used here"
+                f"{self._who} needs the inputs {', '.join(sorted(self._inputs))}; only metrics of predictions, and "
+                f"optionally references and sources, are supported"
             )
         self._compute_args = dict(compute_args or {})
 
@@ -72,7 +72,7 @@ class HfEvaluateMetric(BaseMetric):
             inputs["sources"] = prompt_texts
         try:
             found = self._metric.compute(**inputs, **self._compute_args)
-        except Exception as error:  # whatever the metric's own code raises
+        except Exception as error:  # the metric's code can raise anything
             raise DataError(f"{self._who} failed: {type(error).__name__}: {error}") from error
         scores = {
             f"hf_evaluate/{self._metric.name}/{key}": score
@@ -80,7 +80,7 @@ class HfEvaluateMetric(BaseMetric):
             if (score := _as_score(value, len(generated_texts))) is not None
         }
         if not scores:
-            raise DataError(f"{self._who} gave no number: {found!r}")
+            raise DataError(f"{self._who} returned no number: {found!r}")
         return scores
 
 
@@ -91,7 +91,7 @@ def _is_list(feature: Any) -> bool:
 
 
 def _as_score(value: Any, n_texts: int) -> tuple[list[float] | None, float] | None:
-    """A number as a corpus score, a number per text as their scores and mean; None for anything else."""
+    """Convert a number to a corpus score, and one number per text to sentence scores with their mean; else ``None``."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (int, float)):

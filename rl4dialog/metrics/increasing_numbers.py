@@ -1,4 +1,4 @@
-"""The synthetic task of RL4LMs: write numbers that increase."""
+"""RL4LMs' first synthetic task: write increasing numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
 def increasing_numbers_score(text: str, min_tokens: Count) -> float:
-    """Length of the increasing run that the text begins with, over the number of words but at least ``min_tokens``.
+    """Length of the increasing sequence at the start of the text, divided by the number of words or ``min_tokens``.
 
-    Words are split at white space; the run ends at the first that is no number, or not greater than the one before.
-    RL4LMs passes over words that are no numbers, so that "x 1 2" has a run of 2, and asks for half of ``min_tokens``.
+    The divisor is the larger of the two. Words are split at whitespace; the sequence ends at the first word that is not
+    a number, or not greater than the previous one. RL4LMs instead skips words that are not numbers, so that "x 1 2" has
+    a sequence of length 2, and requires half of ``min_tokens``.
 
     Returns:
         0 to 1.
@@ -31,10 +32,10 @@ def increasing_numbers_score(text: str, min_tokens: Count) -> float:
 
 
 class IncreasingNumbersMetric(SentenceMetric):
-    """Share of a text that is an increasing run of numbers, from its beginning on (``increasing_numbers_score``).
+    """Share of a text that is an increasing sequence of numbers from its start (``increasing_numbers_score``).
 
     Args:
-        min_tokens: Words that a text must have for a full score.
+        min_tokens: Number of words required for a full score.
     """
 
     needs_references = False

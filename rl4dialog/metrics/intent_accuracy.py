@@ -1,4 +1,4 @@
-"""How often a reply has the dialogue act of the gold reply."""
+"""How often replies have the dialogue act of the reference reply."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BUILTIN_CLASSIFIER = "builtin/intent-classifier"
 
 
 class IntentAccuracyMetric(SentenceMetric):
-    """Share of replies whose predicted act is the gold one's (RL4LMs' ``intent/accuracy``).
+    """Share of replies whose predicted dialogue act is that of the reference reply (RL4LMs' ``intent/accuracy``).
 
     Args:
-        classifier: Predicts acts; given by the toolkit for the built-in one, which is trained on the run's datapool.
+        classifier: Predicts dialogue acts; passed by the toolkit for the built-in one, trained on the run's datapool.
         model_name: Folder or hub id of another classifier.
-        batch_size: Texts per forward pass of such another classifier.
+        batch_size: Texts per forward pass of another classifier.
     """
 
     needs_references = False
@@ -40,18 +40,18 @@ class IntentAccuracyMetric(SentenceMetric):
 
 
 def load_classifier(model_name: str, batch_size: int = 64) -> IntentClassifier:
-    """Load a classifier that is not the built-in one.
+    """Load a classifier other than the built-in one.
 
     Raises:
-        ConfigError: If it is the built-in one, which only a run can make.
+        ConfigError: If it is the built-in one, which only a run can train.
     """
     if model_name.startswith("builtin/"):
-        raise ConfigError(f"{model_name!r} is made by a run from its datapool; pass a classifier or a model's folder")
+        raise ConfigError(f"{model_name!r} is trained by a run on its datapool; pass a classifier or a model folder")
     return IntentClassifier.from_pretrained(model_name, batch_size)
 
 
 def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:
-    """The gold replies' acts.
+    """Return the dialogue acts of the reference replies.
 
     Raises:
         DataError: If a sample has none.

@@ -1,4 +1,4 @@
-"""The classifier behind intent accuracy, and the one form of its input, for training and scoring alike."""
+"""The classifier behind intent accuracy, and its input format, shared by training and scoring."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MARKER = "<EOU>"
 
 
 def intent_input(last_utterance: str, reply: str) -> str:
-    """What the classifier reads: the form that RL4LMs' published classifier was trained on, separators included."""
+    """Format the classifier's input as for RL4LMs' published classifier, including separators."""
     return f"{last_utterance.strip()} {_MARKER}{reply.strip()}{_MARKER}"
 
 
 def last_utterance(prompt_text: str, meta_info: dict[str, Any] | None) -> str:
-    """The utterance that is replied to: of ``meta_info["history"]``, or else the prompt's last piece."""
+    """The utterance to reply to: the last of ``meta_info["history"]``, or else of the prompt."""
     history = (meta_info or {}).get("history")
     if history:
         return str(history[-1]).strip()
@@ -24,7 +24,7 @@ def last_utterance(prompt_text: str, meta_info: dict[str, Any] | None) -> str:
 
 
 class IntentClassifier(SequenceClassifier):
-    """A sequence classifier over dialogue acts: class ``i`` is act ``i + 1``, unless its labels are such numbers."""
+    """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts."""
 
     @classmethod
     def from_pretrained(
@@ -34,8 +34,8 @@ class IntentClassifier(SequenceClassifier):
         max_length: int | None = None,
         *,
         what: str = "intent classifier",
-        hint: str = "Give a folder that scripts/train_intent_classifier.py wrote, or builtin/intent-classifier.",
-        # A long text loses its beginning: the reply, which is classified, is at its end.
+        hint: str = "Pass a folder written by scripts/train_intent_classifier.py, or builtin/intent-classifier.",
+        # Long texts are truncated at the start, because the reply to classify is at the end.
         truncation_side: str = "left",
     ) -> IntentClassifier:
         found: IntentClassifier = super().from_pretrained(
@@ -46,7 +46,7 @@ class IntentClassifier(SequenceClassifier):
     def predict(
         self, prompt_texts: list[str], reply_texts: list[str], meta_infos: list[dict[str, Any]] | None
     ) -> list[int]:
-        """The act of each reply, 1 to 4."""
+        """Predict the dialogue act of each reply, 1 to 4."""
         infos: list[Any] = list(meta_infos) if meta_infos is not None else [None] * len(reply_texts)
         texts = [
             intent_input(last_utterance(prompt, info), reply)
@@ -57,8 +57,8 @@ class IntentClassifier(SequenceClassifier):
 
 
 def _acts_of_classes(config: Any) -> list[int]:
-    """The act of each class, 1 to 4: by the config's labels if they are such numbers, else by position."""
+    """The act of each class, 1 to 4: from the config's labels if these are the numbers 1 to 4, else by position."""
     by_position = [i + 1 for i in range(config.num_labels)]
     labels = [str(config.id2label.get(i, "")) for i in range(config.num_labels)]
-    # Labels from 0 on are positions, not acts.
+    # Labels that start at 0 are positions, not acts.
     return [int(label) for label in labels] if sorted(labels) == [str(act) for act in by_position] else by_position

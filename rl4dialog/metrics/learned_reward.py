@@ -1,4 +1,4 @@
-"""A sequence classifier's or a reward model's opinion of the text."""
+"""The score of a sequence classifier or reward model."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ Output = Literal["probability", "log_probability", "logit"]
 
 
 class LearnedRewardMetric(SentenceMetric):
-    """Probability of one class of any sequence classifier; the output itself of a reward model, which has only one.
+    """Probability of one class of a sequence classifier, or the single output of a reward model.
 
-    RL4LMs takes the softmax of a single output too, which is always 1.
+    RL4LMs applies the softmax to a single output too, which always gives 1.
 
     Args:
-        model_name: Folder or hub id.
-        label_ix: The class, as a number or by its name in the model's ``id2label``; not needed for a single output.
+        model_name: Folder or hub id of the model.
+        label_ix: The class, as a number or as a name in the model's ``id2label``; not needed for a single output.
         batch_size: Texts per forward pass.
-        include_prompt_for_eval: Classify prompt and reply, with nothing put between them, or the reply alone.
-        output: What is taken of a class: ``probability`` (the default), ``log_probability`` (in nats) or ``logit``,
-            which is the default and the only choice for a single output.
+        include_prompt_for_eval: Whether to classify prompt and reply, concatenated without a separator, or only the
+            reply.
+        output: ``probability`` (the default for classes), ``log_probability`` (in nats) or ``logit`` (the default and
+            only choice for a single output).
 
     Raises:
-        ConfigError: If the model has no such class, or several and none is given; or if the output is unknown, or a
-            probability is asked of a single output.
+        ConfigError: If the class is unknown, or missing for a model with several; or if a probability is requested
+            for a single output.
         ModelError: If the model cannot be loaded.
     """
 
@@ -41,23 +42,23 @@ class LearnedRewardMetric(SentenceMetric):
         include_prompt_for_eval: bool = True,
         output: Output | None = None,
     ) -> None:
-        who = "learned_reward"
-        # A long text loses its beginning: the reply is at its end.
+        who = "metric 'learned_reward'"
+        # Long texts are truncated at the start, because the reply is at the end.
         self._classifier = SequenceClassifier.from_pretrained(
             model_name,
             batch_size,
             what=f"{who}: model",
-            hint="Give model_name: <folder of a sequence classifier>, or a hub id while there is a network.",
+            hint="Set model_name: <folder of a sequence classifier>, or a hub id if there is a network.",
             truncation_side="left",
         )
         config = self._classifier.model.config
         if label_ix is None and config.num_labels > 1:
             names = ", ".join(f"{i} {config.id2label.get(i, i)!r}" for i in range(config.num_labels))
-            raise ConfigError(f"{who} needs label_ix, the class whose probability is the score (classes: {names})")
+            raise ConfigError(f"{who} needs label_ix, the class that determines the score (classes: {names})")
         self._class = label_index(config, label_ix if label_ix is not None else 0, who)
         self._include_prompt = include_prompt_for_eval
         if config.num_labels == 1 and output not in (None, "logit"):
-            raise ConfigError(f"{who}: output is {output!r}, but the model's single output is no probability")
+            raise ConfigError(f"{who}: output is {output!r}, but the model's single output is not a probability")
         self._output = output or ("probability" if config.num_labels > 1 else "logit")
 
     def sentence_scores(

@@ -1,4 +1,4 @@
-"""Length of the texts."""
+"""Length of texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
 class LengthMetric(SentenceMetric):
-    """Words per text, split at white space."""
+    """Words per text, split at whitespace."""
 
     needs_references = False
 

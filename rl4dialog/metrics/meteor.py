@@ -14,23 +14,23 @@ from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.text.words import split_words
 
 _DEBIAN_WORDNET = Path("/usr/share/wordnet")
-# WordNet 3 numbers its lexicographers' files from 0 to 44.
+# WordNet 3 has 45 lexicographer files, numbered from 0.
 _N_LEXNAMES = 45
 
 
 class MeteorMetric(SentenceMetric):
-    """Best METEOR over the references.
+    """METEOR against the best reference.
 
-    nltk looks up synonyms by the stems of words, so that "automobile" (stem "automobil") has none, and "auto" has.
-    RL4LMs compares with ``str(list)`` of the references instead.
+    nltk looks up synonyms by word stems, so it finds none for "automobile" (stem "automobil"), but some for "auto".
+    RL4LMs instead compares with the ``str(list)`` of the references.
 
     Args:
-        synonyms: Also match synonyms of WordNet, as METEOR is defined. Without it only words and stems are matched,
-            and the key says so (``lexical/meteor_exact_stem``).
+        synonyms: Also match synonyms from WordNet, as METEOR is defined. Otherwise only words and stems are matched,
+            and the key is ``lexical/meteor_exact_stem``.
         wordnet_path: Folder of WordNet's database files; by default nltk's data or Debian's ``wordnet-base``.
 
     Raises:
-        ModelError: If synonyms are asked for and there is no WordNet.
+        ModelError: If synonyms are enabled but WordNet is not installed.
     """
 
     def __init__(self, synonyms: bool = True, wordnet_path: str | None = None) -> None:
@@ -40,13 +40,13 @@ class MeteorMetric(SentenceMetric):
             _load_wordnet(wordnet_path)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read WordNet's index at once, so that workers that are forked afterwards share it."""
+        """Load WordNet's index immediately, so that workers forked later share it."""
         self.__dict__.update(state)
         if self._synonyms:
             _load_wordnet(self._wordnet_path)
 
     def sentence_score(self, text: str, references: list[str]) -> float:
-        """METEOR of one text, 0 to 1."""
+        """Compute METEOR of one text, 0 to 1."""
         from nltk.translate.meteor_score import meteor_score
 
         wordnet = _load_wordnet(self._wordnet_path) if self._synonyms else _NoSynonyms()
@@ -67,7 +67,7 @@ class MeteorMetric(SentenceMetric):
 
 
 class _NoSynonyms:
-    """A WordNet that knows no words."""
+    """An empty WordNet."""
 
     def synsets(self, word: str) -> list[Any]:
         del word
@@ -80,14 +80,14 @@ def _load_wordnet(path: str | None) -> Any:
         return _read_database(_nltks_wordnet() or _DEBIAN_WORDNET if path is None else Path(path))
     except (OSError, LookupError) as error:
         raise ModelError(
-            f"METEOR needs WordNet, and there is none in {path or f'nltk data or in {_DEBIAN_WORDNET}'}. Run `apt-get "
-            f"install wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or give wordnet_path; with "
-            f"`synonyms: false` only words and stems are matched, and no WordNet is needed."
+            f"METEOR needs WordNet, which is missing in {path or f'nltk data or in {_DEBIAN_WORDNET}'}. Run `apt-get "
+            f"install wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or set wordnet_path; or set "
+            f"`synonyms: false` to match only words and stems, without WordNet."
         ) from error
 
 
 def _nltks_wordnet() -> Any:
-    """Where nltk's data have a WordNet, in a folder or an archive, if they do."""
+    """The location of WordNet in nltk's data, as a folder or an archive, if it exists."""
     import nltk
 
     for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
@@ -99,7 +99,7 @@ def _nltks_wordnet() -> Any:
 
 
 def _read_database(folder: Any) -> Any:
-    """Read the index of WordNet's own database files, given where they are or nltk's pointer to it.
+    """Read the index of WordNet's database files, from a folder or nltk's pointer to it.
 
     Raises:
         OSError: If a file is missing.
@@ -108,9 +108,9 @@ def _read_database(folder: Any) -> Any:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     class Reader(WordNetCorpusReader):  # type: ignore[misc]
-        """Reads folders without ``lexnames`` too, which Debian leaves out; METEOR never asks for those names.
+        """Also reads folders without ``lexnames``, which Debian omits and METEOR does not need.
 
-        nltk keeps files open, in which processes that are forked would move one position: here each opens its own.
+        nltk keeps files open, and forked processes would share their positions: here each process opens its own.
         """
 
         _process: int | None = None
@@ -121,7 +121,7 @@ def _read_database(folder: Any) -> Any:
             return super().open(file)
 
         def map_wn(self, version: str = "wordnet") -> None:
-            """Make no mapping to nltk's own WordNet, which only other languages need."""
+            """Skip the mapping to nltk's own WordNet, which only other languages need."""
 
         def _data_file(self, pos: str) -> Any:
             if self._process != os.getpid():
@@ -136,11 +136,11 @@ def _read_database(folder: Any) -> Any:
     if isinstance(folder, Path):
         if not (folder / "index.noun").is_file():
             raise FileNotFoundError(f"no index.noun in {folder}")
-        # nltk opens files only below the folders that it was told of.
+        # nltk opens only files below the folders in its search path.
         if str(folder) not in nltk.data.path:
             nltk.data.path.append(str(folder))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The multilingual functions")
         reader = Reader(str(folder) if isinstance(folder, Path) else folder, omw_reader=None)
-    reader.close_files()  # those that reading the index has left open
+    reader.close_files()  # left open by reading the index
     return reader

@@ -1,4 +1,4 @@
-"""Natural language inference: whether a text follows from another one, or contradicts it."""
+"""Natural language inference: whether a text follows from another one or contradicts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 if TYPE_CHECKING:
     import numpy as np
 
-# What published models call the three classes. VitaminC's are those of fact checking.
+# Label prefixes of published models. VitaminC's are those of fact checking.
 _NAMES = {
     "entailment": ("entail", "support"),
     "contradiction": ("contradict", "refute"),
@@ -23,12 +23,12 @@ class NliModel:
     """Probabilities of entailment, contradiction and neutrality.
 
     Args:
-        model_name: Folder or hub id of a sequence classifier with these three classes, told by its config's labels.
+        model_name: Folder or hub id of a sequence classifier with these three classes, identified by its labels.
         batch_size: Pairs per forward pass.
-        who: Asks for it, for error messages.
+        who: Name of the caller, for error messages.
 
     Raises:
-        ModelError: If the model cannot be loaded, or its labels do not say which class is which.
+        ModelError: If the model cannot be loaded, or its labels do not identify the classes.
     """
 
     def __init__(self, model_name: str, batch_size: int, who: str) -> None:
@@ -36,12 +36,12 @@ class NliModel:
             model_name,
             batch_size,
             what=f"{who}: NLI model",
-            hint=f"Give model_name: <folder of a model>, for instance of a downloaded {DEFAULT_MODEL}.",
+            hint=f"Set model_name: <folder of a model>, such as a downloaded {DEFAULT_MODEL}.",
         )
         self._classes = _classes_of(self._classifier.model.config, f"{who}: NLI model {model_name!r}")
 
     def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
-        """Probabilities per pair, as columns entailment, contradiction, neutral. Shape (number of pairs, 3)."""
+        """Compute probabilities per pair: entailment, contradiction, neutral. Shape (number of pairs, 3)."""
         found: np.ndarray = self._classifier.logits(premises, hypotheses).softmax(-1)[:, self._classes].numpy()
         return found
 
@@ -53,8 +53,8 @@ def _classes_of(config: Any, what: str) -> list[int]:
         matching = [i for i, label in enumerate(labels) if label.lower().replace("_", " ").startswith(beginnings)]
         if len(matching) != 1:
             raise ModelError(
-                f"{what} does not say which class is {name}: its labels are {', '.join(labels)}. Give a model for "
-                f"natural language inference whose config.json has entailment, neutral and contradiction in id2label"
+                f"{what} has no label that identifies the class {name}: its labels are {', '.join(labels)}. Use one "
+                f"for natural language inference with entailment, neutral and contradiction in id2label of config.json"
             )
         classes += matching
     return classes

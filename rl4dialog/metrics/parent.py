@@ -1,8 +1,8 @@
-"""PARENT (Dhingra et al. 2019, arXiv 1906.01081): a text about a table, compared with references and the table itself.
+"""PARENT (Dhingra et al. 2019, arXiv 1906.01081): compares a text about a table with references and the table itself.
 
-A word of the text is right if a reference has it or the table has it; a word of a reference is to be found in the text
-only as far as the table has it too. The variant is that of ToTTo's evaluation: words entail each other when they are
-equal, and precision and recall look at different parts of the table.
+A word of the text is correct if it occurs in a reference or in the table; a word of a reference is required in the text
+only if it also occurs in the table. This is the variant of ToTTo's evaluation: words entail each other if they are
+equal, and precision and recall use different parts of the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SMOOTHING = 1e-5
 
 
 class ParentScore(NamedTuple):
-    """Each between 0 and 1."""
+    """Precision, recall and F-score, each between 0 and 1."""
 
     precision: float
     recall: float
@@ -30,13 +30,13 @@ def parent_score(
     table: Sequence[Sequence[str]],
     highlighted: Sequence[Sequence[str]],
 ) -> ParentScore:
-    """PARENT against the reference with the best F-score.
+    """Compute PARENT against the reference with the best F-score.
 
     Args:
-        words: Of the text.
+        words: Words of the text.
         references: Words of each reference.
-        table: Words of each value in the table; precision is measured against them.
-        highlighted: Words of each value that the text is to mention; recall is measured against them.
+        table: Words of each value in the table, used for precision.
+        highlighted: Words of each highlighted value, used for recall.
 
     Returns:
         The scores.
@@ -46,7 +46,7 @@ def parent_score(
     scores = []
     for reference in references:
         precision, reference_recall = _ngram_scores(words, reference, vocabulary)
-        # The less of the table a reference mentions, the more its recall is worth and not the table's: eq. 8.
+        # The less of the table a reference mentions, the more its recall counts compared to the table's: eq. 8.
         table_weight = 1 - _mention(highlighted, reference)
         recall = reference_recall ** (1 - table_weight) * (mentioned or _SMOOTHING) ** table_weight
         scores.append(ParentScore(precision, recall, 2 * precision * recall / (precision + recall + 1e-8)))
@@ -71,7 +71,7 @@ def _ngram_scores(words: Sequence[str], reference: Sequence[str], vocabulary: se
 
 
 def _geometric_mean(values: list[float]) -> float:
-    """0 without a common word; longer n-grams that are missing are smoothed."""
+    """Geometric mean; 0 if no single word matches, with smoothing for longer n-grams without a match."""
     if values[0] == 0:
         return 0.0
     return math.exp(math.fsum(math.log(value or _SMOOTHING) for value in values) / len(values))
@@ -82,7 +82,7 @@ def _entailed(gram: tuple[str, ...], vocabulary: set[str]) -> float:
 
 
 def _mention(values: Sequence[Sequence[str]], words: Sequence[str]) -> float:
-    """Mean share of each value's words that the text has in their order (eq. 7); 1 without any value."""
+    """Mean share of each value's words that occur in the text in order (eq. 7); 1 without values."""
     if not values:
         return 1.0
     return sum(_longest_common_subsequence(value, words) / len(value) for value in values) / len(values)

@@ -1,4 +1,4 @@
-"""PARENT as ToTTo is scored."""
+"""PARENT as in ToTTo's evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl4dialog.metrics.totto import (
 
 
 class ParentTottoMetric(BaseMetric):
-    """Precision, recall and F-score of PARENT, of all samples and of ToTTo's subsets overlap and non_overlap."""
+    """Precision, recall and F-score of PARENT, over all samples and over ToTTo's subsets overlap and non_overlap."""
 
     def compute(
         self,

@@ -1,4 +1,4 @@
-"""Whether replies agree with the speaker's persona, as told by natural language inference."""
+"""Consistency of replies with the speaker's persona, by natural language inference."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rl4dialog.metrics.sentence_metric import SentenceMetric
 class PersonaConsistencyMetric(SentenceMetric):
     """C score of the replies, and the share of replies that contradict the persona.
 
-    The C score (Madotto et al. 2019, "Personalizing Dialogue Agents via Meta-Learning") counts 1 for each sentence of
-    the persona that follows from the reply and -1 for each that the reply contradicts; ``consistency/persona``. A reply
-    that contradicts at least one counts in ``consistency/persona_contradiction`` (Welleck et al. 2019, arXiv
-    1811.00671).
+    The C score, ``consistency/persona`` (Madotto et al. 2019, "Personalizing Dialogue Agents via Meta-Learning"), adds
+    1 for each sentence of the persona that follows from the reply, and -1 for each that the reply contradicts. The
+    share of replies with at least one contradiction is ``consistency/persona_contradiction`` (Welleck et al. 2019,
+    arXiv 1811.00671).
 
     Args:
         model_name: Folder or hub id of a model for natural language inference.
         batch_size: Pairs of reply and sentence per forward pass.
 
     Raises:
-        ModelError: If the model cannot be loaded, or its labels do not say which class is which.
+        ModelError: If the model cannot be loaded, or its labels do not identify the classes.
     """
 
     needs_references = False

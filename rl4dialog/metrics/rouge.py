@@ -11,14 +11,14 @@ ROUGE_TYPES: tuple[RougeType, ...] = get_args(RougeType)
 
 
 class RougeMetric(SentenceMetric):
-    """F-measures of ROUGE-1, -2, -L and -Lsum (sentences of the latter stand on lines of their own).
+    """F-measures of ROUGE-1, -2, -L and -Lsum (for the last, each line is a sentence).
 
-    Words are made of the letters a to z and digits, as the package has it: texts in other scripts score 0. The corpus
-    score is the mean; RL4LMs logs the middle of a bootstrap, which varies around it.
+    The package only counts the letters a to z and digits, so texts in other scripts score 0. The corpus score is the
+    mean; RL4LMs logs the median of a bootstrap, which is close to it.
 
     Args:
-        use_single_ref: Compare with the first reference only, as RL4LMs; else the best of all counts.
-        use_stemmer: Compare stems (Porter), as RL4LMs. Many published numbers are without, such as T5's.
+        use_single_ref: Compare only with the first reference, as RL4LMs does; otherwise the best reference counts.
+        use_stemmer: Compare stems (Porter), as RL4LMs does. Many published results do not, such as T5's.
     """
 
     def __init__(self, use_single_ref: bool = True, use_stemmer: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""ROUGE-L of the best reference, as NarrativeQA is scored, computed by Google's rouge-score."""
+"""ROUGE-L against the best reference, as in NarrativeQA, computed by Google's rouge-score."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
 class RougeLMaxMetric(SentenceMetric):
-    """Best ROUGE-L over the references; lines count as sentences (the union of their common subsequences).
+    """ROUGE-L against the best reference; lines count as sentences (the union of their common subsequences).
 
-    Arguments are those of RL4LMs' library (py-rouge), which looks up the stems of irregular words, too.
+    Arguments are those of RL4LMs' library (py-rouge), which also looks up the stems of irregular words.
 
     Args:
         stemming: Compare stems (Porter).
         alpha: Weight of precision in the F-measure ``P * R / ((1 - alpha) * P + alpha * R)``.
-        limit_length: Whether texts and references are cut.
-        length_limit: Where they are cut.
-        length_limit_type: Unit of that: ``words``, or ``bytes``, which are characters here and in py-rouge.
-        max_n: No effect: py-rouge's, for other scores.
-        apply_avg: No effect: py-rouge's, for the score of a corpus, which is the mean here.
-        apply_best: No effect: the best reference always counts.
-        ensure_compatibility: No effect: py-rouge's, for a script of 2004.
-        weight_factor: Precision and recall are taken to the power ``1 / weight_factor``, as in py-rouge and so in
-            RL4LMs, whose configs have 1.2. That belongs to ROUGE-W; ROUGE-L as it is defined has 1.
+        limit_length: Whether to truncate texts and references.
+        length_limit: Maximum length.
+        length_limit_type: Unit of the maximum length: ``words``, or ``bytes``, which means characters here and in
+            py-rouge.
+        max_n: No effect; used by py-rouge for other scores.
+        apply_avg: No effect; used by py-rouge for the corpus score, which is the mean here.
+        apply_best: No effect; the best reference always counts.
+        ensure_compatibility: No effect; used by py-rouge for compatibility with a script of 2004.
+        weight_factor: Precision and recall are raised to the power ``1 / weight_factor``, as in py-rouge and RL4LMs,
+            whose configs set 1.2. This is part of ROUGE-W; standard ROUGE-L uses 1.
     """
 
     no_effect: ClassVar[dict[str, str]] = {
-        "max_n": "py-rouge's, for other scores",
-        "apply_avg": "py-rouge's, for the score of a corpus, which is the mean here",
+        "max_n": "used by py-rouge for other scores",
+        "apply_avg": "used by py-rouge for the corpus score, which is the mean here",
         "apply_best": "the best reference always counts",
-        "ensure_compatibility": "py-rouge's, for a script of 2004",
+        "ensure_compatibility": "used by py-rouge for compatibility with a script of 2004",
     }
 
     def __init__(
@@ -53,7 +54,7 @@ class RougeLMaxMetric(SentenceMetric):
         self._power = 1 / weight_factor
         self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
         self._alpha = alpha
-        # As in py-rouge, a limit of 0 is none.
+        # As in py-rouge, 0 disables the limit.
         self._limit, self._limit_type = (length_limit if limit_length else 0), length_limit_type
 
     def sentence_scores(

@@ -1,4 +1,4 @@
-"""The base of the metrics that sacrebleu computes."""
+"""Base class of metrics computed by sacrebleu."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rl4dialog.metrics.checks import check_lengths, check_references
 
 
 class SacreMetric(BaseMetric):
-    """Corpus and sentence scores of one of sacrebleu's metrics, divided by 100.
+    """Corpus and sentence scores of a sacrebleu metric, divided by 100.
 
     Args:
-        corpus: Gives the corpus score.
-        sentence: Gives the sentence scores, from the same statistics; ``corpus`` by default.
+        corpus: Computes the corpus score.
+        sentence: Computes the sentence scores from the same statistics; by default ``corpus``.
     """
 
     key: str
@@ -36,7 +36,7 @@ class SacreMetric(BaseMetric):
         check_references(reference_texts)
         n_references = max(map(len, reference_texts))
         streams = [[refs[i] if i < len(refs) else None for refs in reference_texts] for i in range(n_references)]
-        # What corpus_score does, in its two steps: matches are counted once, for the corpus and its sentences.
+        # The two steps of corpus_score, so that matches are counted only once for corpus and sentence scores.
         counts = self._corpus._extract_corpus_statistics(generated_texts, streams)
         corpus = self._corpus._aggregate_and_compute(counts).score / 100
         sentences = [self._sentence._aggregate_and_compute([row]).score / 100 for row in counts]
@@ -44,7 +44,7 @@ class SacreMetric(BaseMetric):
 
 
 def build_scorer(id: str, scorer_class: Callable[..., Any], **args: Any) -> Any:
-    """Build one of sacrebleu's metrics, and try it.
+    """Build a sacrebleu metric, and test it.
 
     Raises:
         ConfigError: If sacrebleu does not accept an argument.
@@ -52,6 +52,6 @@ def build_scorer(id: str, scorer_class: Callable[..., Any], **args: Any) -> Any:
     try:
         scorer = scorer_class(**args)
         scorer.corpus_score(["a"], [["a"]])
-    except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by argument
+    except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... depending on the argument
         raise ConfigError(f"metric {id!r} does not accept {args}: {error}") from error
     return scorer

@@ -10,7 +10,7 @@ from rl4dialog.metrics.sacre import SacreMetric, build_scorer
 class SacreBleuMetric(SacreMetric):
     """Corpus BLEU from 0 to 1; sentence scores use sacrebleu's smoothing and effective order.
 
-    Arguments are those of ``sacrebleu.metrics.BLEU``; ``effective_order`` is that of the corpus score.
+    Arguments are those of ``sacrebleu.metrics.BLEU``; ``effective_order`` applies to the corpus score.
 
     Raises:
         ConfigError: If sacrebleu does not accept an argument.
@@ -38,6 +38,6 @@ class SacreBleuMetric(SacreMetric):
             "max_ngram_order": max_ngram_order,
         }
         corpus = build_scorer("sacre_bleu", BLEU, **args, smooth_method=smooth_method, effective_order=effective_order)
-        # Without smoothing most sentences would score 0.
+        # Without smoothing, most sentences would score 0.
         sentence_smoothing = "exp" if smooth_method == "none" else smooth_method
         super().__init__(corpus, BLEU(**args, smooth_method=sentence_smoothing, effective_order=True))

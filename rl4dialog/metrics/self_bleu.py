@@ -1,4 +1,4 @@
-"""Self-BLEU (Zhu et al. 2018, arXiv 1802.01886): how much the generated texts are like each other."""
+"""Self-BLEU (Zhu et al. 2018, arXiv 1802.01886): how similar the generated texts are to each other."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _Gram = tuple[str, ...]
 
 
 class SelfBleuMetric(SentenceMetric):
-    """Mean BLEU of each text with all the others as its references, 0 to 1: 1 if all say the same.
+    """Mean BLEU of each text against all others as references, 0 to 1; 1 if all texts are identical.
 
-    It is sacrebleu's smoothed sentence BLEU of each text. As all are compared with all, what can be shared between the
-    comparisons is counted once, and the time grows with the number of texts and not with its square. A text alone
-    scores 0.
+    It is sacrebleu's smoothed sentence BLEU. Counts are shared between the comparisons, so the run time is linear
+    instead of quadratic in the number of texts. A single text scores 0.
 
     Args:
         max_ngram_order: Longest n-gram.
-        lowercase: Whether case counts for nothing.
+        lowercase: Whether to ignore case.
     """
 
     needs_references = False
@@ -68,7 +67,7 @@ class SelfBleuMetric(SentenceMetric):
 
 
 def _most_frequent(counts: Sequence[dict[_Gram, int]]) -> dict[_Gram, tuple[int, int, int]]:
-    """Per n-gram its highest count in a text, the row of that text, and the highest count in another one."""
+    """For each n-gram, its highest count in a text, the row of that text, and the highest count in another text."""
     most: dict[_Gram, tuple[int, int, int]] = {}
     for row, grams in enumerate(counts):
         for gram, count in grams.items():
@@ -78,7 +77,7 @@ def _most_frequent(counts: Sequence[dict[_Gram, int]]) -> dict[_Gram, tuple[int,
 
 
 def _closest_other(by_length: list[int], length: int) -> int:
-    """The length nearest to a text's own among the others; the shorter of two that are equally near."""
+    """The length closest to a text's own among the others; the shorter one in a tie."""
     at = bisect.bisect_left(by_length, length)
     around = by_length[max(at - 1, 0) : at] + by_length[at + 1 : at + 2]
     return min(around, key=lambda other: (abs(other - length), other))

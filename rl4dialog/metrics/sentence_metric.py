@@ -1,4 +1,4 @@
-"""The base of metrics that score every text on its own; the corpus score is the mean."""
+"""Base class of metrics that score each text separately; the corpus score is the mean."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rl4dialog.metrics.checks import check_lengths, check_references
 
 
 class SentenceMetric(BaseMetric):
-    """Checks the texts, asks for a score of each, and averages.
+    """Checks the texts, scores each one, and averages.
 
     Attributes:
-        needs_references: Whether texts without references are refused.
+        needs_references: Whether texts without references are an error.
     """
 
     needs_references = True
@@ -26,7 +26,7 @@ class SentenceMetric(BaseMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
-        """Score each of at least one text; a list of scores per key."""
+        """Score each of one or more texts; returns a list of scores per key."""
 
     def compute(
         self,

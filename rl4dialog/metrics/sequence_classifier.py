@@ -1,4 +1,4 @@
-"""A sequence classifier of transformers, asked in batches: the model behind every metric that runs one."""
+"""A batched sequence classifier of transformers, used by all metrics with such a model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class SequenceClassifier:
-    """Logits of texts, or of pairs of texts.
+    """Computes logits of texts, or of pairs of texts.
 
     Args:
-        model: With a head for sequence classification (or regression).
-        tokenizer: The model's.
-        device: Where it runs.
+        model: A model with a head for sequence classification or regression.
+        tokenizer: The model's tokenizer.
+        device: Device of the model.
         batch_size: Texts per forward pass.
-        max_length: Longest text in tokens; by default what model and tokenizer allow.
+        max_length: Maximum length in tokens; by default the maximum of model and tokenizer.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class SequenceClassifier:
         max_length: int | None = None,
         *,
         what: str = "sequence classifier",
-        hint: str = "Give the folder of a model, or a hub id while there is a network.",
+        hint: str = "Pass the folder of a model, or a hub id if there is a network.",
         truncation_side: str = "right",
     ) -> Any:
-        """Load a classifier from a folder or a hub.
+        """Load a classifier from a folder or the hub.
 
         Args:
             path_or_id: Folder or hub id.
             batch_size: Texts per forward pass.
-            max_length: Longest text in tokens.
-            what: It is called so in errors.
-            hint: What would be right, with which errors end.
-            truncation_side: Where a text that is too long is cut: ``left`` or ``right``.
+            max_length: Maximum length in tokens.
+            what: Name of the classifier in error messages.
+            hint: Advice at the end of error messages.
+            truncation_side: Side at which long texts are truncated: ``left`` or ``right``.
 
         Raises:
-            ModelError: If it cannot be loaded, or its tokenizer can pad no batches.
+            ModelError: If it cannot be loaded, or its tokenizer cannot pad batches.
         """
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -63,7 +63,7 @@ class SequenceClassifier:
         model = load_pretrained(AutoModelForSequenceClassification, path_or_id, what, hint)
         tokenizer = load_pretrained(AutoTokenizer, path_or_id, what, hint, truncation_side=truncation_side)
         if tokenizer.pad_token is None:
-            # Language models with a head for classes often have none; they read the last token that is no padding.
+            # Language models with a classification head often have none; they read the last non-padding token.
             if tokenizer.eos_token is None:
                 raise ModelError(f"{what} {path_or_id!r} has a tokenizer with neither a pad nor an eos token. {hint}")
             tokenizer.pad_token = tokenizer.eos_token
@@ -72,18 +72,18 @@ class SequenceClassifier:
         return cls(model, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", batch_size, max_length)
 
     def logits(self, texts: list[str], pairs: list[str] | None = None) -> Tensor:
-        """Logits, whatever the number of texts.
+        """Compute logits for any number of texts.
 
         Args:
-            texts: What is classified.
-            pairs: The second text of each pair, if there are pairs. Of a pair that is too long the longer text is cut.
+            texts: Texts to classify.
+            pairs: Second texts, to classify pairs. The longer text of a pair that is too long is truncated.
 
         Returns:
-            Shape (number of texts, number of classes), on the CPU.
+            Logits of shape (number of texts, number of classes), on the CPU.
         """
         import torch
 
-        # Texts of like length share a batch, so that little is padded.
+        # Texts of similar length share a batch, to reduce padding.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]) + (len(pairs[i]) if pairs else 0))
         found = torch.empty(len(texts), self.model.config.num_labels)
         with torch.inference_mode():
@@ -104,21 +104,21 @@ class SequenceClassifier:
 
 
 def max_tokens(tokenizer: Any, config: Any) -> int:
-    """The longest text that a model has positions for; a tokenizer that knows none says 1e30."""
+    """Maximum length of a model's input; a tokenizer without a maximum reports 1e30."""
     n_positions: int = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
-    # Models of RoBERTa's family number positions from the padding id on.
+    # Models of the RoBERTa family start positions after the padding id.
     if "roberta" in config.model_type:
         n_positions -= config.pad_token_id + 1
     return min(tokenizer.model_max_length, n_positions)
 
 
 def label_index(config: Any, label: int | str, who: str) -> int:
-    """The class of a label.
+    """Return the class of a label.
 
     Args:
-        config: The model's.
-        label: A class as a number, or a name of ``id2label`` in any case.
-        who: Asks for it, for the error message.
+        config: The model's config.
+        label: A class number, or a name in ``id2label``, case-insensitive.
+        who: Name of the caller, for error messages.
 
     Raises:
         ConfigError: If the model has no such class.

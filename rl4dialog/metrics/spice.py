@@ -1,6 +1,6 @@
-"""SPICE (Anderson et al. 2016, arXiv 1607.08822): agreement in objects, attributes and relations, told by a parser.
+"""SPICE (Anderson et al. 2016, arXiv 1607.08822): agreement in objects, attributes and relations, found by a parser.
 
-It is a Java program; its jar and libraries come with the package pycocoevalcap.
+It is a Java program; its jar and libraries are part of the package pycocoevalcap.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CORENLP_URL = "https://nlp.stanford.edu/software/stanford-corenlp-full-2015-12-
 
 
 class SpiceMetric(SentenceMetric):
-    """F-score of SPICE from 0 to 1; 0 for a blank text.
+    """SPICE F-score from 0 to 1; 0 for a blank text.
 
     Args:
         spice_path: Folder of ``spice-1.0.jar`` and its ``lib``; by default that of the installed pycocoevalcap.
-        java: Name or path of the program that runs it.
-        memory: What it may take, in Java's notation.
-        cache_path: Folder in which it keeps parsed sentences, so that references are parsed only once.
+        java: Name or path of the Java program.
+        memory: Maximum memory, in Java's notation.
+        cache_path: Folder for parsed sentences, so that references are parsed only once.
 
     Raises:
         ModelError: If Java, the jar or its parser is missing.
@@ -43,8 +43,8 @@ class SpiceMetric(SentenceMetric):
         program = shutil.which(java)
         if program is None:
             raise ModelError(
-                f"metric 'spice' needs Java, and there is no program {java!r}; run `apt-get install "
-                f"default-jre-headless`, or give java: <path of the program>"
+                f"metric 'spice' needs Java, and the program {java!r} was not found; run `apt-get install "
+                f"default-jre-headless`, or set java: <path of the program>"
             )
         self._command = [program, f"-Xmx{memory}", "-jar", str(self._folder / _JAR)]
         self._options = ["-subset", "-silent"]
@@ -71,7 +71,7 @@ class SpiceMetric(SentenceMetric):
         scores = [0.0] * len(generated_texts)
         for found in self._run(tasks) if tasks else []:
             score = float(found["scores"]["All"]["f"])
-            # Where neither text has anything to compare it says NaN.
+            # SPICE reports NaN if neither text contains anything to compare.
             scores[found["image_id"]] = 0.0 if math.isnan(score) else score
         return {"lexical/spice": scores}
 
@@ -84,33 +84,33 @@ class SpiceMetric(SentenceMetric):
             try:
                 scores: list[dict[str, Any]] = json.loads(target.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
-                # A trace's other lines, which are indented, say where in the program.
+                # The indented lines of a stack trace are omitted.
                 said = " ".join(line for line in (done.stderr or done.stdout).splitlines() if line[:1].strip())
                 raise ModelError(
-                    f"metric 'spice': Java ended with status {done.returncode} and no scores; it said: "
-                    f"{said[:500] or 'nothing'}. SPICE is made for Java 8"
+                    f"metric 'spice': Java ended with status {done.returncode} and without scores; its output: "
+                    f"{said[:500] or 'none'}. SPICE was written for Java 8"
                 ) from error
         return scores
 
 
 def _find_folder(spice_path: str | None) -> Path:
-    """The folder of the jar and its libraries, all there."""
+    """Return the folder of the jar and its libraries, after checking that it is complete."""
     if spice_path is not None:
         folder = Path(spice_path).expanduser().resolve()
     else:
         package = importlib.util.find_spec("pycocoevalcap")
         if package is None or not package.submodule_search_locations:
             raise ModelError(
-                "metric 'spice' needs its Java program; run `pip install pycocoevalcap`, or give spice_path: <folder "
+                "metric 'spice' needs its Java program; run `pip install pycocoevalcap`, or set spice_path: <folder "
                 f"of {_JAR} and lib>"
             )
         folder = Path(next(iter(package.submodule_search_locations))) / "spice"
     if not (folder / _JAR).is_file():
-        raise ModelError(f"metric 'spice': there is no {_JAR} in {folder}; `pip install pycocoevalcap` brings it")
+        raise ModelError(f"metric 'spice': there is no {_JAR} in {folder}; run `pip install pycocoevalcap`")
     missing = [name for name in _CORENLP if not (folder / "lib" / name).is_file()]
     if missing:
         raise ModelError(
             f"metric 'spice' needs the parser {' and '.join(missing)} in {folder / 'lib'}; download {_CORENLP_URL} and "
-            f"copy them from it"
+            f"copy the files from it"
         )
     return folder

@@ -1,4 +1,4 @@
-"""SPIDEr (Liu et al. 2017, arXiv 1612.00370): SPICE for what is said, and CIDEr for how."""
+"""SPIDEr (Liu et al. 2017, arXiv 1612.00370): SPICE for content, CIDEr for fluency."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rl4dialog.metrics.spice import SpiceMetric
 
 
 class SpiderMetric(SentenceMetric):
-    """Weighted sum of SPICE (0 to 1) and CIDEr (0 to 10); one with weight 0 is not computed.
+    """Weighted sum of SPICE (0 to 1) and CIDEr (0 to 10); a term with weight 0 is not computed.
 
     As with CIDEr, the score of a text depends on the others.
 
     Args:
         spice_coeff: Weight of SPICE.
         cider_coeff: Weight of CIDEr.
-        spice_path: Of SPICE, like all that follow.
-        java: Name or path of Java.
-        memory: What it may take.
-        cache_path: Folder of parsed sentences.
+        spice_path: SPICE's folder, as in the metric ``spice``.
+        java: Name or path of the Java program.
+        memory: Maximum memory, in Java's notation.
+        cache_path: Folder for parsed sentences.
 
     Raises:
-        ModelError: If SPICE's program is missing, and its weight is not 0.
+        ModelError: If SPICE's program is missing and its weight is not 0.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """SummaC (Laban et al. 2022, arXiv 2111.09525): whether a text is consistent with its source, here the prompt.
 
-Each sentence of the text is a hypothesis and each sentence of the prompt a premise of a model for natural language
-inference; SummaC-ZS takes the best premise of each, SummaC-Conv lets a small trained layer look at all of them.
+A model for natural language inference compares each sentence of the text (the hypothesis) with each sentence of the
+prompt (the premise). SummaC-ZS takes the best premise; SummaC-Conv applies a small trained layer to all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODELS = {
     "vitc": "tals/albert-xlarge-vitaminc-mnli",
     "vitc-only": "tals/albert-xlarge-vitaminc",
 }
-# Shorter pieces are left out, as they are mostly faults of splitting.
+# Shorter pieces are skipped, because they are mostly splitting errors.
 _MIN_CHARACTERS = 11
 _LABELS = {"e": 0, "c": 1, "n": 2}
 _REDUCE: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
@@ -42,22 +42,22 @@ _WEIGHTS_URL = "https://github.com/tingofurro/summac/raw/master/summac_conv_vitc
 
 
 class SummaCZSMetric(SentenceMetric):
-    """SummaC-ZS: the best premise for each sentence of the text, averaged. Texts of very short sentences score 0.
+    """SummaC-ZS: mean score of the best premise for each sentence of the text; 0 if all sentences are very short.
 
     Args:
-        model_name: ``mnli``, ``vitc``, ... of the reference implementation, or a folder or hub id of an NLI model.
-        granularity: What is compared: ``sentence``, ``2sents``, ``paragraph``, ``document`` or ``mixed``; two of
-            them joined by a hyphen for prompt and text.
-        op1: Over the premises: ``max``, ``mean`` or ``min``.
-        op2: Over the sentences of the text.
-        use_ent: Whether entailment counts.
-        use_con: Whether contradiction counts, against it.
-        max_doc_sents: Pieces of the prompt at most.
+        model_name: ``mnli``, ``vitc``, ... as in the reference implementation, or a folder or hub id of an NLI model.
+        granularity: Compared units: ``sentence``, ``2sents``, ``paragraph``, ``document`` or ``mixed``; or two of them
+            with a hyphen, for prompt and text.
+        op1: Aggregation over premises: ``max``, ``mean`` or ``min``.
+        op2: Aggregation over sentences of the text.
+        use_ent: Whether to add entailment.
+        use_con: Whether to subtract contradiction.
+        max_doc_sents: Maximum number of units of the prompt.
         batch_size: Pairs per forward pass.
 
     Raises:
         ConfigError: If an argument is unknown.
-        ModelError: If the model cannot be loaded, or its labels do not say which class is which.
+        ModelError: If the model cannot be loaded, or its labels do not identify the classes.
     """
 
     needs_references = False
@@ -98,23 +98,23 @@ class SummaCZSMetric(SentenceMetric):
 
 
 class SummaCConvMetric(SentenceMetric):
-    """SummaC-Conv: probability that the text is consistent, of a trained layer over histograms of the premises.
+    """SummaC-Conv: probability that the text is consistent, from a trained layer over histograms of the premises.
 
-    The defaults are those of the published layer. RL4LMs leaves the layer untrained, with random weights.
+    The defaults are those of the published layer. RL4LMs uses the layer untrained, with random weights.
 
     Args:
-        start_file: The layer's weights (``.bin`` of torch, or ``.safetensors``).
-        models: NLI models as in SummaC-ZS, which the layer was trained with.
-        bins: Of the histogram: ``percentile``, or ``even50`` for 50 of equal width.
+        start_file: Weights of the layer (torch's ``.bin``, or ``.safetensors``).
+        models: NLI models as in SummaC-ZS, those that the layer was trained with.
+        bins: Bins of the histograms: ``percentile``, or ``even50`` for 50 bins of equal width.
         granularity: As in SummaC-ZS.
-        nli_labels: Which probabilities are counted: letters of ``ecn``.
-        agg: Over the sentences of the text: ``mean``, ``min``, ``max`` or ``all`` three.
-        max_doc_sents: Pieces of the prompt at most.
+        nli_labels: Probabilities to use, as letters of ``ecn`` (entailment, contradiction, neutral).
+        agg: Aggregation over sentences of the text: ``mean``, ``min``, ``max``, or ``all`` three.
+        max_doc_sents: Maximum number of units of the prompt.
         batch_size: Pairs per forward pass.
 
     Raises:
         ConfigError: If an argument is unknown.
-        ModelError: If weights or a model cannot be loaded, or do not fit the arguments.
+        ModelError: If the weights or a model cannot be loaded, or do not fit the arguments.
     """
 
     needs_references = False
@@ -165,7 +165,7 @@ class SummaCConvMetric(SentenceMetric):
 
 
 class _NliTables:
-    """The models' probabilities for all pairs of a piece of the source and a piece of the text."""
+    """NLI probabilities for all pairs of a unit of the source and a unit of the text."""
 
     def __init__(
         self, models: Sequence[str], granularity: str, max_source_pieces: int, batch_size: int, who: str
@@ -179,7 +179,7 @@ class _NliTables:
         self._models = [NliModel(_MODELS.get(name, name), batch_size, who) for name in models]
 
     def __call__(self, sources: list[str], texts: list[str]) -> list[np.ndarray]:
-        """A table per text. Shape (models, 3, source pieces, text pieces); zeros (models, 3, 1, 1) without pieces."""
+        """Return a table per text. Shape (models, 3, source units, text units); zeros (models, 3, 1, 1) if empty."""
         pieces = [
             (self._split_source(source)[: self._max_source_pieces], self._split_text(text))
             for source, text in zip(sources, texts, strict=True)
@@ -241,7 +241,7 @@ def _edges(bins: str, who: str) -> np.ndarray:
 
 
 def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, np.ndarray]:
-    """The layer's four arrays, from a file that can run no code."""
+    """The layer's four arrays, loaded without unpickling code."""
     if start_file is None:
         raise ModelError(f"{who} needs start_file: <weights of its trained layer>; download {_WEIGHTS_URL}")
     path = Path(start_file).expanduser()
@@ -257,7 +257,7 @@ def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, 
             loaded = torch.load(path, map_location="cpu", weights_only=True)
             weights = {name: tensor.float().numpy() for name, tensor in loaded.items()}
         found = {name: weights[name].shape for name in shapes}
-    except Exception as error:  # OSError, KeyError, and what torch and safetensors raise
+    except Exception as error:  # OSError, KeyError, and errors of torch and safetensors
         raise ModelError(
             f"{who}: {start_file!r} cannot be read as the layer's weights ({type(error).__name__}: {error}). Download "
             f"{_WEIGHTS_URL}"

@@ -6,7 +6,7 @@ from rl4dialog.metrics.sacre import SacreMetric
 
 
 class TerMetric(SacreMetric):
-    """Edits (shifts of phrases too) per reference word: 0 is best, and a long wrong text exceeds 1.
+    """Edits, including phrase shifts, per reference word: 0 is best, and a long wrong text exceeds 1.
 
     Arguments are those of ``sacrebleu.metrics.TER``.
     """

@@ -1,7 +1,7 @@
-"""What ToTTo's evaluation (Parikh et al. 2020, arXiv 2004.14373) does to tables, texts and references.
+"""Preprocessing of tables, texts and references in ToTTo's evaluation (Parikh et al. 2020, arXiv 2004.14373).
 
-Its scores are given for all samples, and separately for tables whose headers occur in the training data ("overlap") and
-the others; where the data do not say which, only for all.
+Scores are computed over all samples, and separately for tables whose headers occur in the training data ("overlap") and
+for the others. Without this information in the samples, there is only the overall score.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MISSING = "<null>"
 
 
 def raw_tables(meta_infos: list[dict[str, Any]] | None, who: str) -> list[dict[str, Any]]:
-    """The samples' tables, as ToTTo publishes them.
+    """Return the samples' tables in ToTTo's format.
 
     Raises:
         DataError: If a sample has none.
@@ -35,10 +35,10 @@ def raw_tables(meta_infos: list[dict[str, Any]] | None, who: str) -> list[dict[s
 
 
 def subsets(tables: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """The rows of ``overall``, ``overlap`` and ``non_overlap``; a subset without rows is left out."""
+    """Rows of ``overall``, ``overlap`` and ``non_overlap``, without empty subsets."""
     found: dict[str, list[int]] = {"overall": list(range(len(tables))), "overlap": [], "non_overlap": []}
     for row, table in enumerate(tables):
-        # Some copies of the data hold strings, and "none" in the train split.
+        # Some copies of the dataset contain strings, and "none" in the train split.
         flag = str(table.get("overlap_subset")).lower()
         if flag in ("true", "false"):
             found["overlap" if flag == "true" else "non_overlap"].append(row)
@@ -46,17 +46,17 @@ def subsets(tables: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def prepare_text(text: str) -> str:
-    """In lower case on one line; ``<null>`` if there is none."""
+    """Lowercase a text and join its lines; ``<null>`` if it is blank."""
     return " ".join(text.lower().split()) or _MISSING
 
 
 def prepare_references(references: Sequence[str]) -> list[str]:
-    """The same for references, of which there are at least three: ``<null>`` stands for one that is missing."""
+    """Prepare references likewise, with ``<null>`` for each one missing from three."""
     return [prepare_text(reference) for reference in references] + [_MISSING] * (_N_REFERENCES - len(references))
 
 
 def table_values(table: dict[str, Any]) -> list[str]:
-    """All cells, the titles and the section's text.
+    """Values of all cells, titles and the section text.
 
     Raises:
         DataError: If a cell has no value.
@@ -66,7 +66,7 @@ def table_values(table: dict[str, Any]) -> list[str]:
 
 
 def highlighted_values(table: dict[str, Any]) -> list[str]:
-    """The highlighted cells and the titles.
+    """Values of the highlighted cells and the titles.
 
     Raises:
         DataError: If a highlighted cell is not in the table, or has no value.
@@ -75,7 +75,7 @@ def highlighted_values(table: dict[str, Any]) -> list[str]:
         cells = [table["table"][row][column] for row, column in table["highlighted_cells"]]
     except (IndexError, TypeError, ValueError) as error:
         raise DataError(
-            f"the table {table.get('example_id')!r} has no such cells as it highlights: {table['highlighted_cells']!r}"
+            f"the table {table.get('example_id')!r} highlights cells that do not exist: {table['highlighted_cells']!r}"
         ) from error
     return _values(cells, table, ("table_page_title", "table_section_title"))
 

@@ -1,7 +1,7 @@
-"""Rewards that wait for something, such as a judge behind HTTP: coroutines, awaited together.
+"""Async rewards, such as a judge over HTTP: coroutines that are awaited concurrently.
 
-They run on an event loop in a thread of its own that lives as long as the process. So a client that keeps connections
-open can be used again and again, a notebook's own loop is not in the way, and other rewards are computed meanwhile.
+They run on a separate event loop in a thread that lives as long as the process. Clients can therefore keep connections
+open, a notebook's event loop does not interfere, and other rewards are computed in the meantime.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from typing import Any
 
 Call = Callable[[], Awaitable[Any]]
-# What tasks may need beside the time that they wait.
+# Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
 
 
 @dataclass(frozen=True)
 class AsyncCalls:
-    """How coroutines are awaited.
+    """Settings for awaiting coroutines.
 
     Attributes:
-        concurrency: How many are under way at the same time.
-        timeout_s: How long each may take, in seconds.
-        retries: How often one that raises or takes too long is started anew.
-        retry_wait_s: Seconds before that; twice as many before each further time.
+        concurrency: Maximum number of concurrent coroutines.
+        timeout_s: Time limit of each coroutine, in seconds.
+        retries: How often a coroutine that fails or times out is restarted.
+        retry_wait_s: Seconds before the first retry, doubled for each further one.
     """
 
     concurrency: int = 8
@@ -39,14 +39,14 @@ class AsyncCalls:
     retry_wait_s: float = 1.0
 
     def start(self, calls: Sequence[Call], keep_going: bool) -> Future[list[Any]]:
-        """Begin to await coroutines, and return at once.
+        """Start to await coroutines, without blocking.
 
         Args:
-            calls: Each makes a coroutine.
-            keep_going: Await all of them whatever happens; else the first that finally fails cancels the others.
+            calls: Functions that create the coroutines.
+            keep_going: Await all of them despite failures; otherwise the first final failure cancels the others.
 
         Returns:
-            What each coroutine returned, or the exception that it raised in the end.
+            A future of each coroutine's result or final exception.
         """
         if not calls:
             nothing: Future[list[Any]] = Future()
@@ -55,7 +55,7 @@ class AsyncCalls:
         return asyncio.run_coroutine_threadsafe(self._await_all(calls, keep_going), _event_loop(os.getpid()))
 
     def longest_s(self, n_calls: int) -> float:
-        """Seconds after which so many calls have all returned or failed, unless one of them blocks the event loop."""
+        """Seconds after which this many calls have returned or failed, unless one blocks the event loop."""
         waits = sum(self.retry_wait_s * 2**attempt for attempt in range(self.retries))
         rounds = math.ceil(n_calls / self.concurrency)
         return _GRACE_S + rounds * ((self.retries + 1) * self.timeout_s + waits)
@@ -89,9 +89,9 @@ class AsyncReward:
     """A coroutine function as a reward that is scored in the main process.
 
     Args:
-        function: For one reply that is the last of its episode, ``async def f(prompt_text, gen_text, ref_texts,
-            meta_info) -> float``; or for a whole batch, with the parameters of a ``BatchedRewardFunction``.
-        per_reply: Which of the two.
+        function: For a single last reply of an episode, ``async def f(prompt_text, gen_text, ref_texts, meta_info) ->
+            float``; for a batch, a coroutine function with the parameters of a ``BatchedRewardFunction``.
+        per_reply: Whether the function scores single replies.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], per_reply: bool) -> None:
@@ -105,7 +105,7 @@ class AsyncReward:
         dones: list[bool],
         meta_infos: list[dict[str, Any]],
     ) -> list[Call]:
-        """What has to be awaited: a coroutine for each reply that is the last of its episode, or one for all."""
+        """Return the coroutines to await: one for each last reply of an episode, or one for the batch."""
         if not self.per_reply:
             return [functools.partial(self._function, prompt_texts, gen_texts, ref_texts, dones, meta_infos)]
         rows = zip(prompt_texts, gen_texts, ref_texts, meta_infos, strict=True)
@@ -113,13 +113,13 @@ class AsyncReward:
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it makes a coroutine."""
+    """Whether calling an object creates a coroutine."""
     return any(inspect.iscoroutinefunction(f) for f in (function, getattr(type(function), "__call__", None)))  # noqa: B004
 
 
 @functools.cache
 def _event_loop(process_id: int) -> asyncio.AbstractEventLoop:
-    """The loop of this process: a forked one has a copy of the loop but not of its thread."""
+    """The event loop of this process; a forked process inherits the loop but not its thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="async rewards", daemon=True).start()
     return loop

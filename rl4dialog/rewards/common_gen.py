@@ -1,4 +1,4 @@
-"""RL4LMs' penalty for replies that repeat CommonGen's prompt in place of making a sentence of its words."""
+"""RL4LMs' penalty for replies that repeat CommonGen's prompt instead of forming a sentence."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _INSTRUCTION_WORDS = ("generate", "sentence")
 
 
 def repeat_penalty(prompt_text: str, gen_text: str, prefix: str = _PREFIX) -> float:
-    """-1 for a reply with the prompt's words in a row, its prefix, "generate" or "sentence"; 0 else.
+    """-1 for a reply with the prompt's words in sequence, its prefix, "generate" or "sentence"; otherwise 0.
 
     Args:
-        prompt_text: The prefix, the words, and one character that ends them, as RL4LMs' configs have it.
+        prompt_text: The prefix, the words, and one final character, as in RL4LMs' configs.
         gen_text: The reply.
-        prefix: What a prompt begins with.
+        prefix: Beginning of every prompt.
 
     Raises:
-        DataError: If the prompt does not begin so.
+        DataError: If the prompt does not start with the prefix.
     """
     _, has_prefix, rest = prompt_text.partition(prefix)
     if not has_prefix:
         raise DataError(
-            f"common_gen_repeat_penalty needs prompts that begin with {prefix!r}, not {prompt_text[:60]!r}; set "
-            f"datapool.args.prefix to that"
+            f"common_gen_repeat_penalty needs prompts that start with {prefix!r}, not {prompt_text[:60]!r}; set "
+            f"datapool.args.prefix to this prefix"
         )
     text = gen_text.lower()
     repeated = (rest[:-1].lower(), prefix, *_INSTRUCTION_WORDS)
@@ -34,14 +34,14 @@ def repeat_penalty(prompt_text: str, gen_text: str, prefix: str = _PREFIX) -> fl
 
 
 class CommonGenRepeatPenalty(SentenceRewardFunction):
-    """-1 for a reply that repeats CommonGen's prompt, and 0 else (RL4LMs)."""
+    """-1 for a reply that repeats CommonGen's prompt, otherwise 0 (RL4LMs)."""
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         return repeat_penalty(prompt_text, gen_text)
 
 
 class BatchedCommonGenRepeatPenalty(BatchedRewardFunction):
-    """-1 for a reply that repeats CommonGen's prompt, computed in the main process for rewards that are (RL4LMs)."""
+    """-1 for a reply that repeats CommonGen's prompt, otherwise 0; scored in the main process (RL4LMs)."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""RL4LMs' preference model for CommonGen: a T5 that says "good" or "bad" of a sentence."""
+"""RL4LMs' preference model for CommonGen: a T5 that rates a sentence as "good" or "bad"."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _WEIGHTS = "https://storage.googleapis.com/ai2-jack-public/rl4lms_preference_mod
 
 
 class CommonGenPreferenceModel(BatchedRewardFunction):
-    """Probability that the reply is good, less the more of its words are missing, plus METEOR (RL4LMs).
+    """Probability that the reply is good, reduced for missing words, plus METEOR (RL4LMs).
 
-    P(good) / (1 + concept_penalty_coeff * missing words) + meteor_coeff * METEOR, where P compares the probabilities of
-    "good" and "bad" as the first word that the model says of the reply. Replies before the end of an episode earn 0.
+    The score is P(good) / (1 + concept_penalty_coeff * missing words) + meteor_coeff * METEOR, where P compares the
+    probabilities of "good" and "bad" as the model's first output word. Replies before the end of an episode earn 0.
 
     Args:
         model_name: Folder or hub id of an encoder-decoder model. RL4LMs' weights are a pickle of T5-11b; load them into
-            ``t5-11b`` once, and save that with ``save_pretrained``.
+            ``t5-11b`` once, and save that model with ``save_pretrained``.
         batch_size: Replies per forward pass.
-        device: Where the model runs; by default a GPU if there is one.
-        concept_penalty_coeff: What words of ``meta_data["concepts"]`` cost that the reply lacks.
+        device: Device of the model; by default a GPU if there is one.
+        concept_penalty_coeff: Penalty for each word of ``meta_data["concepts"]`` that is missing from the reply.
         meteor_coeff: Weight of METEOR.
         synonyms: Whether METEOR uses WordNet.
         model_type: No effect; RL4LMs' name of the only model.
 
     Raises:
-        ConfigError: If there is no model_name.
+        ConfigError: If model_name is missing.
         ModelError: If the model cannot be loaded.
     """
 
@@ -51,7 +51,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
         import torch
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-        hint = f"RL4LMs' weights are {_WEIGHTS}; load them into t5-11b, save it, and give model_name: <the folder>."
+        hint = f"RL4LMs' weights are {_WEIGHTS}; load them into t5-11b, save it, and set model_name: <the folder>."
         if model_name is None:
             raise ConfigError(f"{_WHO} needs model_name. {hint}")
         self._tokenizer = load_pretrained(AutoTokenizer, model_name, f"{_WHO}: tokenizer", hint)
@@ -59,7 +59,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
         model = load_pretrained(AutoModelForSeq2SeqLM, model_name, f"{_WHO}: model", hint)
         self._model, self._batch_size = model.to(self._device).eval(), batch_size
         self._start: int = model.config.decoder_start_token_id
-        # T5 has positions for any length.
+        # T5 has no maximum length.
         self._max_length = min(max_tokens(self._tokenizer, model.config), 1_000_000)
         self._good, self._bad = (self._first_id(word) for word in ("good", "bad"))
         self._concept_penalty_coeff, self._meteor_coeff = concept_penalty_coeff, meteor_coeff
@@ -109,7 +109,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
     def _first_id(self, word: str) -> int:
         ids = self._tokenizer(word, add_special_tokens=False)["input_ids"]
         if not ids or ids[0] == self._tokenizer.unk_token_id:
-            raise ModelError(f"{_WHO}: the model's tokenizer does not know the word {word!r}, by which it is asked")
+            raise ModelError(f"{_WHO}: the model's tokenizer has no token for {word!r}, which the score is based on")
         return int(ids[0])
 
 

@@ -1,4 +1,4 @@
-"""A weighted sum of any rewards, each of which is logged."""
+"""A weighted sum of rewards, which are also logged separately."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _KEYS = ("id", "args", "weight", "name", "clip")
 
 
 class CompositeReward(BatchedRewardFunction):
-    """Sum of rewards; token-level parts run in the env workers, batched ones and coroutines in the main process.
+    """Sum of rewards; token-level parts run in the env workers, batched and async ones in the main process.
 
-    Each part is clipped, then weighted, in the main process. What is logged of a part is neither clipped nor weighted.
+    In the main process, each part is first clipped and then weighted. Logged values are neither clipped nor weighted.
 
     Args:
-        rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (1 by default; a number or a schedule, see
-            :func:`~rl4dialog.rewards.schedules.parse_weight`), ``clip`` (a positive number, or the least and the most
-            that the part pays at once) and ``name`` for the log.
-        build_part: Builds a reward from id and arguments; given by the toolkit.
-        async_calls: How coroutines are awaited; given by the toolkit.
+        rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (default 1; a number or a schedule, see
+            :func:`~rl4dialog.rewards.schedules.parse_weight`), ``clip`` (a positive number, or the minimum and maximum
+            of each payment) and ``name`` for the logs.
+        build_part: Builds a reward from id and arguments; passed by the toolkit.
+        async_calls: Settings for awaiting coroutines; passed by the toolkit.
 
     Raises:
-        ConfigError: If a block is wrong, by its path.
+        ConfigError: If a block is invalid; the message contains its path.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class CompositeReward(BatchedRewardFunction):
             reward = build_part(id, args)
             if bounds is not None and hasattr(reward, "parts"):
                 raise ConfigError(
-                    f"reward 'composite': {id!r} is a composite itself, whose parts are added to the others one by "
-                    f"one; put clip into its own blocks"
+                    f"reward 'composite': {id!r} is itself a composite, whose parts are added one by one; put clip "
+                    f"into its blocks instead"
                 )
             for part in as_parts(reward, block.get("name", id)):
                 self.parts.append(
@@ -63,10 +63,10 @@ class CompositeReward(BatchedRewardFunction):
     def inner_rewards(
         cls, args: Mapping[str, Any], where: str = "reward 'composite'"
     ) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Id, arguments and their path of each reward that arguments of a composite name.
+        """Yield id, arguments and path of the arguments of each reward in a composite's arguments.
 
         Raises:
-            ConfigError: If a block is wrong, by its path.
+            ConfigError: If a block is invalid; the message contains its path.
         """
         rewards = args.get("rewards")
         if not isinstance(rewards, list) or not rewards:

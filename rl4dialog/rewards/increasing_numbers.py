@@ -1,4 +1,4 @@
-"""The first synthetic task of RL4LMs as a reward: numbers that increase."""
+"""RL4LMs' first synthetic task as a reward: increasing numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rl4dialog.rewards.metric_reward import MetricReward
 
 
 class IncreasingNumbersReward(MetricReward):
-    """Share of the reply that is an increasing run of numbers."""
+    """Share of the reply that is an increasing sequence of numbers."""
 
     build_metric = IncreasingNumbersMetric

@@ -1,4 +1,4 @@
-"""Reward for a reply with the intent of the gold reply, weighted with METEOR."""
+"""Reward for replies with the dialogue act of the reference reply, combined with METEOR."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rl4dialog.metrics.meteor import MeteorMetric
 
 
 class IntentAccuracyReward(BatchedRewardFunction):
-    """``intent_coeff`` for the right intent, plus ``auto_coeff`` times METEOR of that very reply.
+    """``intent_coeff`` for the right dialogue act, plus ``auto_coeff`` times METEOR of the reply.
 
-    Replies before the end of an episode earn nothing. After a call ``last_parts`` holds both terms, unweighted.
+    Replies before the end of an episode earn 0. After a call, ``last_parts`` contains both terms, unweighted.
 
     Args:
-        shape: Whether METEOR counts at all.
-        intent_coeff: Weight of the intent, which is right (1) or wrong (0).
+        shape: Whether to include METEOR.
+        intent_coeff: Weight of the dialogue act, which scores 1 if it is right and otherwise 0.
         auto_coeff: Weight of METEOR.
-        classifier: Predicts acts; given by the toolkit for the built-in one.
+        classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         model_name: Folder or hub id of another classifier.
         synonyms: Whether METEOR uses WordNet.
     """

@@ -1,4 +1,4 @@
-"""A sequence classifier's or a reward model's opinion of the reply as a reward."""
+"""The score of a sequence classifier or reward model as a reward."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rl4dialog.rewards.metric_reward import BatchedMetricReward
 
 
 class LearnedReward(BatchedMetricReward):
-    """A classifier's or reward model's score of the reply, less a baseline.
+    """A classifier's or reward model's score of the reply, minus a baseline.
 
     Args:
-        baseline: A number, or ``reference`` for the model's score of the sample's first reference, so that a reply as
-            good as a person's earns 0.
-        kwargs: Of the metric, and ``shaping_fn``.
+        baseline: A number, or ``reference`` for the score of the sample's first reference, so that a reply as good as
+            the reference earns 0.
+        kwargs: Arguments of the metric, and ``shaping_fn``.
     """
 
     build_metric = LearnedRewardMetric
@@ -35,6 +35,6 @@ class LearnedReward(BatchedMetricReward):
         if not isinstance(self._baseline, str):
             return [score - self._baseline for score in scores]
         if not all(ref_texts):
-            raise DataError("reward 'learned_reward': baseline 'reference' needs samples with a reference each")
+            raise DataError("reward 'learned_reward': baseline 'reference' needs a reference for every sample")
         references = super().scores(prompt_texts, [each[0] for each in ref_texts], ref_texts, meta_infos)
         return [score - reference for score, reference in zip(scores, references, strict=True)]

@@ -1,4 +1,4 @@
-"""Overlap of the reply with its references as a reward, computed in the env workers."""
+"""Lexical overlap of the reply with its references as a reward, computed in the env workers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RougeCombinedReward(MetricReward):
 
 
 class RougeLMaxReward(MetricReward):
-    """ROUGE-L of the reply and the best reference."""
+    """ROUGE-L of the reply against the best reference."""
 
     build_metric = RougeLMaxMetric
     key = "lexical/rouge_l_max"
@@ -52,13 +52,13 @@ class BleuReward(MetricReward):
 
 
 class SacreBleuReward(MetricReward):
-    """Sentence BLEU of the reply by sacrebleu."""
+    """Sentence BLEU of the reply, computed by sacrebleu."""
 
     build_metric = SacreBleuMetric
 
 
 class TerReward(MetricReward):
-    """1 - translation edit rate of the reply, as in RL4LMs: 1 is best, and a long wrong reply is below 0."""
+    """1 - translation edit rate of the reply, as in RL4LMs; at most 1, and below 0 for long wrong replies."""
 
     build_metric = TerMetric
 
@@ -73,7 +73,7 @@ class ChrfReward(MetricReward):
 
 
 class ParentReward(MetricReward):
-    """F-score of PARENT of the reply, its references and its table (samples of ToTTo)."""
+    """PARENT F-score of the reply against its references and its table (ToTTo samples)."""
 
     build_metric = ParentTottoMetric
     key = "table_to_text/parent_overall_f_score"

@@ -1,8 +1,8 @@
-"""The one adapter from a metric to a reward: in the env workers, or in the main process.
+"""The adapters from a metric to a reward, in the env workers or in the main process.
 
-Metrics that read a text and its references are cheap and run in the workers, side by side. In the main process belong
-those with a model, which would otherwise be loaded by every worker, and those whose score of a text depends on the
-others, such as CIDEr.
+Metrics that only read a text and its references are cheap and run in parallel in the workers. The main process computes
+metrics with a model, which every worker would otherwise load, and metrics whose score of a text depends on the other
+texts, such as CIDEr.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Key = str | Mapping[str, float] | None
 class MetricReward(SentenceRewardFunction):
     """A metric's score of the reply, computed in the env workers.
 
-    Subclasses say which metric it is by ``build_metric``, whose arguments are theirs too.
+    Subclasses set ``build_metric``, and accept its arguments too.
 
     Attributes:
         build_metric: The metric's class.
-        key: Which of the metric's keys, or several with weights; by default the metric's ``key``, or its only one.
+        key: The metric's key to use, or several with weights; by default the metric's ``key``, or its only one.
 
     Args:
-        shaping: ``end`` pays the score when the episode ends. ``every_token`` pays on each token how much the score of
-            the reply so far has changed by it (a potential, Ng, Harada and Russell 1999), which adds up to the score of
-            the whole reply; it costs as many computations of the metric as there are tokens. In a conversation of
-            several turns each reply then earns its own score, and not the last one alone.
+        shaping: ``end`` pays the score at the end of the episode. ``every_token`` pays for each token the change of the
+            score of the reply so far (a potential, Ng, Harada and Russell 1999), which adds up to the score of the
+            whole reply; the metric is then computed once per token. In a conversation of several turns, each reply then
+            earns its own score, and not only the last one.
         shaping_fn: Id of another reward that is added when the score is paid (RL4LMs).
-        metric_args: The metric's.
+        metric_args: Arguments of the metric.
 
     Raises:
         ConfigError: If shaping_fn is scored in the main process.
@@ -57,8 +57,8 @@ class MetricReward(SentenceRewardFunction):
         self._added = _shaping_parts(shaping_fn)
         if any(is_batched(part.function) for part in self._added):
             raise ConfigError(
-                f"shaping_fn {shaping_fn!r} is scored in the main process, but this reward in the env workers; add the "
-                f"two with the reward 'composite'"
+                f"shaping_fn {shaping_fn!r} is scored in the main process, but this reward in the env workers; add "
+                f"them with the reward 'composite' instead"
             )
         self._last: tuple[Any, float] | None = None
 
@@ -94,17 +94,17 @@ class MetricReward(SentenceRewardFunction):
         )
 
     def _potential_before(self, observation: Any, meta_info: dict[str, Any] | None) -> float:
-        """The potential of the state before a token; 0 where the reply had not begun."""
+        """The potential of the state before a token; 0 at the start of the reply."""
         if self._last is not None and self._last[0] is observation:
             return self._last[1]
         return self._potential(observation, meta_info) if observation.context_ids else 0.0
 
 
 class BatchedMetricReward(BatchedRewardFunction):
-    """A metric's score of each reply, computed in the main process for all replies that end together.
+    """A metric's score of each reply, computed in the main process for all replies of a batch.
 
-    Replies before the end of an episode are not scored, and earn 0. Subclasses say which metric it is by
-    ``build_metric``, whose arguments are theirs too.
+    Replies before the end of an episode are not scored, and earn 0. Subclasses set ``build_metric``, and accept its
+    arguments too.
 
     Attributes:
         build_metric: The metric's class.
@@ -112,7 +112,7 @@ class BatchedMetricReward(BatchedRewardFunction):
 
     Args:
         shaping_fn: Id of another reward that is added (RL4LMs).
-        metric_args: The metric's.
+        metric_args: Arguments of the metric.
     """
 
     build_metric: Callable[..., BaseMetric]
@@ -133,7 +133,7 @@ class BatchedMetricReward(BatchedRewardFunction):
         ref_texts: list[list[str]],
         meta_infos: list[dict[str, Any]],
     ) -> list[float]:
-        """Score at least one reply that is the last of its episode."""
+        """Score one or more replies, each the last one of its episode."""
         return text_scores(self.metric, self.key, prompt_texts, gen_texts, ref_texts, meta_infos)
 
     def __call__(
@@ -166,10 +166,10 @@ def text_scores(
     ref_texts: list[list[str]],
     meta_infos: list[dict[str, Any]],
 ) -> list[float]:
-    """A metric's score of each text; where it gives none, that of a corpus of this text alone.
+    """Return a metric's score of each text; if it has no scores per text, that of a corpus with only this text.
 
     Raises:
-        ConfigError: If the metric has no such key, or several and none is given.
+        ConfigError: If the metric has no such key, or several keys and none is given.
     """
     found = metric.compute(prompt_texts, gen_texts, ref_texts, meta_infos)
     key = key or getattr(metric, "key", None) or (next(iter(found)) if len(found) == 1 else None)
@@ -177,7 +177,7 @@ def text_scores(
     unknown = next((name for name in weights if name not in found), None)
     if not weights or unknown is not None:
         raise ConfigError(
-            f"{type(metric).__name__} has several keys, of which one must be given as key: {', '.join(found)}"
+            f"{type(metric).__name__} has several keys; set key to one of them: {', '.join(found)}"
             if unknown is None
             else f"{type(metric).__name__} has no key {unknown!r}{nearest_hint(unknown, found)} ({', '.join(found)})"
         )
@@ -198,7 +198,7 @@ def _shaping_parts(shaping_fn: str | None) -> list[RewardPart]:
 
 
 def _declare_arguments(cls: Any, adapter: type) -> None:
-    """Tell ``inspect`` and the registry the arguments of a reward: its own, the metric's and the adapter's."""
+    """Declare a reward's arguments for ``inspect`` and the registry: its own, the metric's and the adapter's."""
     if not hasattr(cls, "build_metric"):
         return
     below = cls.__mro__[: cls.__mro__.index(adapter)]
@@ -210,13 +210,13 @@ def _declare_arguments(cls: Any, adapter: type) -> None:
             if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
                 found.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
         if function in constructors and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            break  # it passes no other arguments on
+            break  # it does not pass on other arguments
     cls.__signature__ = inspect.Signature(list(found.values()))
     cls.no_effect = {**getattr(cls.build_metric, "no_effect", {}), **getattr(cls, "no_effect", {})}
 
 
 def registered_metric(id: str, args: Mapping[str, Any] | None = None) -> BaseMetric:
-    """Build any metric by its id and arguments."""
+    """Build a metric from its id and arguments."""
     from rl4dialog.catalog import MetricRegistry
 
     return MetricRegistry.get(id, args)  # type: ignore[no-any-return]
@@ -226,7 +226,7 @@ class AnyMetricReward(BatchedMetricReward):
     """Any metric's score of the reply, by the metric's id.
 
     Args:
-        key: Which of the metric's keys, if it has several.
+        key: The metric's key to use, if it has several.
         kwargs: ``id`` and ``args`` of the metric, and ``shaping_fn``.
     """
 

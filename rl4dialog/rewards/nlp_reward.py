@@ -9,15 +9,15 @@ from rl4dialog.rewards.intent_accuracy import IntentAccuracyReward
 
 
 class NlpReward(IntentAccuracyReward):
-    """Half for the right intent, plus half of METEOR (OpenRL's NLPReward, without its KL penalty).
+    """Half for the right dialogue act, plus half of METEOR (OpenRL's NLPReward, without its KL penalty).
 
-    The KL penalty belongs to ``alg.kl_div`` here: OpenRL's is ``{coeff: 0.2, target_kl: 0.05}``, with the same
+    The KL penalty is configured in ``alg.kl_div``: OpenRL's is ``{coeff: 0.2, target_kl: 0.05}``, with the same
     controller.
 
     Args:
         intent_model: Folder or hub id of a classifier; by default the built-in one.
-        ref_model: Accepted for OpenRL's configs, without effect: the reference is the policy as it was at the start.
-        classifier: Predicts acts; given by the toolkit for the built-in one.
+        ref_model: Accepted for OpenRL's configs, without effect: the reference is the initial policy.
+        classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         synonyms: Whether METEOR uses WordNet.
     """
 

@@ -1,4 +1,4 @@
-"""Any kind of reward as a list of weighted parts."""
+"""Converts any kind of reward to a list of weighted parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FunctionReward(SentenceRewardFunction):
 
 
 def is_batched(function: Any) -> bool:
-    """Whether a reward is scored in the main process; RL4LMs' classes are told by their parameters."""
+    """Whether a reward is scored in the main process; RL4LMs' classes are recognized by their parameters."""
     if isinstance(function, (BatchedRewardFunction, AsyncReward)):
         return True
     if isinstance(function, RewardFunction):
@@ -35,13 +35,13 @@ def is_batched(function: Any) -> bool:
 
 
 def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
-    """The terms of a reward.
+    """Return the parts of a reward.
 
     Args:
         reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
-            one of the two, or a plain function. Batched ones, functions, and ``score`` of a ``SentenceRewardFunction``
-            may be ``async``.
-        name: Under which a single part is logged.
+            either class, or a plain function. Batched rewards, functions, and ``score`` of a
+            ``SentenceRewardFunction`` can be ``async``.
+        name: Name of a single part in the logs.
 
     Raises:
         ConfigError: If it is none of these.
@@ -60,15 +60,15 @@ def _as_function(reward: Any, name: str) -> Any:
     if isinstance(reward, RewardFunction) or ("action" in names and "done" in names):
         if is_async(reward):
             raise ConfigError(
-                f"reward {name!r} is called after every token and cannot be async; a coroutine scores whole replies: "
-                f"async def f({', '.join(_FUNCTION_PARAMETERS)})"
+                f"reward {name!r} is called after every token and cannot be async; use a coroutine that scores whole "
+                f"replies: async def f({', '.join(_FUNCTION_PARAMETERS)})"
             )
         return reward
     if callable(reward) and _accepts_four(reward):
         return AsyncReward(reward, per_reply=True) if is_async(reward) else FunctionReward(reward)
     raise ConfigError(
-        f"reward {name!r} is no reward: a function has the form f({', '.join(_FUNCTION_PARAMETERS)}) -> float; a class "
-        f"derives from RewardFunction, SentenceRewardFunction or BatchedRewardFunction"
+        f"reward {name!r} is not a reward: use a function f({', '.join(_FUNCTION_PARAMETERS)}) -> float, or a subclass "
+        f"of RewardFunction, SentenceRewardFunction or BatchedRewardFunction"
     )
 
 

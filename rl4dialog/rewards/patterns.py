@@ -1,4 +1,4 @@
-"""Rewards for what stands in the reply: keywords, and regular expressions."""
+"""Rewards for keywords and regular expressions in the reply."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Words = Annotated[Sequence[Annotated[str, Field(min_length=1)]], Field(min_lengt
 
 
 class KeywordReward(SentenceRewardFunction):
-    """Share of keywords that the reply mentions, as whole words.
+    """Share of keywords that the reply contains as whole words.
 
     Args:
         keywords: Words or phrases.
-        meta_key: Where each sample's meta data has its own keywords, in place of ``keywords``: ``concepts`` in the
-            datapool commongen, for instance.
-        match: ``share`` pays the share that is mentioned; ``any`` and ``all`` pay 1 or 0.
-        case_sensitive: Whether case counts.
+        meta_key: Key of the meta data with each sample's keywords, instead of ``keywords``; for example ``concepts``
+            in the datapool commongen.
+        match: ``share`` pays the share of keywords that are found; ``any`` and ``all`` pay 1 or 0.
+        case_sensitive: Whether matching is case-sensitive.
 
     Raises:
         ConfigError: If not exactly one of keywords and meta_key is given.
@@ -48,7 +48,7 @@ class KeywordReward(SentenceRewardFunction):
                 f"{keywords!r}"
             )
         assert keywords is not None
-        # Not \b, which is no edge beside a keyword that begins or ends in a mark, such as "C++".
+        # Not \b, which does not match next to a keyword with a punctuation mark at its edge, such as "C++".
         found = [
             re.search(rf"(?<!\w){re.escape(keyword)}(?!\w)", gen_text, self._flags) is not None for keyword in keywords
         ]
@@ -58,21 +58,21 @@ class KeywordReward(SentenceRewardFunction):
 
 
 class RegexReward(SentenceRewardFunction):
-    """1 for a reply in which a regular expression is found, and 0 else.
+    """1 for a reply that matches a regular expression, otherwise 0.
 
     Args:
-        pattern: In the syntax of Python's ``re``.
-        full: Whether the whole reply must match.
+        pattern: Regular expression in Python's ``re`` syntax.
+        full: Whether the whole reply must match; by default a match anywhere is enough.
 
     Raises:
-        ConfigError: If it is no regular expression.
+        ConfigError: If the pattern is not a valid regular expression.
     """
 
     def __init__(self, pattern: str, full: bool = False) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise ConfigError(f"reward 'regex': {pattern!r} is no regular expression: {error}") from error
+            raise ConfigError(f"reward 'regex': {pattern!r} is not a valid regular expression: {error}") from error
         self._full = full
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:

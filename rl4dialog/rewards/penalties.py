@@ -1,4 +1,4 @@
-"""Penalties for the form of a reply: 0 where there is nothing to object to, and less than 0 else."""
+"""Penalties for the form of a reply: 0 if it is fine, otherwise negative."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rl4dialog.text.words import split_words
 
 
 class LengthPenalty(SentenceRewardFunction):
-    """Minus the number of words (split at white space) that a reply has too few or too many.
+    """Penalty for each word (split at whitespace) below or above the allowed length.
 
     Args:
-        max_length: Most words that cost nothing; any number by default.
-        min_length: Fewest words that cost nothing.
-        per_word: What each word too few or too many costs.
+        max_length: Maximum number of words without penalty; unlimited by default.
+        min_length: Minimum number of words without penalty.
+        per_word: Penalty per missing or excess word.
 
     Raises:
-        ConfigError: If neither length is given, or min_length is above max_length.
+        ConfigError: If neither length is given, or min_length is greater than max_length.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LengthPenalty(SentenceRewardFunction):
             raise ConfigError("reward 'length_penalty' needs max_length or min_length, in words")
         if max_length is not None and min_length > max_length:
             raise ConfigError(
-                f"reward 'length_penalty': min_length is {min_length}, which is more than max_length, {max_length}"
+                f"reward 'length_penalty': min_length ({min_length}) is greater than max_length ({max_length})"
             )
         self._min_length, self._max_length, self._per_word = min_length, max_length, per_word
 
@@ -41,10 +41,10 @@ class LengthPenalty(SentenceRewardFunction):
 
 
 class RepetitionPenalty(SentenceRewardFunction):
-    """Minus the share of a reply's n-grams that it has written before (Welleck et al. 2020, arXiv 1908.04319).
+    """Negative share of a reply's n-grams that repeat earlier ones (Welleck et al. 2020, arXiv 1908.04319).
 
     Args:
-        n: Words per n-gram; with 4 it is the metric ``diversity_metrics/seq-rep-4``.
+        n: Words per n-gram; with 4, it is the negative of the metric ``diversity_metrics/seq-rep-4``.
     """
 
     def __init__(self, n: Count = 4) -> None:
@@ -55,10 +55,10 @@ class RepetitionPenalty(SentenceRewardFunction):
 
 
 class MissingEosPenalty(RewardFunction):
-    """Minus ``penalty`` if the episode's last reply was cut at the length limit and did not end by itself.
+    """Penalty if the episode's last reply was cut at the length limit instead of ending with an end token.
 
     Args:
-        penalty: What that costs.
+        penalty: The penalty, subtracted from the reward.
     """
 
     needs_tokens = True
@@ -79,7 +79,7 @@ class MissingEosPenalty(RewardFunction):
         end_of_turn = getattr(current_observation, "end_of_turn", None)
         if end_of_turn is None:
             raise ConfigError(
-                "reward 'missing_eos_penalty' is about a reply's tokens, of which a text alone tells nothing; use it "
-                "as reward_fn, or as a part of a composite there"
+                "reward 'missing_eos_penalty' needs a reply's tokens, which are missing here; use it as reward_fn "
+                "or as a part of a composite reward_fn"
             )
         return 0.0 if end_of_turn.is_end(current_observation.context_ids) else -self._penalty

@@ -1,4 +1,4 @@
-"""The other direction: any registered reward as a metric."""
+"""The adapter from a reward to a metric."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rl4dialog.rewards.scoring import score_replies
 
 
 class RewardMetric(BaseMetric):
-    """What a reward pays for the texts, as ``reward/<id>``; the parts of a composite too, as ``reward/<part>``.
+    """A reward's score of the texts, as ``reward/<id>``; for a composite also its parts, as ``reward/<part>``.
 
-    Each text is the last of its episode. Weights that change are those of the first iteration.
+    Each text is scored as the last one of its episode. Scheduled weights are those of the first iteration.
 
     Args:
-        id: Of the reward.
+        id: Id of the reward.
         args: Its arguments.
-        build_part: Builds a reward from id and arguments; given by the toolkit.
-        async_calls: How coroutines are awaited; given by the toolkit.
+        build_part: Builds a reward from id and arguments; passed by the toolkit.
+        async_calls: Settings for awaiting coroutines; passed by the toolkit.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RewardMetric(BaseMetric):
 
     @classmethod
     def inner_rewards(cls, args: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Id, arguments and their path of the reward that arguments of this metric name."""
+        """Yield id, arguments and path of the arguments of the reward in this metric's arguments."""
         yield args["id"], dict(args.get("args") or {}), f"{where}.args"
 
     def compute(

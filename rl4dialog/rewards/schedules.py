@@ -1,4 +1,4 @@
-"""Weights that change over the iterations, which count from 1."""
+"""Weights that change over the iterations, counted from 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Linear:
-    """From ``start`` in the first iteration to ``end`` in iteration ``n_iters``, and ``end`` from there on."""
+    """Linear from ``start`` in the first iteration to ``end`` in iteration ``n_iters``, constant after that."""
 
     start: float
     end: float
@@ -34,7 +34,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Each of ``values`` from its iteration of ``begins`` on."""
+    """Each of ``values`` from the corresponding iteration in ``begins`` on."""
 
     begins: tuple[int, ...]
     values: tuple[float, ...]
@@ -45,7 +45,7 @@ class Piecewise:
 
 @dataclass(frozen=True)
 class Product:
-    """A weight of a weight."""
+    """The product of two changing weights."""
 
     first: Callable[[int], float]
     second: Callable[[int], float]
@@ -55,21 +55,21 @@ class Product:
 
 
 def multiply(first: Weight, second: Weight) -> Weight:
-    """The product of two weights, of which any may change."""
+    """Multiply two weights, each constant or changing."""
     if not callable(first) and not callable(second):
         return first * second
     return Product(_changing(first), _changing(second))
 
 
 def parse_weight(spec: Any) -> Weight:
-    """A weight from YAML.
+    """Parse a weight from YAML.
 
     Args:
-        spec: A number; or a block ``{schedule: constant, value: x}``, ``{schedule: linear, start: x, end: y,
-            n_iters: n}`` or ``{schedule: piecewise, values: [[1, x], [20, y]]}`` (from which iteration on, and what).
+        spec: A number, or a block ``{schedule: constant, value: x}``, ``{schedule: linear, start: x, end: y,
+            n_iters: n}`` or ``{schedule: piecewise, values: [[1, x], [20, y]]}`` (pairs of first iteration and value).
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If the weight is invalid.
     """
     if is_number(spec):
         return float(spec)
@@ -77,7 +77,9 @@ def parse_weight(spec: Any) -> Weight:
         raise ValueError(f"must be a number or a block with a schedule, not {spec!r}")
     kind = spec.get("schedule")
     if kind not in _KEYS:
-        raise ValueError(f"has the schedule {kind!r}{nearest_hint(str(kind), _KEYS)} (known: {', '.join(_KEYS)})")
+        raise ValueError(
+            f"has an unknown schedule {kind!r}{nearest_hint(str(kind), _KEYS)} (known: {', '.join(_KEYS)})"
+        )
     if set(spec) != {"schedule", *_KEYS[kind]}:
         raise ValueError(f"is {dict(spec)!r}, but a {kind} schedule has exactly the keys {', '.join(_KEYS[kind])}")
     if kind == "constant":
@@ -85,7 +87,7 @@ def parse_weight(spec: Any) -> Weight:
     if kind == "linear":
         n_iters = spec["n_iters"]
         if not is_whole_number(n_iters, at_least=2):
-            raise ValueError(f"needs an n_iters of at least 2, the iteration in which it ends, not {n_iters!r}")
+            raise ValueError(f"needs an n_iters of at least 2 (the last iteration of the schedule), not {n_iters!r}")
         return Linear(_number(spec["start"]), _number(spec["end"]), n_iters)
     return _piecewise(spec["values"])
 
@@ -95,8 +97,8 @@ def _piecewise(values: Any) -> Piecewise:
     begins = [begin for begin, _ in values] if is_list else []
     if not begins or not all(isinstance(begin, int) for begin in begins) or begins != sorted({1, *begins}):
         raise ValueError(
-            f"needs values such as [[1, 1.0], [20, 0.5]], from which iteration on and what, where the first begins in "
-            f"iteration 1; not {values!r}"
+            f"needs values such as [[1, 1.0], [20, 0.5]], pairs of first iteration and value, starting with iteration "
+            f"1, not {values!r}"
         )
     return Piecewise(tuple(begins), tuple(_number(value) for _, value in values))
 
@@ -107,5 +109,5 @@ def _changing(weight: Weight) -> Callable[[int], float]:
 
 def _number(value: Any) -> float:
     if not is_number(value):
-        raise ValueError(f"must be made of numbers, not {value!r}")
+        raise ValueError(f"must contain numbers, not {value!r}")
     return float(value)

@@ -1,4 +1,4 @@
-"""Scoring finished replies with any mix of rewards, and checking what the rewards return."""
+"""Scores finished replies with all kinds of rewards, and checks the rewards' return values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rl4dialog.text.tokenizer import encode_prompt
 
 @dataclass
 class ReplyScores:
-    """Weighted sums per reply, and the values of each part as it gave them. NaN marks a reply whose reward failed."""
+    """Weighted sums per reply, and the unweighted values of each part. NaN marks a reply whose reward failed."""
 
     total: list[float]
     parts: dict[str, list[float]]
@@ -30,9 +30,9 @@ class ReplyScores:
 
 @dataclass
 class _FinishedReply(PaddedIds):
-    """What a token-level reward may read of a reply that is over, of which the text is known.
+    """The view of a finished reply for token-level rewards, if only its text is available.
 
-    Its tensors and its ``action_history`` are the text's tokens, unpadded.
+    Its tensors and its ``action_history`` contain the text's tokens, unpadded.
     """
 
     prompt_or_input_text: str
@@ -50,7 +50,7 @@ class _FinishedReply(PaddedIds):
 
     def tokenizer_of_ids(self) -> Any:
         if self.tokenizer is None:
-            raise RewardError("the reply is known as a text only here, so it has no token ids")
+            raise RewardError("the reply has no token ids, because only its text is available here")
         return self.tokenizer
 
 
@@ -72,20 +72,20 @@ def score_replies(
 
     Args:
         parts: Rewards and their weights.
-        prompt_texts: One per reply, like all that follow.
+        prompt_texts: One per reply; all other sequences have the same length.
         gen_texts: The replies.
         ref_texts: Their references.
-        meta_infos: The samples' meta data.
-        sample_ids: For error messages.
+        meta_infos: Meta data of the samples.
+        sample_ids: Sample ids for error messages.
         dones: Whether the episode ended with the reply; by default all did.
-        on_error: ``raise``, or ``mask`` for NaN in place of an error.
-        iteration: For weights that change, counted from 1.
-        async_calls: How coroutines are awaited. All are under way together, while the other rewards are computed.
-        timeout_s: How long each other reward may take for the batch, or for each reply if it is called for one.
-        tokenizer: For token-level rewards that read ids.
+        on_error: ``raise``, or ``mask`` for NaN instead of an error.
+        iteration: Iteration for changing weights, counted from 1.
+        async_calls: Settings for awaiting coroutines, which run while the other rewards are computed.
+        timeout_s: Time limit of each other reward, per batch, or per reply if it scores single replies.
+        tokenizer: Tokenizer for token-level rewards that read ids.
 
     Raises:
-        RewardError: If a reward raises or takes too long, or does not return one finite number per reply.
+        RewardError: If a reward raises or times out, or does not return one finite number per reply.
     """
     dones = dones if dones is not None else [True] * len(gen_texts)
     batch = (prompt_texts, gen_texts, ref_texts, dones, meta_infos)
@@ -101,8 +101,8 @@ def score_replies(
         outcomes = pending.result(awaits.longest_s(len(calls)))
     except FutureTimeout as error:
         raise RewardError(
-            f"the coroutines of {', '.join(map(repr, coroutines))} neither returned nor let their time-out end them "
-            f"(reward_fn.async_calls): one of them blocks; in a coroutine, await what waits"
+            f"the coroutines of {', '.join(map(repr, coroutines))} did not end, even after their timeout "
+            f"(reward_fn.async_calls): one of them blocks the event loop; await all slow operations"
         ) from error
     finally:
         pending.cancel()
@@ -112,13 +112,13 @@ def score_replies(
 
 
 class BatchScorer:
-    """Adds up what utterances earn: token by token from the env workers, and whole replies in the main process.
+    """Adds up rewards per utterance: token-level ones from the env workers, and those of the main process.
 
     Args:
         parts: All rewards of a run.
         on_error: ``raise`` or ``mask``.
-        async_calls: How coroutines are awaited.
-        timeout_s: How long a reward may take in the main process.
+        async_calls: Settings for awaiting coroutines.
+        timeout_s: Time limit of a reward in the main process.
     """
 
     def __init__(
@@ -139,13 +139,13 @@ class BatchScorer:
         """Score a batch of utterances.
 
         Args:
-            infos: Of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
+            infos: Info dicts of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
             dones: Whether the episode ended with the utterance.
-            iteration: For weights that change, counted from 1.
+            iteration: Iteration for changing weights, counted from 1.
 
         Returns:
-            The weighted sum per token of each utterance, (n,) float64, where what is paid for a whole reply is on its
-            last token; and per part its value for each utterance, and its weight if that changes.
+            The weighted sum per token of each utterance, (n,) float64, with rewards for whole replies on the last
+            token; and the value of each part per utterance, with its weight if that changes.
 
         Raises:
             RewardError: If a reward raises, or does not return one finite number per reply.
@@ -179,17 +179,17 @@ class BatchScorer:
 
 
 def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_error: str = "raise") -> list[float]:
-    """One finite number per reply, or an error that names the sample.
+    """Check that a reward returned one finite number per reply.
 
     Args:
-        values: What a reward returned: a sequence, an array or a tensor.
-        n: How many there must be.
-        name: Of the reward.
-        sample_ids: Of the replies.
-        on_error: With ``mask`` a bad value becomes NaN; a wrong number of values is an error all the same.
+        values: The reward's return value: a sequence, an array or a tensor.
+        n: Expected number of values.
+        name: Name of the reward.
+        sample_ids: Sample ids of the replies, for error messages.
+        on_error: With ``mask``, an invalid value becomes NaN; a wrong number of values is always an error.
 
     Raises:
-        RewardError: If there are too few or too many values, or one is no finite number.
+        RewardError: If the number of values is wrong, or one is not a finite number.
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -201,7 +201,7 @@ def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_e
     if len(flat) != n:
         raise RewardError(
             f"reward {name!r} returned {len(flat)} values for {n} replies (samples {sample_ids[0]!r} to "
-            f"{sample_ids[-1]!r}); one per reply is needed"
+            f"{sample_ids[-1]!r}); return one value per reply"
         )
     checked = []
     for value, sample_id in zip(flat, sample_ids, strict=True):
@@ -212,7 +212,7 @@ def check_scores(values: Any, n: int, name: str, sample_ids: Sequence[Any], on_e
         if not math.isfinite(number):
             if on_error != "mask":
                 raise RewardError(
-                    f"reward {name!r} returned {value!r} for sample {sample_id!r}; a finite number is needed"
+                    f"reward {name!r} returned {value!r} for sample {sample_id!r}; it must return finite numbers"
                 )
             number = math.nan
         checked.append(number)
@@ -231,7 +231,7 @@ def _computed(
     timeout_s: float | None,
     tokenizer: Any,
 ) -> dict[str, list[float]]:
-    """The values of a part that is no coroutine, and of the terms that it has itself."""
+    """Compute a part that is not async, and its own terms if it has any."""
     if is_batched(part.function):
         call = functools.partial(part.function, prompt_texts, gen_texts, ref_texts, dones, meta_infos)
         values = {part.name: _guarded(call, len(gen_texts), part.name, sample_ids, on_error, timeout_s)}
@@ -256,7 +256,7 @@ def _awaited(
     dones: list[bool],
     on_error: str,
 ) -> dict[str, list[float]]:
-    """The values of the rewards that were awaited, from what became of their coroutines."""
+    """Collect the values of async rewards from the outcomes of their coroutines."""
     finished = [[sample_id] for sample_id, done in zip(sample_ids, dones, strict=True) if done]
     asked = [
         (name, ids)
@@ -264,7 +264,7 @@ def _awaited(
         for ids in (finished if reward.per_reply else [list(sample_ids)])
     ]
     if on_error != "mask":
-        # The one that failed had the others cancelled.
+        # The failed coroutine comes first: the others were only cancelled because of it.
         for kind in (Exception, BaseException):
             for (name, ids), outcome in zip(asked, outcomes, strict=True):
                 if isinstance(outcome, kind):
@@ -291,7 +291,7 @@ def _guarded(
             values = call()
     except (Exception, TimeIsUp) as error:
         if isinstance(error, TimeIsUp):
-            error = TimeoutError(f"not returned after {timeout_s:g} s (reward_fn.timeout_s; null is no limit)")
+            error = TimeoutError(f"no result after {timeout_s:g} s (reward_fn.timeout_s; null disables the limit)")
         if on_error == "mask":
             return [math.nan] * n
         raise _failure(name, sample_ids, error) from error

@@ -1,4 +1,4 @@
-"""A model's opinion of the reply and its references as a reward, computed in the main process."""
+"""Model-based similarity of the reply to its references as a reward, computed in the main process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rl4dialog.rewards.metric_reward import BatchedMetricReward
 
 
 class BertScoreReward(BatchedMetricReward):
-    """F1 of BERTScore of the reply."""
+    """BERTScore F1 of the reply."""
 
     build_metric = BertScoreMetric
 
 
 class BleurtReward(BatchedMetricReward):
-    """BLEURT of the reply and the best reference.
+    """BLEURT of the reply against the best reference.
 
     Args:
         checkpoint: RL4LMs' name for ``config_name``.
-        kwargs: Of the metric, and ``shaping_fn``.
+        kwargs: Arguments of the metric, and ``shaping_fn``.
     """
 
     build_metric = BleurtMetric
@@ -35,8 +35,8 @@ class BleurtReward(BatchedMetricReward):
 class SpiderReward(BatchedMetricReward):
     """Weighted sum of SPICE and CIDEr of the reply.
 
-    CIDEr counts how rare words are over the references of the replies that are scored together, which are those that
-    end in the same step of the environments: with few of them (``env.n_envs``) it says little, and with one it is 0.
+    CIDEr weights words by how rare they are in the references of all replies scored together, which are those that end
+    in the same step of the environments: with few environments (``env.n_envs``) it is noisy, and with one it is 0.
     """
 
     build_metric = SpiderMetric

@@ -1,4 +1,4 @@
-"""The second synthetic task of RL4LMs as a reward: a date."""
+"""RL4LMs' second synthetic task as a reward: dates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rl4dialog.rewards.metric_reward import MetricReward
 
 
 class SentencesWithDatesReward(MetricReward):
-    """1 for a reply with a date, like 2024-12-31, and 0 else."""
+    """1 for a reply that contains a date such as 2024-12-31, otherwise 0."""
 
     build_metric = DatesMetric

@@ -1,4 +1,4 @@
-"""Whether two runs are the same: weights by bits, log lines, metrics and predictions by value."""
+"""Compare two runs for identity: weights bit by bit, log lines, metrics and predictions by value."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOGS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, "*_split_metrics.jsonl", "epoch_
 
 @dataclass(frozen=True)
 class Finding:
-    """One file of two runs.
+    """The comparison of one file.
 
     Attributes:
-        file: Its name.
-        where: The first place where they differ; ``None`` if they are identical.
-        original: What one of them has there.
-        reproduced: What the other has.
+        file: Name of the file.
+        where: The first place where the runs differ; ``None`` if the files are identical.
+        original: Value at that place in the first run.
+        reproduced: Value at that place in the second run.
     """
 
     file: str
@@ -38,14 +38,14 @@ class Finding:
 
 
 def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
-    """Compare all that two runs of one config must have in common; times and memory are left out.
+    """Compare two runs of one config, except for times and memory.
 
     Args:
         original: A run folder.
-        reproduced: Another.
+        reproduced: Another run folder.
 
     Returns:
-        A finding for each file that one of them has.
+        One finding for each file that either run has.
     """
     findings = []
     for pattern in _LOGS:
@@ -62,7 +62,7 @@ def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log, or the objects of a list."""
+    """Records of a JSON list or a jsonl file; none if the file does not exist."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The entries of a record that a second run must have too, those of its metrics among them."""
+    """Entries of a record that must be reproducible, with those of its metrics."""
     for key, value in record.items():
         if key == "metrics" and isinstance(value, dict):
             yield from value.items()
@@ -91,7 +91,7 @@ def _compare_records(name: str, original: list[dict[str, Any]], reproduced: list
 
 
 def _place(record: Mapping[str, Any], number: int) -> str:
-    """How a record is called: by iteration, epoch or sample, else by its number."""
+    """Name of a record: its iteration, epoch or sample, else its line number."""
     for key, name in (("iteration", "iteration"), ("epoch", "epoch"), ("sample_id", "sample")):
         if key in record:
             return f"{name} {record[key]}"

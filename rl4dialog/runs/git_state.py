@@ -1,4 +1,4 @@
-"""Which commit of a git repository a folder is at, and what it has beyond that. Only reads; git need not be there."""
+"""The git commit of a folder and its uncommitted changes. Read-only; works without git."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _MAX_UNTRACKED = 100
 
 @dataclass(frozen=True)
 class GitState:
-    """A repository as it is now.
+    """The current state of a repository.
 
     Attributes:
-        root: Its folder.
-        commit: What is checked out.
-        differs: Whether a tracked file is not as in the commit, or there are files that git does not know.
-        untracked: The first of those files.
-        diff: What differs in tracked files, at most :data:`MAX_DIFF_BYTES` of it.
-        diff_is_cut: Whether there was more.
+        root: Root folder of the repository.
+        commit: Hash of the checked-out commit.
+        differs: Whether there are uncommitted changes or untracked files.
+        untracked: The first untracked files.
+        diff: Uncommitted changes of tracked files, at most :data:`MAX_DIFF_BYTES`.
+        diff_is_cut: Whether the diff was longer.
     """
 
     root: str
@@ -34,12 +34,12 @@ class GitState:
 
 
 def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
-    """The repository that a folder lies in.
+    """Return the state of the repository that contains a folder.
 
     Args:
-        folder: Anywhere inside it.
-        tracks: A file of the folder that the repository must hold. An installed package may lie inside a repository
-            that does not.
+        folder: Any folder inside the repository.
+        tracks: A file in the folder that the repository must track. An installed package may be inside a repository
+            that does not track it.
 
     Returns:
         ``None`` without git, without a repository, or without a commit in it.
@@ -68,12 +68,12 @@ def _command(folder: Path, *arguments: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    # Somebody may be at work in the repository, and must not find it locked.
+    # Do not lock a repository that someone may be working in.
     return {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What a git command prints; ``None`` if it fails."""
+    """Output of a git command; ``None`` if it fails."""
     try:
         done = subprocess.run(
             _command(folder, *arguments), env=_environment(), capture_output=True, timeout=_TIMEOUT_S, check=True
@@ -84,7 +84,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _diff(root: Path) -> bytes:
-    """What tracked files have beyond the commit: as much as is wanted, and one byte more if there is more."""
+    """Diff of tracked files against the commit, with one byte more than the limit if it is longer."""
     command = _command(root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv")
     try:
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Pictures of a run, drawn from its files without any display."""
+"""Plots of runs, drawn from their files without a display."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
 
 _logger = logging.getLogger(__name__)
 _REWARD_COLOR, _KL_COLOR = "tab:blue", "tab:orange"
-# Shorter runs are shown as they are.
+# Shorter runs are not smoothed.
 _MIN_ITERATIONS_TO_SMOOTH = 20
 
 
 def plot_reward_curve_or_warn(run_path: str | Path, output_png: str | Path) -> None:
-    """Draw the picture of a run that has just ended; what it could not do is not worth the run."""
+    """Plot a run that has just ended; a failure is only a warning."""
     try:
         plot_reward_curve(run_path, output_png)
     except Exception as error:
-        _logger.warning("the picture %s could not be written: %s", output_png, error)
+        _logger.warning("the plot %s could not be written: %s", output_png, error)
 
 
 def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
-    """Draw the task reward and, below it, the KL to the reference with its target over the iterations.
+    """Plot the task reward and the KL to the reference with its target over the iterations.
 
-    From twenty iterations on, a bold line is the mean over a window of a tenth of the run, and a pale one the values.
+    From 20 iterations on, bold lines are moving averages over a tenth of the run, and thin lines are the raw values.
 
     Args:
-        run_path: A run folder with ``rollout_info.jsonl``; the target is read from its ``config.json``.
-        output_png: The picture.
+        run_path: A run folder with ``rollout_info.jsonl``; the KL target is read from its ``config.json``.
+        output_png: The output image.
 
     Raises:
         DataError: If the run has no rollouts, or its files cannot be read.
@@ -69,17 +69,17 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
 
 
 def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
-    """Draw reward and KL of several kinds of runs against the agent tokens that they have collected.
+    """Plot reward and KL of several groups of runs over the collected agent tokens.
 
-    A line is the mean over the runs of one kind, which differ in their seed, and a band reaches from the lowest to the
-    highest. All curves are smoothed over a tenth of a run; runs of unequal length are drawn as far as the shortest.
+    Each line is the mean over the runs of a group, which differ in their seed; the band spans the minimum and maximum.
+    All curves are smoothed over a tenth of a run. Runs of unequal length are cut to the shortest.
 
     Args:
         runs: Run folders by label.
-        output_png: The picture.
+        output_png: The output image.
 
     Raises:
-        DataError: If there are no runs, or the files of one cannot be read.
+        DataError: If there are no runs, or their files cannot be read.
     """
     if not runs or not all(runs.values()):
         raise DataError("there are no runs to compare")
@@ -109,7 +109,7 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
 
 
 def mean_curve(columns: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of several curves, point by point."""
+    """Return the pointwise mean of several curves."""
     return [sum(values) / len(values) for values in zip(*columns, strict=True)]
 
 
@@ -122,12 +122,12 @@ def _draw(axes: Any, x: list[float], y: list[float], color: str, label: str | No
 
 
 def smoothing_window(n: int) -> int:
-    """Over how many of ``n`` iterations a curve is smoothed; 1 is not at all."""
+    """Window size for smoothing a curve of ``n`` iterations; 1 means no smoothing."""
     return max(5, n // 10) if n >= _MIN_ITERATIONS_TO_SMOOTH else 1
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
-    """Mean over a window centred on each value, cut off at both ends; NaN is left out."""
+    """Centered moving average, with shorter windows at both ends; ignores NaN."""
     smoothed = []
     reach = window // 2
     for index in range(len(values)):
@@ -146,7 +146,7 @@ def _read_rollouts(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
-        raise DataError(f"{path} is empty: the run made no rollouts that could be drawn")
+        raise DataError(f"{path} is empty: there are no rollouts to plot")
     return rows
 
 
@@ -155,5 +155,5 @@ def _target_kl(path: Path) -> float | None:
         config = json.loads(path.read_text(encoding="utf-8"))
         target = ((config.get("alg") or {}).get("kl_div") or {}).get("target_kl")
     except (OSError, ValueError, AttributeError):
-        return None  # the picture is as good without it
+        return None  # the plot works without a target
     return None if target is None else float(target)

@@ -1,7 +1,7 @@
-"""How far a run is: bars on a terminal; elsewhere, and in the run's ``log.txt`` always, plain lines.
+"""Progress of a run: bars on a terminal; plain lines elsewhere, and always in the run's ``log.txt``.
 
-A log file shows every refresh of a bar as a line of its own, so bars are for terminals alone. In a data-parallel run
-the main process alone speaks.
+In a log file every refresh of a bar would be a separate line, so bars are only for terminals. In a data-parallel run
+only the main process reports progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from rl4dialog.functional.distributed import is_main_process
 
-# What is said here is for log.txt, whose handler the tracker adds; the console gets it from `say`, or sees a bar.
+# Only for log.txt, whose handler the tracker adds. The console gets its lines from `say`, or shows a bar.
 PROGRESS_LOGGER_NAME = "rl4dialog.progress"
 _logger = logging.getLogger(PROGRESS_LOGGER_NAME)
 _logger.propagate = False
@@ -25,11 +25,11 @@ _logger.setLevel(logging.INFO)
 
 
 def say(line: str, on_terminals: bool = False) -> None:
-    """Write a line to ``log.txt``, and to the standard error output.
+    """Write a line to ``log.txt`` and to the standard error.
 
     Args:
-        line: What there is to say.
-        on_terminals: Write it to a terminal too, above the bars; otherwise a bar says as much there.
+        line: The line.
+        on_terminals: Also write it to a terminal, above the bars; by default a terminal shows only the bars.
     """
     if not is_main_process():
         return
@@ -40,16 +40,16 @@ def say(line: str, on_terminals: bool = False) -> None:
 
 
 class Progress:
-    """Counts something up to a total.
+    """Counts up to a total.
 
     Args:
-        label: What is under way, before the bar; the lines leave it out if it is empty.
-        unit: What is counted, in the singular.
-        total: How many there are.
-        initial: How many are done already.
-        line_every_s: Least seconds between two lines; with 0 each advance is a line.
-        line_at_end: Whether the last advance is a line in any case.
-        stays: Whether the bar stays on the terminal when it is full.
+        label: Name of the task; may be empty.
+        unit: Name of the counted items, in the singular.
+        total: Number of items.
+        initial: Number of items already done.
+        line_every_s: Minimum seconds between two lines; with 0 each advance writes a line.
+        line_at_end: Whether the last advance always writes a line.
+        stays: Whether a completed bar stays on the terminal.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Progress:
         )
 
     def advance(self, n: int = 1, shown: Mapping[str, str] | None = None) -> None:
-        """Count ``n`` more, and show numbers beside the count: text by name."""
+        """Count ``n`` more items, and show numbers beside the count: text by name."""
         self._n += n
         if shown:
             self._bar.set_postfix(shown, refresh=False)
@@ -88,18 +88,18 @@ class Progress:
             say(self._line(shown or {}))
 
     def close(self) -> None:
-        """Leave the line that the bar stands on."""
+        """Close the bar and move to a new line."""
         self._bar.close()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        # Also after an error, whose message then begins a line of its own.
+        # Also after an error, so that its message starts on a new line.
         self.close()
 
     def _line(self, shown: Mapping[str, str]) -> str:
-        # A rate reads as a number with its unit.
+        # A rate is followed by its unit.
         facts = [f"{value} {name}" if "/" in name else f"{name} {value}" for name, value in shown.items()]
         seconds = time.perf_counter() - self._began
         if self._n < self._total:
@@ -112,7 +112,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time as one reads it: ``42 s``, ``2 min 31 s``, ``3 h 05 min``."""
+    """Format a duration: ``42 s``, ``2 min 31 s``, ``3 h 05 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -122,7 +122,7 @@ def duration(seconds: float) -> str:
 
 
 def _shows_bars() -> bool:
-    """Whether the standard error output is a terminal, of any width: one without could show nothing."""
+    """Whether the standard error is a terminal with a known width; without one, bars would be invisible."""
     try:
         return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Where a run came from: versions, code, data, weights, command and machine, in ``provenance.json``.
+"""The provenance of a run: versions, code, data, weights, command and machine, in ``provenance.json``.
 
-It is written in two steps: what is known when the command starts, and hashes of data and weights once they are loaded.
-What differs between two such files may be why two runs differ.
+The file is written in two steps: at the start of the command, and after data and weights are loaded and hashed.
+Differences between two such files can explain why two runs differ.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def record_start(
     run_folder: RunFolder, config_path: str | Path, argv: Sequence[str], seed: int, imports: Iterable[str]
 ) -> None:
-    """Write down what is known when a run starts; of a run that is resumed, under ``resumed`` beside what is there.
+    """Record the provenance known at the start of a run; a resumed run is added to the list ``resumed``.
 
     Args:
-        run_folder: Of the run.
-        config_path: The config file; relative ``imports`` are found from its folder.
+        run_folder: Folder of the run.
+        config_path: The config file; relative ``imports`` are resolved against its folder.
         argv: Arguments of the console command.
-        seed: Of the run.
-        imports: As in the config; they have been imported.
+        seed: Seed of the run.
+        imports: The config's imports, already imported.
 
     Raises:
-        RunFolderError: If it cannot be written.
+        RunFolderError: If the file cannot be written.
     """
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
@@ -73,15 +73,15 @@ def record_start(
 
 
 def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
-    """Add hashes of the samples and of the weights that a run begins with, unless they are there.
+    """Record hashes of the samples and of the initial weights, unless they are already recorded.
 
     Args:
-        run_folder: Of the run.
+        run_folder: Folder of the run.
         data: All splits.
-        model_hash: Of the language model before any training (but after a warm start).
+        model_hash: Hash of the language model before training, but after a warm start.
 
     Raises:
-        RunFolderError: If it cannot be written.
+        RunFolderError: If the file cannot be written.
     """
     record = read_provenance(run_folder.root)
     if "data_hash" in record:
@@ -93,13 +93,13 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
 
 
 def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
-    """The splits whose samples are not those that :func:`record_contents` wrote down, in the same order."""
+    """Return the splits whose samples differ, in content or order, from those that :func:`record_contents` recorded."""
     recorded = read_provenance(run_folder.root).get("data_hash") or {}
     return [split for split, pool in data.pools.items() if recorded.get(split) not in (None, _samples_hash(pool))]
 
 
 def read_provenance(run: str | Path) -> dict[str, Any]:
-    """What a run folder says about its origin; nothing if there is no such file, or it cannot be read."""
+    """Return a run's provenance; empty if the file is missing or unreadable."""
     try:
         record = json.loads((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,13 +108,13 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
 
 
 def config_folder(run: str | Path) -> Path:
-    """Where the relative ``imports`` of a run are looked for: the folder of its config file."""
+    """Folder against which a run's relative ``imports`` are resolved: that of its config file."""
     recorded = read_provenance(run).get("config_path")
     return Path(recorded).parent if isinstance(recorded, str) else Path(run)
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that numbers may depend on."""
+    """Versions of Python and of installed packages that can affect results."""
     versions = {"python": platform.python_version(), "rl4dialog": rl4dialog.__version__}
     for name in _PACKAGES:
         try:
@@ -125,7 +125,7 @@ def package_versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """What the run computes with; nothing that names the machine."""
+    """Describe the hardware, without identifying the machine."""
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -140,7 +140,7 @@ def hardware() -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """What two provenances say differently about code, data, weights and machine: key, and both values."""
+    """Compare code, data, weights and machine of two provenances; returns key and both values of each difference."""
     flat_one, flat_other = (flatten(_comparable(record)) for record in (one, other))
     return [
         (key, flat_one.get(key), flat_other.get(key))
@@ -150,7 +150,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
 
 
 def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What does not depend on where the config lies, and where it was otherwise when the run was resumed."""
+    """The comparable part of a record, with what was different when the run was resumed."""
     began = _of_one_start(record)
     flat = flatten(began)
     resumed = [
@@ -165,7 +165,7 @@ def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_one_start(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the repository that the config lies in only what is imported."""
+    """The comparable part of one start; the config's repository counts only through its imports."""
     keys = ("versions", "imports", "hardware", "seed", "data_hash", "model_hash", "turn_marker")
     package = (record.get("git") or {}).get("package") or {}
     code = {key: package.get(key) for key in ("commit", "diff_hash")}
@@ -173,7 +173,7 @@ def _of_one_start(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code_state(folder: Path) -> tuple[dict[str, Any], str]:
-    """State of the repositories of the config and of this package, and what they have uncommitted."""
+    """State of the repositories of the config and of this package, and their uncommitted changes."""
     package = Path(rl4dialog.__file__).parent
     states = {"config": git_state(folder), "package": git_state(package, tracks="__init__.py")}
     described: dict[str, Any] = {}
@@ -189,16 +189,16 @@ def _code_state(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def _hash_of_import(name: str) -> str | None:
-    """Hash of the file of a module or file that was imported."""
+    """Hash of the source file of an imported module or file."""
     module = sys.modules.get(Path(name).stem if name.endswith(".py") else name)
     file = getattr(module, "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
 
 
 def _samples_hash(pool: Iterable[tuple[Any, float]]) -> str:
-    """Hash of all that the samples of a split hold, and their weights."""
+    """Hash of all contents and weights of a split's samples."""
     rows = ([s.id, s.prompt_or_input_text, s.references, s.meta_data, weight] for s, weight in pool)
-    # Where an object without a text of its own lies in memory says nothing about it.
+    # The memory address in an object's default repr does not identify its contents.
     return content_hash(_ADDRESS.sub("", json.dumps(to_plain(row), sort_keys=True)) for row in rows)
 
 

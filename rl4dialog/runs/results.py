@@ -1,4 +1,4 @@
-"""The end of a run: ``result.json``, which is written last. Where it is, the run is complete."""
+"""The result of a run: ``result.json``, which is written last and marks the run as complete."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ Metrics = Mapping[str, float]
 def write_result(
     run_folder: RunFolder, iterations: int, before: Mapping[str, Metrics], after: Mapping[str, Metrics]
 ) -> None:
-    """Write down that a run is complete, and what it changed.
+    """Write the result that marks a run as complete.
 
     Args:
-        run_folder: Of the run; everything else is in it.
-        iterations: How many there were; of a supervised run, 1.
+        run_folder: Folder of the run, otherwise complete.
+        iterations: Number of iterations; 1 for a supervised run.
         before: Metrics by split, before training.
-        after: The same after it.
+        after: Metrics by split, after training.
 
     Raises:
-        RunFolderError: If it cannot be written.
+        RunFolderError: If the file cannot be written.
     """
     splits = {split: {"before": dict(before[split]), "after": dict(after[split])} for split in before}
     run_folder.write_json(RESULT_FILE, {"iterations": iterations, **splits})
 
 
 def is_complete(run: str | Path) -> bool:
-    """Whether the run in a folder has come to its end."""
+    """Whether the run in a folder is complete."""
     return bool(_read(Path(run)))
 
 
 def read_result(run: str | Path) -> dict[str, Any]:
-    """What :func:`write_result` wrote.
+    """Read the result written by :func:`write_result`.
 
     Raises:
-        RunFolderError: If the folder holds no run, or one that is not complete.
+        RunFolderError: If the folder is not a run folder, or the run is not complete.
     """
     folder = Path(run)
     check_is_run(folder)
     result = _read(folder)
     if not result:
-        raise RunFolderError(f"the run {folder} is not complete: it has no {RESULT_FILE}, which is written at its end")
+        raise RunFolderError(f"the run {folder} is not complete: it has no {RESULT_FILE}, which is written last")
     return result
 
 
 def check_is_run(folder: Path) -> None:
-    """Check that a folder is a run's.
+    """Check that a folder is a run folder.
 
     Raises:
         RunFolderError: If it is not.
     """
     if not (folder / CONFIG_FILE).is_file():
-        what = f"holds no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
-        raise RunFolderError(f"{folder} {what}; give the folder of a run: <base path>/<project>/<experiment>")
+        what = f"contains no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
+        raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The folder of one run: ``<base>/<project>/<experiment>/``, and writing into it so that no file is ever half written.
+"""The folder of one run, ``<base>/<project>/<experiment>/``, and atomic writing into it.
 
-Holds creation and refusal of folders, and the writing of JSON; which files there are is decided in `tracking`. All
-JSON is strictly valid: NaN and infinities, for which JSON has no words, are written as ``null``. File names are those
-of RL4LMs.
+This module creates and checks folders and writes JSON; `tracking` decides which files there are. All JSON is strictly
+valid: NaN and infinities are written as ``null``. File names are those of RL4LMs.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rl4dialog.core.manifest import sync_folder, sync_names
 
 try:
     import fcntl
-except ImportError:  # Windows, where nothing is locked
+except ImportError:  # Windows has no file locks of this kind
     fcntl = None  # type: ignore[assignment]
 
 _logger = logging.getLogger(__name__)
@@ -48,11 +47,11 @@ MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
 
-# What a run appends to while it trains, as patterns; other lines in the folder are somebody else's.
+# Files that a run appends to while it trains, as patterns; other jsonl files in the folder are left alone.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
 
-# What a run leaves behind, as patterns: with overwrite these are removed, and nothing else in the folder. The config is
-# not among them: the next one takes its place, so that the folder looks like a run at every moment.
+# Files that a run creates, as patterns: overwriting removes these and nothing else. The config is not among them: the
+# new run replaces it, so that the folder is recognizable as a run at any time.
 _KNOWN_FILES = (
     LOG_FILE,
     *_RECORDS,
@@ -84,21 +83,21 @@ _CAUSES = {
 
 
 class RunFolder:
-    """Creates the folder of a run, and writes into it.
+    """Creates and writes the folder of a run.
 
     Args:
-        base_path: Where all runs are kept; ``~`` is expanded.
+        base_path: Parent folder of all projects; ``~`` is expanded.
         project_name: Sub-folder of ``base_path``.
-        experiment_name: Sub-folder of the project: this run.
-        overwrite: Remove the files of an earlier run of the same name, but for its config, which the next one replaces.
-            Other files are left alone.
-        resume: The folder is that of a run that is continued, and stays as it is.
+        experiment_name: Sub-folder of the project, for this run.
+        overwrite: Remove the files of an earlier run of the same name, except its config, which the new run replaces.
+            Other files are kept.
+        resume: The folder belongs to a run that is resumed, and is kept as it is.
 
     Attributes:
-        root: The absolute path of the folder, which exists and can be written.
+        root: Absolute path of the folder, which exists and is writable.
 
     Raises:
-        RunFolderError: If there is such a run already (or, with ``overwrite``, something that is no run), a name
+        RunFolderError: If the run already exists (or, with ``overwrite``, the folder is not a run folder), a name
             leads out of the base path, or the folder cannot be written.
     """
 
@@ -115,18 +114,18 @@ class RunFolder:
             if not resume and self.root.is_dir() and not all(map(_is_left_over, self.root.iterdir())):
                 self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
-            # A full disk is found out now and not after hours of training.
+            # Detects a full disk now instead of after hours of training.
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"\0" * 4096)
                 probe.flush()
                 os.fsync(probe.fileno())
 
     def path(self, name: str) -> Path:
-        """Absolute path of a file of this run; it need not exist."""
+        """Absolute path of a file of this run, which need not exist."""
         return self.root / name
 
     def write_json(self, name: str, obj: Any) -> Path:
-        """Write an object as indented JSON, whole or not at all.
+        """Write an object as indented JSON, atomically.
 
         Raises:
             RunFolderError: If the file cannot be written.
@@ -136,10 +135,10 @@ class RunFolder:
         return path
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
-        """Append one record as one line, in a single write: a reader sees the whole line or nothing of it.
+        """Append a record as one line, in a single write, so that readers never see a partial line.
 
         Raises:
-            RunFolderError: If the file cannot be written; a line that was cut short by a full disk is taken back.
+            RunFolderError: If the file cannot be written; a line truncated by a full disk is removed.
         """
         path = self.path(name)
         line = json.dumps(to_plain(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
@@ -154,7 +153,7 @@ class RunFolder:
                 raise
 
     def read_jsonl(self, name: str) -> list[dict[str, Any]]:
-        """The records of a file that :meth:`append_jsonl` has written; none if there is no such file.
+        """Read the records written by :meth:`append_jsonl`; none if the file does not exist.
 
         Raises:
             RunFolderError: If the file cannot be read.
@@ -168,7 +167,7 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be read: {error}") from error
 
     def log_sizes(self) -> dict[str, int]:
-        """Bytes of each of the run's ``.jsonl`` files, all of which the disk holds for sure when this returns."""
+        """Sync the run's ``.jsonl`` files to disk and return their sizes in bytes."""
         sizes = {}
         for path in self._records():
             with _naming_errors(path), open(path, "rb") as file:
@@ -178,21 +177,21 @@ class RunFolder:
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
-        """Take back what was written down after an iteration, which is done once more.
+        """Remove what was logged after an iteration, so that training can continue from its checkpoint.
 
         Args:
-            log_sizes: What :meth:`log_sizes` said then.
-            iteration: Number of the iteration, which predictions files have in their names.
+            log_sizes: Result of :meth:`log_sizes` at the checkpoint.
+            iteration: Number of the iteration, as in the names of predictions files.
 
         Raises:
-            RunFolderError: If a file has lost what was in it then, or cannot be written.
+            RunFolderError: If a file is shorter than at the checkpoint, or cannot be written.
         """
         for name, size in log_sizes.items():
             path = self.path(name)
             if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
-                raise RunFolderError(f"{path} has lost lines that were there when the checkpoint was written")
+                raise RunFolderError(f"{path} has lost lines that it contained when the checkpoint was written")
         with _naming_errors(self.path(RESULT_FILE)):
-            self.path(RESULT_FILE).unlink(missing_ok=True)  # first, as a run that has it is complete
+            self.path(RESULT_FILE).unlink(missing_ok=True)  # first, because it marks the run as complete
         for path in self._records():
             with _naming_errors(path):
                 if path.name in log_sizes:
@@ -201,17 +200,17 @@ class RunFolder:
                     path.unlink()
         for path in self.root.glob("epoch_*_split_predictions.json"):
             epoch = path.name.split("_")[1]
-            # The evaluation after an iteration comes after its checkpoint; the first one is before all of them.
+            # The evaluation after an iteration runs after its checkpoint; the initial one runs before all checkpoints.
             if epoch.isdigit() and int(epoch) >= max(iteration, 1):
                 with _naming_errors(path):
                     path.unlink()
 
     @contextmanager
     def replacing_folder(self, name: str) -> Iterator[Path]:
-        """Write a sub-folder as a whole: yields a temporary folder that takes the name when the block succeeds.
+        """Replace a sub-folder atomically: yields a temporary folder that gets the name if the block succeeds.
 
         Raises:
-            RunFolderError: If it cannot be written. An earlier folder of that name is then still there.
+            RunFolderError: If it cannot be written. An earlier folder of that name is then kept.
         """
         final = self.path(name)
         temporary, old = final.with_name(f".{final.name}.tmp"), final.with_name(f".{final.name}.old.tmp")
@@ -225,13 +224,13 @@ class RunFolder:
                 if final.exists():
                     final.rename(old)
                 temporary.rename(final)
-                for folder in {final.parent, self.root}:  # which has just got the former, at the first checkpoint
+                for folder in {final.parent, self.root}:  # the first checkpoint creates the parent too
                     sync_names(folder)
             except BaseException as error:
                 if old.exists() and not final.exists():
                     old.rename(final)
                 shutil.rmtree(temporary, ignore_errors=True)
-                # safetensors reports a full disk by an exception of its own, with only the number in its text.
+                # safetensors raises its own exception for a full disk, with the error number only in its text.
                 if isinstance(error, Exception) and (number := re.search(r"\(os error (\d+)\)", str(error))):
                     raise OSError(int(number.group(1)), os.strerror(int(number.group(1)))) from error
                 raise
@@ -243,15 +242,15 @@ class RunFolder:
     def _make_way(self, overwrite: bool) -> None:
         if not overwrite:
             raise RunFolderError(
-                f"the run folder {self.root} exists already and is not empty; give --overwrite to replace that run, "
-                f"or another --experiment_name"
+                f"the run folder {self.root} already exists and is not empty; pass --overwrite to replace that run, "
+                f"or choose another --experiment_name"
             )
         if not (self.root / CONFIG_FILE).is_file():
             raise RunFolderError(
-                f"{self.root} is not empty and holds no {CONFIG_FILE}, so it does not look like a run of this "
-                f"toolkit and --overwrite leaves it alone; give another --experiment_name"
+                f"{self.root} is not empty and contains no {CONFIG_FILE}, so it is not a run folder and --overwrite "
+                f"does not touch it; choose another --experiment_name"
             )
-        (self.root / RESULT_FILE).unlink(missing_ok=True)  # first, as a run that has it is taken for a whole one
+        (self.root / RESULT_FILE).unlink(missing_ok=True)  # first, because it marks the run as complete
         for pattern in _KNOWN_FOLDERS:
             for folder in self.root.glob(pattern):
                 if folder.is_dir() and not folder.is_symlink():
@@ -263,7 +262,7 @@ class RunFolder:
 
 
 def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_name: str) -> Path:
-    """The absolute path of a run's folder, which need not exist.
+    """Return the absolute path of a run folder, which need not exist.
 
     Raises:
         RunFolderError: If a name leads out of the base path.
@@ -271,18 +270,18 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
     base = Path(base_path).expanduser().absolute()
     for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
         if not name or ".." in Path(name).parts or Path(name).is_absolute():
-            raise RunFolderError(f"{flag} {name!r} cannot name a folder inside {base}")
+            raise RunFolderError(f"{flag} {name!r} is not a valid folder name inside {base}")
     return base / project_name / experiment_name
 
 
 @contextmanager
 def only_writer(root: Path) -> Iterator[None]:
-    """Keep other processes from training into a folder while the block runs; the folder is made if need be.
+    """Lock a run folder against other training processes while the block runs; creates the folder if necessary.
 
-    The system lets go of the lock when the process ends, however it ends. Some file systems have none.
+    The operating system releases the lock when the process ends, even after a crash. Some file systems have no locks.
 
     Raises:
-        RunFolderError: If another process trains into it now, or it cannot be written.
+        RunFolderError: If another process is training into the folder, or it cannot be written.
     """
     if fcntl is None:
         yield
@@ -296,12 +295,12 @@ def only_writer(root: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             path.unlink()
-            root.rmdir()  # if nothing has come into it
+            root.rmdir()  # only succeeds if it is empty
         os.close(handle)
 
 
 def _locked(path: Path) -> int:
-    """The handle of a file that this process has locked."""
+    """Lock a file and return its descriptor."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -309,13 +308,13 @@ def _locked(path: Path) -> int:
         except BlockingIOError as error:
             os.close(handle)
             raise RunFolderError(
-                f"another process is writing to the run in {path.parent}; wait for its end, or give another "
+                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another "
                 f"--experiment_name"
             ) from error
         except OSError as error:
-            _logger.warning("%s cannot be locked (%s): no other process may train into this folder", path, error)
+            _logger.warning("%s cannot be locked (%s): do not train into it twice at the same time", path, error)
             return handle
-        # Another process may have ended, and removed the file, after it was opened here.
+        # Another process may have ended and removed the file after it was opened here.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
@@ -323,7 +322,7 @@ def _locked(path: Path) -> int:
 
 
 def write_json(path: Path, obj: Any) -> None:
-    """Write an object as indented JSON to a file, whole or not at all.
+    """Write an object as indented JSON to a file, atomically.
 
     Raises:
         RunFolderError: If the file cannot be written.
@@ -333,7 +332,7 @@ def write_json(path: Path, obj: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         RunFolderError: If the file cannot be written.
@@ -353,10 +352,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def to_plain(obj: Any) -> Any:
-    """Turn an object into what JSON can say.
+    """Convert an object to JSON types.
 
-    Numpy and torch scalars become numbers, arrays and tensors lists, NaN and infinities ``None``; anything unknown
-    becomes its ``str()``.
+    Numpy and torch scalars become numbers, arrays and tensors become lists, NaN and infinities become ``None``, and
+    unknown objects become their ``str()``.
     """
     if isinstance(obj, Enum):
         return to_plain(obj.value)
@@ -370,14 +369,14 @@ def to_plain(obj: Any) -> Any:
         return [to_plain(value) for value in obj]
     if isinstance(obj, (set, frozenset)):
         return sorted((to_plain(value) for value in obj), key=str)
-    # Numpy's and torch's scalars and arrays, recognized without importing either.
+    # Numpy and torch scalars and arrays, without importing either library.
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())
     return str(obj)
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether an entry of a folder is what a kill leaves behind before there is anything else."""
+    """Whether a folder entry is left over from a process killed at its start."""
     return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")
 
 
@@ -387,12 +386,12 @@ def _is_record(name: str) -> bool:
 
 @contextmanager
 def _naming_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` into an error that names the path and the cause."""
+    """Convert an `OSError` to a `RunFolderError` that contains the path and the cause."""
     try:
         yield
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
         raise RunFolderError(
-            f"{path} cannot be written: {cause}. Make room or mend the permissions, or give another "
+            f"{path} cannot be written: {cause}. Free up space or fix the permissions, or choose another "
             f"--base_path_to_store_results."
         ) from error

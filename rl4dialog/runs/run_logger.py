@@ -1,8 +1,8 @@
-"""The outputs of ``logging: {outputs: [...]}``: a row per iteration, through stable-baselines3's own logger.
+"""The outputs of ``logging: {outputs: [...]}``: one row per iteration, through stable-baselines3's logger.
 
-The jsonl files of the run folder are the record, and these are copies in other forms. So a run that goes on in an
-existing folder writes them anew from the jsonl files first, and nothing is lost or doubled in them. A failure of theirs
-is a warning that ends only them. Weights & Biases is not here (see `tracking`).
+The jsonl files of the run folder are authoritative; these outputs are copies in other formats. A resumed run rebuilds
+them from the jsonl files, so no row is lost or duplicated. If an output fails, it is disabled with a warning. Weights &
+Biases is handled in `tracking`.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from rl4dialog.runs.run_folder import (
 
 _log = logging.getLogger(__name__)
 _METRICS_SUFFIX = "_split_metrics.jsonl"
-# Longer keys would be cut by stable-baselines3's table, and two that become equal are an error there.
+# stable-baselines3's table truncates longer keys, and raises an error if two become equal.
 _MAX_KEY_LENGTH = 200
 
 
 def check_outputs(outputs: Collection[str]) -> None:
-    """Check that what the outputs need is installed.
+    """Check that the packages of the outputs are installed.
 
     Raises:
-        ConfigError: If TensorBoard is wanted and missing.
+        ConfigError: If TensorBoard is requested but not installed.
     """
     if "tensorboard" in outputs and sb3_logger.SummaryWriter is None:
         raise ConfigError(
-            "logging.outputs names tensorboard, which is not installed: pip install rl4dialog[tensorboard]"
+            "logging.outputs contains tensorboard, which is not installed: pip install rl4dialog[tensorboard]"
         )
 
 
 class RunLogger:
-    """Gathers what is known of an iteration into one row, and writes it when the next begins.
+    """Collects the values of an iteration in one row, and writes it when the next iteration starts.
 
-    A row has ``time/iterations``, ``time/total_timesteps`` (agent tokens so far, which is the row's step too), the
-    values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and of evaluations ``eval/<split>/<metric>``. Row 0
-    is the evaluation before training. Where nothing is rolled out, the step is the iteration.
+    A row contains ``time/iterations``, ``time/total_timesteps`` (agent tokens so far, also used as the step), the
+    values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and evaluations as ``eval/<split>/<metric>``. Row 0
+    is the evaluation before training. Without rollouts, the step is the iteration.
 
     Args:
-        run_folder: Where the files go, and where the records are that stand there already.
+        run_folder: Folder for the files, and source of earlier records.
         outputs: Any of ``csv``, ``json``, ``tensorboard``, ``stdout``; others are ignored.
 
     Raises:
@@ -61,13 +61,13 @@ class RunLogger:
 
     def __init__(self, run_folder: RunFolder, outputs: Collection[str]) -> None:
         self._folder = run_folder
-        # A logger for each, so that one that fails ends alone.
+        # One logger per output, so that a failing output is disabled alone.
         self._console = {"stdout": _console()} if "stdout" in outputs else {}
         self._file_outputs = [name for name in ("csv", "json", "tensorboard") if name in outputs]
         self._files: dict[str, sb3_logger.Logger] = {}
         self._iteration, self._n_tokens = 0, 0
         self._row: dict[str, Any] = {}
-        self._unshown: dict[str, Any] = {}  # of the row, what the console has not seen
+        self._unshown: dict[str, Any] = {}  # values of the row not yet shown on the console
         self.replay()
 
     def rollout(self, info: Mapping[str, Any]) -> None:
@@ -77,18 +77,18 @@ class RunLogger:
         self._add({key: value for key, value in info.items() if key != "iteration"})
 
     def training(self, info: Mapping[str, Any]) -> None:
-        """Add a record of ``training_info.jsonl``; that of a supervised run is of the one iteration that it has."""
+        """Add a record of ``training_info.jsonl``; a supervised run has a single iteration."""
         self._begin(int(info.get("iteration", 1)))
         values = {key: value for key, value in info.items() if key != "iteration"}
         self._add({key if "/" in key else f"train/{key}": value for key, value in values.items()})
 
     def evaluation(self, iteration: int, split: str, metrics: Mapping[str, Any]) -> None:
-        """Add a record of a split's metrics."""
+        """Add a split's metrics."""
         self._begin(iteration)
         self._add({f"eval/{split}/{key}": value for key, value in metrics.items()})
 
     def replay(self) -> None:
-        """Remove the files, and write them anew from the jsonl files of the run folder."""
+        """Delete the files and rebuild them from the jsonl files of the run folder."""
         self._close_files()
         self._iteration, self._n_tokens, self._row = 0, 0, {}
         try:
@@ -98,7 +98,7 @@ class RunLogger:
             self._files = {name: _logger(self._open(name)) for name in self._file_outputs}
         except OSError as error:
             raise RunFolderError(
-                f"what logging.outputs names cannot be written in {self._folder.root}: {error.strerror or error}"
+                f"cannot write the outputs of logging.outputs in {self._folder.root}: {error.strerror or error}"
             ) from error
         for iteration, kind, record in sorted(self._records(), key=lambda found: found[:2]):
             if kind == 0:
@@ -107,15 +107,15 @@ class RunLogger:
                 self.training(record)
             else:
                 self.evaluation(iteration, record["split"], record["metrics"])
-            self._unshown = {}  # but at the time
+            self._unshown = {}  # old values are not printed again
 
     def show(self) -> None:
-        """Print what is new since the last table, if ``stdout`` is one of the outputs."""
+        """Print values that are new since the last table, if ``stdout`` is one of the outputs."""
         self._write(self._console, self._unshown)
         self._unshown = {}
 
     def close(self) -> None:
-        """Write the last row, and close the files."""
+        """Write the last row and close the files."""
         self._end()
         self._close_files()
 
@@ -130,7 +130,7 @@ class RunLogger:
         self._row = {}
 
     def _add(self, values: Mapping[str, Any]) -> None:
-        # As the jsonl files have them, so that a replay gives the same.
+        # Converted as in the jsonl files, so that a replay gives identical rows.
         new = {key: value for key, value in to_plain(values).items() if isinstance(value, (int, float, str))}
         self._row.update(new)
         self._unshown.update(new)
@@ -144,19 +144,17 @@ class RunLogger:
                 logger.record(key, value)
             try:
                 logger.dump(self._n_tokens or self._iteration)
-            except Exception as error:  # whatever a writer raises, the jsonl files are the record
+            except Exception as error:  # never fatal, because the jsonl files are authoritative
                 del loggers[name]
-                _log.warning(
-                    "the output %s failed and is left out from here on (%s); the jsonl files have all", name, error
-                )
+                _log.warning("the output %s failed and is disabled (%s); the jsonl files are complete", name, error)
 
     def _close_files(self) -> None:
         for logger in self._files.values():
-            with contextlib.suppress(Exception):  # what a full disk kept back
+            with contextlib.suppress(Exception):  # a full disk may fail on the final flush
                 logger.close()
 
     def _records(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Iteration, kind and content of what the jsonl files hold."""
+        """Iteration, kind and content of all records in the jsonl files."""
         for kind, name in enumerate((ROLLOUT_INFO_FILE, TRAINING_INFO_FILE)):
             for record in self._folder.read_jsonl(name):
                 yield int(record.get("iteration", 1)), kind, record
@@ -172,7 +170,7 @@ class RunLogger:
 
 
 class _CSVOutput(sb3_logger.CSVOutputFormat):
-    """With new columns in the order of their names, where stable-baselines3 leaves it to a set."""
+    """CSV output with new columns in alphabetical order; stable-baselines3 uses the order of a set."""
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         new = sorted(set(key_values) - set(self.keys))

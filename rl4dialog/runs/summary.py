@@ -1,7 +1,7 @@
-"""What the console shows when a run ends: metrics before and after, dialogues side by side, and where the run is.
+"""The console summary at the end of a run: metrics before and after, sample dialogues, and the run folder.
 
-Texts are printed as they are, never as markup of the console library. Into a file or a pipe the tables are written in
-plain characters, and a narrow console gets the prompt above the replies instead of beside them.
+Texts are printed verbatim, never interpreted as console markup. In files and pipes, tables use plain characters. On a
+narrow console the prompt is printed above the replies instead of beside them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rich.text import Text
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _TURN_MARKER = "<EOU>"
 _EMPTY = "-"
-_MAX_SHOWN = 400  # characters of an utterance
+_MAX_SHOWN = 400  # characters per utterance
 
-# Of a group of metrics that has dozens of keys, those that say most.
+# The most informative keys of metric groups with dozens of keys.
 _SHOWN_OF_GROUP = {"diversity_metrics": ("distinct-1", "distinct-2", "entropy-2")}
 _HIDDEN = {"lexical/rouge_rougeLsum"}
 
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt with the reply before and after training, and the gold reply."""
+    """One prompt with the replies before and after training, and the reference reply."""
 
     prompt: str
     before: str
@@ -46,16 +46,16 @@ def print_summary(
     console: Console | None = None,
     labels: tuple[str, str] = ("before RL", "after RL"),
 ) -> None:
-    """Print the end of a run.
+    """Print the summary of a run.
 
     Args:
         before: Test metrics before training.
-        after: Test metrics after it.
-        gold: Test metrics of the reference replies themselves, which are the ceiling; ``None`` if not measured.
-        examples: Shown side by side.
+        after: Test metrics after training.
+        gold: Test metrics of the reference replies, as an upper bound; ``None`` if not measured.
+        examples: Sample dialogues to print.
         run_path: The run folder.
-        console: Where to print; by default the standard output.
-        labels: What "before" and "after" are called.
+        console: Console to print to; by default the standard output.
+        labels: Column titles of ``before`` and ``after``.
     """
     console = console or Console()
     style = table_style(console)
@@ -77,12 +77,12 @@ def print_summary(
                 console.print(Padding(_prompt(example.prompt), (0, 1)))
                 console.print(_dialogues_table([example], labels, style, with_prompt=False))
     console.print()
-    # Not wrapped: a path is there to be copied.
+    # Not wrapped, so that the path can be copied.
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
 
 
 def table_style(console: Console) -> box.Box:
-    """How tables look: those that end up in a file should be readable, and pasteable, anywhere."""
+    """Return a box style for the console; outside a terminal, tables are plain Markdown."""
     return box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN
 
 
@@ -96,7 +96,7 @@ def _metrics_table(
     width: int,
 ) -> Table:
     table = Table(box=style, pad_edge=False)
-    # A headline is rather broken than a key, unless the keys would take most of the line.
+    # Wraps column titles rather than keys, unless the keys would take up most of the line.
     table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
     for name in (*labels, "change", *(["gold replies"] if gold else [])):
         table.add_column(name, justify="right", overflow="fold")
@@ -120,7 +120,7 @@ def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style
 
 
 def _prompt(prompt: str) -> Text:
-    """The utterances of a prompt, one per line."""
+    """Format the utterances of a prompt, one per line."""
     utterances = [_one_line(part) for part in prompt.split(_TURN_MARKER)]
     return Text("\n".join(f"- {utterance}" for utterance in utterances if utterance), overflow="fold")
 
@@ -131,7 +131,7 @@ def _one_line(text: str) -> str:
 
 
 def is_headline(key: str) -> bool:
-    """Whether a metric is among those of its group that say most."""
+    """Whether a metric is among the most informative of its group."""
     group, _, name = key.partition("/")
     return key not in _HIDDEN and (group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group])
 
@@ -141,7 +141,7 @@ def _difference(old: float | None, new: float | None) -> float | None:
 
 
 def format_number(value: float | None, sign: str = "") -> str:
-    """A score as it is shown: a dash where there is none."""
+    """Format a score; a dash if there is none."""
     if value is None or math.isnan(value):
         return _EMPTY
     digits = 3 if abs(value) < 100 else 1 if abs(value) < 1000 else 0

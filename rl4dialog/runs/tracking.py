@@ -1,7 +1,7 @@
-"""The records of a run: metrics, predictions and training statistics on disk, and in other outputs if wanted.
+"""The records of a run: metrics, predictions and training statistics, on disk and in optional outputs.
 
-File names and line formats are RL4LMs', so that scripts which analyse its runs work here. The files are the record;
-wandb is a copy, and a failure of wandb is a warning that loses nothing. Checkpoints and the report are not here.
+File names and line formats are those of RL4LMs, so existing analysis scripts work. The files are authoritative; wandb
+is a copy, and a wandb failure is only a warning. Checkpoints and the report are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _WANDB_URL = "https://api.wandb.ai"
 
 
 class Tracker:
-    """Writes down what a run does.
+    """Records the progress of a run.
 
-    From its creation (with ``resume``, from :meth:`open`) until :meth:`close`, everything logged below the logger
-    ``rl4dialog`` also goes to the run's ``log.txt``, and so does the progress.
+    From its creation (with ``resume``, from :meth:`open`) until :meth:`close`, all messages of the logger
+    ``rl4dialog`` and all progress lines are also written to the run's ``log.txt``.
 
     Args:
-        run_folder: Where the files go.
+        run_folder: Folder for the files.
         config: The resolved config, written to ``config.json``.
         project_name: Project on wandb.
         experiment_name: Name of the run on wandb.
         entity_name: User or team on wandb.
-        log_to_wandb: Copy everything to wandb; without an API key its offline mode is used, inside the run folder.
-        resume: Go on with ``log.txt``; nothing is written before :meth:`open` is called.
-        wandb_run_id: Go on with this run on wandb.
-        outputs: Further copies (see :class:`RunLogger`); ``wandb`` among them does what ``log_to_wandb`` does.
+        log_to_wandb: Also log to wandb; without an API key in its offline mode, inside the run folder.
+        resume: Append to ``log.txt``; nothing is written before :meth:`open` is called.
+        wandb_run_id: Id of the wandb run to resume.
+        outputs: Additional outputs (see :class:`RunLogger`); ``wandb`` is the same as ``log_to_wandb``.
 
     Raises:
-        RunFolderError: If a file cannot be written; so does every method that writes.
+        RunFolderError: If a file cannot be written; this also applies to all methods that write.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Tracker:
             self.open()
 
     def open(self) -> None:
-        """Begin to write; of a run that is resumed, once its checkpoint is accepted and its folder is cut back."""
+        """Start writing; for a resumed run, call this once its checkpoint is accepted and its folder is cut back."""
         self.run_folder.write_json(CONFIG_FILE, self._config)
         self._log_file = _open_log(self.run_folder.path(LOG_FILE), self._log_mode)
         self._level_before = self._logger.level
@@ -103,7 +103,7 @@ class Tracker:
 
     @property
     def wandb_run_id(self) -> str | None:
-        """Of the run on wandb, if there is one."""
+        """Id of the wandb run, if there is one."""
         return None if self._wandb_run is None else str(self._wandb_run.id)
 
     def log_rollout_infos(self, rollout_info: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Tracker:
         """Append the corpus scores of an evaluation to ``{split_name}_split_metrics.jsonl``.
 
         Args:
-            epoch: Iteration after which was evaluated; 0 is before training.
+            epoch: Iteration of the evaluation; 0 is before training.
             split_name: ``train``, ``val`` or ``test``.
             metrics: Score by metric key.
         """
@@ -144,10 +144,10 @@ class Tracker:
         )
 
     def recall(self, epoch: int, split_name: str) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """The metrics and predictions of an evaluation, as they were logged.
+        """Read the metrics and predictions of an evaluation back.
 
         Raises:
-            RunFolderError: If they are not there.
+            RunFolderError: If they do not exist.
         """
         metrics_file, predictions_file = _evaluation_files(epoch, split_name)
         try:
@@ -158,16 +158,16 @@ class Tracker:
             return {key: math.nan if value is None else value for key, value in found["metrics"].items()}, predictions
         except (OSError, ValueError, KeyError) as error:
             raise RunFolderError(
-                f"{self.run_folder.root} does not hold the evaluation of epoch {epoch} in {metrics_file} and "
-                f"{predictions_file} any more ({error})"
+                f"{self.run_folder.root} no longer contains the evaluation of epoch {epoch} in {metrics_file} and "
+                f"{predictions_file} ({error})"
             ) from error
 
     def show(self) -> None:
-        """Print the table of what was logged since the last one, if the output ``stdout`` is wanted."""
+        """Print the values logged since the last table, if the output ``stdout`` is enabled."""
         self._run_logger.show()
 
     def log_info(self, message: str) -> None:
-        """Write a line to ``log.txt`` (and wherever the logger ``rl4dialog`` leads)."""
+        """Write a line to ``log.txt`` and to the other handlers of the logger ``rl4dialog``."""
         self._logger.info(message)
 
     def save_auto_model(
@@ -178,17 +178,17 @@ class Tracker:
         weights: dict[str, Tensor] | None = None,
         folder_name: str = MODEL_FOLDER,
     ) -> Path:
-        """Write model and tokenizer to ``model/``, to be read with transformers' Auto classes.
+        """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes.
 
-        The weights are safetensors. A folder that is there already stays until the new one is complete.
+        Weights are saved as safetensors. An existing folder is kept until the new one is complete.
 
         Args:
             model: The language model.
             tokenizer: Its tokenizer.
-            lora: The model's adapters, if it has some: they are merged into the weights, and stand by themselves in
-                ``model/adapter/`` too.
-            weights: The model's, if it is spread over processes.
-            folder_name: Another one of the run's folders.
+            lora: The model's adapters, if any: they are merged into the weights, and also saved separately in
+                ``model/adapter/``.
+            weights: The model's weights, if they are sharded over processes.
+            folder_name: Name of the folder inside the run folder.
 
         Returns:
             The folder.
@@ -199,10 +199,10 @@ class Tracker:
         return self.run_folder.path(folder_name)
 
     def close(self, exit_code: int = 0) -> None:
-        """Close ``log.txt``, the outputs and the wandb run. Calling it again does nothing.
+        """Close ``log.txt``, the outputs and the wandb run. Further calls do nothing.
 
         Args:
-            exit_code: Anything but 0 marks the run on wandb as failed.
+            exit_code: Any value but 0 marks the wandb run as failed.
         """
         self._to_wandb(lambda: self._wandb_run.finish(exit_code=exit_code))
         self._wandb_run = None
@@ -218,20 +218,20 @@ class Tracker:
             return
         try:
             send()
-        except Exception as error:  # whatever wandb raises, the files are the record
+        except Exception as error:  # never fatal, because the files are authoritative
             self._wandb_run = None
-            _logger.warning("wandb failed and is left out from here on (%s); the run folder has everything", error)
+            _logger.warning("wandb failed and is disabled (%s); the run folder is complete", error)
 
 
 def _evaluation_files(epoch: int, split_name: str) -> tuple[str, str]:
-    """Names of the files with the metrics and with the predictions."""
+    """Names of the metrics file and the predictions file."""
     return f"{split_name}_split_metrics.jsonl", f"epoch_{epoch}_{split_name}_split_predictions.json"
 
 
 class _LogFile(logging.FileHandler):
-    """A log file that a full disk does not turn into a traceback per line.
+    """A log file that ignores write errors, instead of printing a traceback per line on a full disk.
 
-    The files that matter are written by `RunFolder`, which raises.
+    Essential files are written by `RunFolder`, which raises.
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -251,17 +251,17 @@ def _open_log(path: Path, mode: str) -> logging.FileHandler:
 def _start_wandb(
     root: Path, config: Mapping[str, Any], project: str, name: str, entity: str | None, run_id: str | None
 ) -> Any:
-    """A wandb run, or ``None`` with a warning."""
+    """Start a wandb run; ``None`` with a warning if that fails."""
     try:
         import wandb
     except ImportError as error:
-        _logger.warning("--log_to_wandb is left out: %s; install it with: pip install wandb", error)
+        _logger.warning("--log_to_wandb is ignored: %s; install it with: pip install wandb", error)
         return None
     mode = None
     if not os.environ.get("WANDB_MODE") and not _has_wandb_key():
         mode = "offline"
-        _logger.info("no wandb API key: wandb runs offline in %s; send it later with: wandb sync", root / "wandb")
-    # What no connection could mend is not tried a second time.
+        _logger.info("no wandb API key: wandb runs offline in %s; upload later with: wandb sync", root / "wandb")
+    # Without an online attempt there is nothing to fall back from.
     modes: list[Any] = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
     for attempt in modes:
         try:
@@ -276,18 +276,18 @@ def _start_wandb(
                 mode=attempt,  # type: ignore[arg-type]
                 settings=wandb.Settings(silent=True, console="off", init_timeout=30),
             )
-            # What a resumed run sends again stands at the same place.
+            # Values that a resumed run sends again get the same step.
             for names, step in (("*", "iteration"), ("val/*", "epoch"), ("test/*", "epoch")):
                 run.define_metric(names, step_metric=step)
             return run
-        except Exception as error:  # wandb has a dozen kinds of these
+        except Exception as error:  # wandb raises many exception types
             reason = " ".join(str(error).split())[:300] or type(error).__name__
-            _logger.warning("wandb (%s) cannot be started: %s", attempt or "online", reason)
+            _logger.warning("cannot start wandb (%s): %s", attempt or "online", reason)
     return None
 
 
 def _has_wandb_key() -> bool:
-    """Whether wandb could log in without asking: by environment, or by the netrc file that `wandb login` writes."""
+    """Whether wandb can log in without a prompt: by environment, or by the netrc file written by `wandb login`."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc

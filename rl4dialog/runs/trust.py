@@ -1,4 +1,4 @@
-"""What a run folder, which may be somebody else's, would have this machine run."""
+"""Checks a run folder of unknown origin for code that its config would execute."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 
-# Arguments of components that name a program, or a script that is run as one.
+# Component arguments that name a program or script to execute.
 _PROGRAMS = {"hf_evaluate": ("name",), "spice": ("java", "spice_path"), "spider": ("java", "spice_path")}
 
 
 def refuse_code(config: Mapping[str, Any], run: Path) -> None:
-    """Refuse a run's config that names code, which could do anything.
+    """Refuse a run's config that would execute custom code.
 
     Raises:
-        ConfigError: If it does; the message lists what it names.
+        ConfigError: If it does; the message lists the code.
     """
     named = [f"imports: {name}" for name in config.get("imports") or ()] + list(_programs(config))
     if named:
         raise ConfigError(
-            f"the config of the run {run} names code that would be run on this machine ({', '.join(named)}). Read it, "
-            f"and give --trust (trust=True in Python) if you trust it; or go without it by --set"
+            f"the config of the run {run} would execute code on this machine ({', '.join(named)}). Review it and pass "
+            f"--trust (trust=True in Python) if you trust it, or override it with --set"
         )
 
 
 def _programs(node: Any) -> Iterator[str]:
-    """What components anywhere in a config name as a program."""
+    """Programs named by components anywhere in a config."""
     if isinstance(node, Mapping):
         args = node.get("args")
         for name in _PROGRAMS.get(str(node.get("id")), ()):

@@ -1,1 +1,1 @@
-"""Talking to a trained model: in the terminal, on a page, and the feedback that people give there."""
+"""Chatting with a trained model in the terminal or on a web page, and recording user feedback."""

@@ -1,4 +1,4 @@
-"""What a chat needs of a model. This package knows no training: whoever starts a chat hands a model in."""
+"""The interface of a chat model. This package does not import training code; the caller passes the model in."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from rl4dialog.rewards.scoring import ReplyScores
 
 
 class ChatModel(Protocol):
-    """A model that replies."""
+    """A model that generates replies."""
 
     @property
     def name(self) -> str:
-        """Of the run or the model, for people and for records."""
+        """Name of the run or the model, for display and for records."""
 
     @property
     def dialogue_format(self) -> DialogueFormat:
-        """Writes prompts from what was said."""
+        """Format that turns the conversation into prompts."""
 
     @property
     def generation_kwargs(self) -> Mapping[str, Any]:
-        """How replies are sampled if nothing else is said."""
+        """Default sampling settings."""
 
     def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        """Reply to a prompt; the last item is the whole reply.
+        """Generate a reply token by token; the last item is the whole reply.
 
         Args:
-            prompt: What the model reads.
-            seed: Of the sampling.
-            generation_kwargs: Each in place of the same one of :attr:`generation_kwargs`.
+            prompt: The prompt.
+            seed: Random seed of the sampling.
+            generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """The reward of one reply, and its parts.
+        """Compute the reward of one reply, and its parts.
 
         Args:
-            prompt: What the model read.
-            reply: What it said.
-            meta_info: What rewards may read of the conversation.
+            prompt: The prompt.
+            reply: The model's reply.
+            meta_info: Meta data of the conversation, for rewards that read it.
             on_error: With ``mask``, a part that fails is NaN.
 
         Raises:
             ConfigError: If there is no reward.
-            RewardError: If it fails, for want of what a chat has not, say.
+            RewardError: If it fails, for example because a chat has no references.
         """
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
-        """What policy, critic and reference say about the tokens of a reply."""
+        """Compute the policy's, critic's and reference's values for each token of a reply."""
 
 
 class RewardInWords(NamedTuple):
-    """The reward of a reply, for people.
+    """The reward of a reply as text.
 
     Attributes:
-        text: The reward and its parts, as far as there are any.
-        missing: What could not be computed; empty if all could.
-        why: Why not; empty where that has been told before.
+        text: The reward and its parts, as far as they could be computed.
+        missing: The parts that could not be computed; empty if all could.
+        why: The reason; empty if it was already reported.
     """
 
     text: str = ""
@@ -72,20 +72,20 @@ class RewardInWords(NamedTuple):
 def reward_in_words(
     model: ChatModel, prompt: str, reply: str, meta_info: dict[str, Any], told: Collection[str] = ()
 ) -> RewardInWords:
-    """The reward of one reply and its parts, as far as there are any.
+    """Format the reward of one reply and its parts, as far as they can be computed.
 
     Args:
-        model: Has the reward.
-        prompt: What the model read.
-        reply: What it said.
-        meta_info: What rewards may read of the conversation.
-        told: What is known to be missing, and why.
+        model: The model that has the reward.
+        prompt: The prompt.
+        reply: The model's reply.
+        meta_info: Meta data of the conversation, for rewards that read it.
+        told: Missing parts that were already reported.
     """
     try:
-        # One part may want a reference to compare with, and the others do without.
+        # One part may need a reference text while the others do not.
         scores = model.score(prompt, reply, meta_info, on_error="mask")
     except RL4DialogError as error:
-        missing = "all of it"
+        missing = "all parts"
         return RewardInWords(missing=missing, why="" if missing in told else f"no reward: {error}")
     known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
     parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
@@ -94,9 +94,9 @@ def reward_in_words(
         return RewardInWords(f"reward {scores.total[0]:.3f} ({parts})")
     why = ""
     if missing not in told:
-        why = f"no reward from {missing} in this chat (it has no references)"
+        why = f"cannot compute {missing} in this chat, which has no references"
         try:
             model.score(prompt, reply, meta_info)
         except RewardError as error:
             why += f": {error}"
-    return RewardInWords(f"of the reward: {parts}" if parts else "", missing, why)
+    return RewardInWords(f"available reward parts: {parts}" if parts else "", missing, why)

@@ -1,4 +1,4 @@
-"""The state of a chat on the page. It never changes: a click gives the next one, or an error and none."""
+"""The immutable state of a chat on the page: each action returns a new state or raises an error."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rl4dialog.policies.token_details import TokenDetails
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model has said.
+    """A reply, complete or in progress.
 
     Attributes:
-        model: Its name.
-        prompt: What it has read.
-        text: What it said so far.
-        token_ids: The tokens of it.
-        finished: Whether there is no more to come.
-        reward: The reward in words, or why there is none; empty if nobody asked for it, or knows why already.
-        details: Numbers of the tokens.
-        no_details: Why there are none, if it was tried.
-        rating: 1 for up, -1 for down, ``None`` if it was not rated.
-        correction: What it should have been, if somebody said so.
+        model: Name of the model.
+        prompt: The prompt.
+        text: The text generated so far.
+        token_ids: Its tokens.
+        finished: Whether the reply is complete.
+        reward: The reward as text, or why it is missing; empty if it was not requested or the reason was already shown.
+        details: Numbers per token.
+        no_details: Why they are missing, if computing them failed.
+        rating: 1 for up, -1 for down, ``None`` if not rated.
+        correction: The user's corrected text, if any.
     """
 
     model: str
@@ -38,14 +38,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What the user said, and what came back.
+    """A user message and the replies to it.
 
     Attributes:
-        text: The user's.
-        persona: Who the model was to be.
+        text: The user's message.
+        persona: The model's persona.
         replies: One per model.
-        chosen: Index of the reply with which the conversation goes on, or whose correction it goes on with; ``None``
-            until one of two replies is chosen.
+        chosen: Index of the reply that continues the conversation, possibly in its corrected form; ``None`` until the
+            user chooses one of two replies.
     """
 
     text: str
@@ -55,18 +55,18 @@ class Exchange:
 
     @property
     def said(self) -> str | None:
-        """With what the conversation goes on; ``None`` until one of two replies is chosen."""
+        """Text that continues the conversation; ``None`` until the user chooses one of two replies."""
         if self.chosen is None:
             return None
         reply = self.replies[self.chosen]
         return reply.text if reply.correction is None else reply.correction
 
     def shows(self, index: int) -> bool:
-        """Whether a model's own column shows what this model has said, or what somebody made of it."""
+        """Whether a model's column shows this model's reply, or its correction."""
         return self.chosen in (None, index)
 
     def origin(self, index: int) -> str:
-        """Where the text in a model's column is from, if it is not this model's own reply; empty if it is."""
+        """Source of the text in a model's column; empty if it is this model's own reply."""
         if self.chosen is None:
             return ""
         reply = self.replies[self.chosen]
@@ -76,23 +76,23 @@ class Exchange:
         return "" if self.chosen == index else f"the reply{whose}"
 
     def with_reply(self, index: int, reply: Reply) -> Exchange:
-        """The same with another reply of one model."""
+        """Return a copy with another reply of one model."""
         replies = (*self.replies[:index], reply, *self.replies[index + 1 :])
         return replace(self, replies=replies)
 
 
 @dataclass(frozen=True)
 class ChatState:
-    """A chat as it is after a click.
+    """The state of a chat after a user action.
 
     Attributes:
-        persona: Who the model is to be.
-        temperature: Of the sampling; ``None`` for each model's own.
-        exchanges: The oldest first.
-        told: Which parts of the reward cannot be computed, as the user knows by now: index of the model, and parts.
-        n_asked: How often a model was asked, also for what was taken back.
-        note: What the last click has done, for the user.
-        revision: How many states came before this one.
+        persona: The model's persona.
+        temperature: Sampling temperature; ``None`` for each model's own.
+        exchanges: All exchanges, oldest first.
+        told: Missing reward parts that were already reported: index of the model, and parts.
+        n_asked: Number of messages sent so far, including those that were undone.
+        note: Result of the last action, for the user.
+        revision: Number of states before this one.
     """
 
     persona: str | None = None
@@ -110,28 +110,28 @@ class ChatState:
 
     @property
     def awaits_choice(self) -> bool:
-        """Whether the user has to choose one of two replies before the conversation goes on."""
+        """Whether the user has to choose one of two replies before the conversation continues."""
         return self.last is not None and self.last.said is None
 
     @property
     def turns(self) -> list[str]:
-        """What was said before the text that waits for a choice, or so far if none does; the oldest first."""
+        """All turns, oldest first, without an exchange that awaits a choice."""
         done = [exchange for exchange in self.exchanges if exchange.said is not None]
         return [text for exchange in done for text in (exchange.text, exchange.said or "")]
 
     def with_last(self, exchange: Exchange, note: str | None = None) -> ChatState:
-        """The same with another last exchange."""
+        """Return a copy with another last exchange."""
         exchanges = (*self.exchanges[:-1], exchange)
         return replace(self, exchanges=exchanges, note=self.note if note is None else note)
 
     def settled(self) -> ChatState:
-        """The same without a last exchange in which no model came to say anything before it was stopped."""
+        """Return a copy without a last exchange that was stopped before any model generated text."""
         if self.last is None or any(reply.text or reply.finished for reply in self.last.replies):
             return self
         return replace(self, exchanges=self.exchanges[:-1])
 
     def messages(self, index: int) -> list[dict[str, str]]:
-        """The chat as a model's column shows it: messages with role, content, and origin if another one said it."""
+        """Chat messages in a model's column, with role, content, and origin if another model or the user wrote it."""
         found = []
         for exchange in self.exchanges:
             said = exchange.replies[index].text if exchange.said is None else exchange.said

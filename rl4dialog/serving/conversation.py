@@ -1,4 +1,4 @@
-"""The state of a chat: who the model is to be, and what was said, in the run's dialogue format."""
+"""The state of a terminal chat: the persona and the turns, rendered in the run's dialogue format."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 
 @dataclass
 class Conversation:
-    """What was said so far; the user and the model take turns, and the user begins.
+    """The turns so far; user and model alternate, and the user starts.
 
     Attributes:
-        persona: Who the model is to be.
-        turns: Texts, the oldest first.
+        persona: The model's persona.
+        turns: Texts, oldest first.
     """
 
     persona: str | None = None
     turns: list[str] = field(default_factory=list)
 
     def prompt(self, text: str, dialogue_format: DialogueFormat) -> str:
-        """What the model reads when the user says ``text`` next.
+        """Build the prompt for the next user message.
 
         Raises:
-            DataError: If there is nothing to say, or something that only the dialogue format writes.
+            DataError: If the text is empty, or contains markup reserved for the dialogue format.
         """
         for said in (text, self.persona or ""):
             dialogue_format.check_said(said)
         if not text.strip():
-            raise DataError("a text to reply to cannot be empty")
+            raise DataError("a message cannot be empty")
         return dialogue_format.prompt(dialogue_format.context([*self.turns, text]), self.persona)
 
     def meta_info(self, text: str, dialogue_format: DialogueFormat) -> dict[str, Any]:
-        """What rewards may read about the prompt, under the names that datapools give it."""
+        """Return the conversation's meta data for rewards, under the names that datapools use."""
         history = {"history": dialogue_format.context([*self.turns, text])}
         return {**history, "persona": [self.persona]} if self.persona else history
 
     def add(self, text: str, reply: str) -> None:
-        """Take over what the user said, and the reply."""
+        """Append a user message and the reply."""
         self.turns += [text, reply]
 
     def undo(self) -> tuple[str, str] | None:
-        """Take the last exchange back: what the user said, and the reply; ``None`` if there was none."""
+        """Remove the last exchange and return its user message and reply; ``None`` if there is none."""
         if not self.turns:
             return None
         text, reply = self.turns[-2:]
@@ -51,11 +51,11 @@ class Conversation:
         return text, reply
 
     def reset(self) -> None:
-        """Forget what was said; the persona stays."""
+        """Clear the turns; the persona stays."""
         self.turns.clear()
 
     def messages(self) -> list[dict[str, str]]:
-        """All of it as chat messages with role and content."""
+        """Return the conversation as chat messages with role and content."""
         first = [{"role": "system", "content": self.persona}] if self.persona else []
         roles = ("user", "assistant")
         return first + [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]

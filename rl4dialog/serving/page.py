@@ -1,7 +1,7 @@
-"""The page: Gradio's components, and which of them a state of the chat changes. What a click does is in `page_chat`.
+"""The web page: its Gradio components, and how they are updated. `page_chat` implements the actions.
 
-Everything that asks a model or writes feedback waits in one queue, so that two tabs do not use a model at once. What
-the page shows comes from the state that the server keeps; a browser keeps no more than the key of its chat.
+All events that use a model or write feedback share one queue, so two tabs never use a model at the same time. The
+server keeps the chat state; the browser stores only the key of its chat.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rl4dialog.serving.page_html import conversation_html, escaped, status_html
 from rl4dialog.serving.sessions import Sessions
 from rl4dialog.serving.token_colours import QUANTITIES, common_scale, tokens_html
 
-# One group for all that must not happen at the same time.
+# One concurrency group for everything that must not run in parallel.
 _IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
-_OUT_OF_DATE = "this page showed an older state of the chat, so nothing was done; now it shows what there is"
+_OUT_OF_DATE = "this page was out of date, so nothing was changed; it now shows the current chat"
 _Updates = dict[Any, Any]
 
 _logger = logging.getLogger(__name__)
 
 
 def load_gradio() -> ModuleType:
-    """The package gradio, which then tells nobody that it is used.
+    """Import gradio with its telemetry disabled.
 
     Raises:
         ConfigError: If it is not installed.
@@ -42,13 +42,13 @@ def load_gradio() -> ModuleType:
 
 
 class ChatPage:
-    """A page to talk with the models of a chat.
+    """A web page for chatting with one or two models.
 
     Args:
-        chat: Does what is clicked.
+        chat: Implements the actions.
 
     Attributes:
-        blocks: Gradio's page.
+        blocks: The Gradio app.
 
     Raises:
         ConfigError: If Gradio is not installed.
@@ -78,10 +78,10 @@ class ChatPage:
             )
             self._choices = {first: 0, same: None, second: 1}
         self._status = gradio.HTML("", elem_id="status")
-        # Whoever opens the page can write as soon as it shows what was said before.
+        # Disabled until the page has loaded the state of the chat.
         with gradio.Row(equal_height=True):
             self._text = gradio.Textbox(
-                show_label=False, container=False, placeholder="Say something", lines=1, scale=8, min_width=140,
+                show_label=False, container=False, placeholder="Type a message", lines=1, scale=8, min_width=140,
                 elem_id="text", interactive=False,
             )  # fmt: skip
             self._send = gradio.Button(
@@ -93,17 +93,17 @@ class ChatPage:
             self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset", interactive=False)
         with gradio.Row():
             self._colour = gradio.Radio(
-                list(QUANTITIES), value=next(iter(QUANTITIES)), label="Tokens coloured by", elem_id="colour"
+                list(QUANTITIES), value=next(iter(QUANTITIES)), label="Color tokens by", elem_id="colour"
             )
             self._temperature = gradio.Number(
-                None, label="Temperature (empty: as in the run)", step=0.1, elem_id="temperature", min_width=200
+                None, label="Temperature (empty: run setting)", step=0.1, elem_id="temperature", min_width=200
             )
             self._persona = gradio.Textbox(
-                label="Persona", placeholder="Who the model is to be; empty: nobody", elem_id="persona", min_width=200
+                label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona", min_width=200
             )
 
     def _names(self) -> list[str]:
-        """Of the models as the page shows them: of two, each with its number."""
+        """Model names as displayed; numbered if there are two."""
         names = [model.name for model in self._chat.models]
         return names if len(names) == 1 else [f"{i}: {name}" for i, name in enumerate(names, start=1)]
 
@@ -130,7 +130,7 @@ class ChatPage:
             **_IN_TURN,
         )
 
-        # At once, while the reply is being sent; Gradio's own way to cancel waits for a moment between two tokens.
+        # Not queued, so that it acts while a reply is generated; Gradio's own cancellation waits between two tokens.
         self._stop.click(self._stopped, [self._browser], api_name="stop", queue=False)
 
         def on(events: list[Any], name: str, action: Callable[..., ChatState], *inputs: Any) -> None:
@@ -181,7 +181,7 @@ class ChatPage:
                 is_taken = True
                 yield {**begin, self._revision: state.revision, **self._conversations(state, is_busy=True)}
         except Exception as error:
-            # Whatever fails within a model, such as the memory of a GPU, leaves a page that can be gone on with.
+            # The page must stay usable after any failure of a model, such as an out-of-memory error.
             if not isinstance(error, RL4DialogError):
                 _logger.exception("a reply failed")
             state = self._sessions.keep(known, state.settled())
@@ -210,7 +210,7 @@ class ChatPage:
     # -- what is shown ------------------------------------------------------------------------------------------------
 
     def _shown(self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
-        """All that a state changes on the page."""
+        """Updates of all components that depend on the state."""
         gradio, is_judged = self._gradio, state.last is not None and not is_busy
         choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
         updates = {
@@ -243,12 +243,12 @@ class ChatPage:
         scale = common_scale(quantity, [reply.details for reply in own])
         for column, reply, origin in zip(self._columns, state.last.replies, origins, strict=True):
             if origin:
-                updates[column.tokens] = _missing(f"No tokens: what is shown is {origin}")
+                updates[column.tokens] = _missing(f"No token details: this column shows {origin}")
                 continue
             if reply.details is not None:
                 found = tokens_html(reply.details, quantity, scale)
             else:
-                found = _missing(f"No tokens: {reply.no_details or 'the reply was stopped'}")
+                found = _missing(f"No token details: {reply.no_details or 'the reply was stopped'}")
             updates[column.tokens] = found + (f'<p class="reward">{escaped(reply.reward)}</p>' if reply.reward else "")
         return updates
 
@@ -258,7 +258,7 @@ def _missing(why: str) -> str:
 
 
 class _ModelColumn:
-    """What the page has once for each model."""
+    """The components of one model."""
 
     def __init__(self, gradio: ModuleType, index: int, name: str) -> None:
         self._gradio, self.name = gradio, name
@@ -281,11 +281,11 @@ class _ModelColumn:
         self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
 
     def judged(self, reply: Reply | None) -> _Updates:
-        """How the buttons are that judge the last reply; ``None`` if there is none that this column shows."""
+        """Updates of the feedback controls for the last reply; ``None`` if this column shows no reply of its own."""
         update = self._gradio.update
         is_possible, correction = reply is not None, reply.correction if reply else None
         is_rateable, rating = is_possible and correction is None, reply.rating if reply else None
-        # What somebody is writing stays while they rate; the next reply takes it away.
+        # Rating keeps a correction that is being typed; the next reply clears it.
         written = {} if is_rateable else {"value": correction or ""}
         return {
             self.up: update(interactive=is_rateable, variant="primary" if is_rateable and rating == 1 else "secondary"),

@@ -1,6 +1,6 @@
-"""What a click on the page does: a state in, the next state out. It knows nothing of how the page looks.
+"""The actions of the page: each takes a state and returns the next one, independently of how the page looks.
 
-Feedback is on the disk before the state says so; where it cannot be written there is an error, and no next state.
+Feedback is written to disk before the state records it. If writing fails, the action raises and the state is unchanged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class PageChat:
     """Conversations with one model, or with two side by side.
 
     Args:
-        models: Reply; the first one is shown on the left.
-        feedback: The file to which ratings, choices and corrections are appended.
-        seed: Makes the replies to the same texts the same. The first model then says what it says in the terminal.
-        show_reward: Whether to show the reward of each reply, and its parts.
+        models: One or two models; the first one is shown on the left.
+        feedback: File to which ratings, choices and corrections are appended.
+        seed: Random seed. With it, the first model gives the same replies as in the terminal.
+        show_reward: Whether to show the reward of each reply and its parts.
     """
 
     def __init__(
@@ -46,26 +46,26 @@ class PageChat:
         temperature: float | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[ChatState]:
-        """Have the models reply.
+        """Send a message to all models and stream their replies.
 
         Args:
-            state: Of before.
-            text: What the user says.
-            persona: Who the model is to be; empty for nobody.
-            temperature: Of the sampling; ``None`` for each model's own.
-            is_stopped: Asked after every token whether that is enough.
+            state: The current state.
+            text: The user's message.
+            persona: The model's persona; empty for none.
+            temperature: Sampling temperature; ``None`` for each model's own.
+            is_stopped: Called after every token; returns whether to stop.
 
         Yields:
-            The state after every token, then with reward and details. Each of them can be gone on from: a reply that is
-            stopped has been said as far as it came.
+            The state after every token, and finally with rewards and token details. Every yielded state can be
+            continued: a stopped reply keeps the text generated so far.
 
         Raises:
-            RL4DialogError: If the text, the persona or the temperature cannot be, a choice is yet to be made, or a
-                model fails.
+            RL4DialogError: If the text, the persona or the temperature is invalid, a choice is pending, or a model
+                fails.
         """
         state = state.settled()
         if state.awaits_choice:
-            raise ConfigError("choose one of the two replies first; the conversation goes on with it")
+            raise ConfigError("choose one of the two replies first, to continue the conversation with it")
         text, state = text.strip(), self._changed(state, persona, temperature)
         talk = Conversation(state.persona, state.turns)
         replies = tuple(Reply(model.name, talk.prompt(text, model.dialogue_format)) for model in self.models)
@@ -80,19 +80,19 @@ class PageChat:
         yield self._examined(state, exchange, talk).settled()
 
     def choose(self, state: ChatState, index: int | None) -> ChatState:
-        """Go on with one of two replies, which is the better one.
+        """Choose the better one of two replies and continue the conversation with it.
 
         Args:
-            state: Of before.
-            index: Of the reply; ``None`` if neither is better: then nothing is recorded, and the first one is taken.
+            state: The current state.
+            index: Index of the reply; ``None`` for no preference, which records nothing and takes the first reply.
 
         Raises:
-            RL4DialogError: If there is nothing to choose, or the choice cannot be recorded.
+            RL4DialogError: If no choice is pending, or the choice cannot be recorded.
         """
         if state.last is None or not state.awaits_choice:
-            raise ConfigError("there is nothing to choose: the conversation goes on with a reply already")
+            raise ConfigError("there is nothing to choose: a reply was already chosen")
         chosen = replace(state.last, chosen=index or 0)
-        note = f"Nothing is recorded; the conversation goes on with the reply of {chosen.replies[0].model}."
+        note = f"Nothing was recorded; the conversation continues with the reply of {chosen.replies[0].model}."
         if index is not None:
             note = self._record(state, "preference", state.last.replies, chosen=index)
         return state.with_last(chosen, note)
@@ -101,23 +101,23 @@ class PageChat:
         """Rate a last reply: 1 for up, -1 for down.
 
         Raises:
-            RL4DialogError: If there is none, it is not the one that is shown, it is rated like that already, or the
+            RL4DialogError: If there is no reply, the column does not show it, it already has this rating, or the
                 rating cannot be recorded.
         """
         exchange, reply = _judged(state, index)
         if reply.correction is not None:
-            raise ConfigError("this reply is corrected: what is shown is your text, and the rating would be of another")
+            raise ConfigError("this reply was corrected; the column shows your correction, which cannot be rated")
         if reply.rating == rating:
-            raise ConfigError(f"this reply is rated {_RATINGS[rating]} already")
+            raise ConfigError(f"this reply is already rated {_RATINGS[rating]}")
         note = self._record(state, "rating", [reply], rating=rating)
         return state.with_last(exchange.with_reply(index, replace(reply, rating=rating)), note)
 
     def correct(self, state: ChatState, index: int, correction: str) -> ChatState:
-        """Say what a last reply should have been, and go on with that.
+        """Correct a last reply and continue the conversation with the correction.
 
         Raises:
-            RL4DialogError: If there is no reply, it is not the one that is shown, the text is none that can be said or
-                nothing new, or it cannot be recorded.
+            RL4DialogError: If there is no reply, the column does not show it, the correction is empty, unchanged or
+                contains reserved markup, or it cannot be recorded.
         """
         exchange, reply = _judged(state, index)
         correction = correction.strip()
@@ -126,35 +126,35 @@ class PageChat:
         for model in self.models:
             model.dialogue_format.check_said(correction)
         if correction in (reply.text, reply.correction):
-            raise ConfigError("a correction must be another text than the one that is there")
+            raise ConfigError("a correction must differ from the current text")
         note = self._record(state, "correction", [reply], correction=correction)
         exchange = exchange.with_reply(index, replace(reply, correction=correction))
         return state.with_last(replace(exchange, chosen=index), note)
 
     def undo(self, state: ChatState) -> ChatState:
-        """Take the last exchange back; what was recorded about it stays recorded."""
+        """Remove the last exchange; feedback recorded about it is kept."""
         if state.last is None:
-            return replace(state, note="There is nothing to take back.")
-        return replace(state, exchanges=state.exchanges[:-1], note=f"Taken back: {state.last.text}")
+            return replace(state, note="There is nothing to undo.")
+        return replace(state, exchanges=state.exchanges[:-1], note=f"Undone: {state.last.text}")
 
     def reset(self, state: ChatState) -> ChatState:
-        """Forget what was said; persona and temperature stay."""
-        return replace(state, exchanges=(), note="The conversation begins again.")
+        """Clear the conversation; persona and temperature stay."""
+        return replace(state, exchanges=(), note="The conversation was reset.")
 
     # -- replies ------------------------------------------------------------------------------------------------------
 
     def _changed(self, state: ChatState, persona: str, temperature: float | None) -> ChatState:
-        """The state with the settings that hold from now on."""
+        """Return the state with new settings for persona and temperature."""
         note = ""
         if temperature is not None:
             if isinstance(temperature, bool) or not 0 < temperature < math.inf:
                 raise ConfigError(f"the temperature must be a number above 0, not {shown(temperature)}")
             greedy = [model.name for model in self.models if not _samples(model)]
-            note = f"The temperature changes nothing for {' and '.join(greedy)}: no sampling there." if greedy else ""
+            note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect." if greedy else ""
         return replace(state, persona=persona.strip() or None, temperature=temperature, note=note)
 
     def _replies(self, exchange: Exchange, n_asked: int, temperature: float | None) -> Iterator[Exchange]:
-        """The exchange after every token; two models take turns."""
+        """Yield the exchange after every token; two models alternate."""
         streams = {}
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
             kwargs = {} if temperature is None else {"temperature": temperature}
@@ -173,11 +173,11 @@ class PageChat:
     def _seed_of(self, n_asked: int, index: int) -> int | None:
         if self._seed is None:
             return None
-        # Two of the same model do not say the same.
+        # Two instances of the same model get different seeds.
         return derive_seed(self._seed, "chat", n_asked, *([index] if index else []))
 
     def _examined(self, state: ChatState, exchange: Exchange, talk: Conversation) -> ChatState:
-        """The state with rewards and details of the last replies."""
+        """Return the state with rewards and token details of the last replies."""
         told = set(state.told)
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
             if self._show_reward:
@@ -196,7 +196,7 @@ class PageChat:
     # -- feedback -----------------------------------------------------------------------------------------------------
 
     def _record(self, state: ChatState, kind: str, replies: Sequence[Reply], **verdict: Any) -> str:
-        """Append a judgement of the last exchange to the file; what to tell the user then."""
+        """Append feedback on the last exchange to the file, and return the note for the user."""
         assert state.last is not None
         before = replace(state, exchanges=state.exchanges[:-1]).turns
         judged = [JudgedReply(reply.model, reply.text) for reply in replies]
@@ -211,9 +211,9 @@ def _samples(model: ChatModel) -> bool:
 
 
 def _judged(state: ChatState, index: int) -> tuple[Exchange, Reply]:
-    """The last exchange, and its reply that is judged."""
+    """Return the last exchange and one of its replies, for feedback."""
     if state.last is None:
         raise ConfigError("there is no reply to judge yet")
     if not state.last.shows(index):
-        raise ConfigError(f"what is shown is {state.last.origin(index)}, which is judged there")
+        raise ConfigError(f"this column shows {state.last.origin(index)}; give feedback in the column of that reply")
     return state.last, state.last.replies[index]

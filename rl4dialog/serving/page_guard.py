@@ -1,8 +1,7 @@
-"""What stands before the page's server: it answers its own page only, takes no files, and no large requests.
+"""Request filter in front of the page's server: it accepts only the page's own small requests, and no files.
 
-A page of another site may have a visitor's browser send requests here. Its requests name that site in ``Origin``, or in
-``Host`` where its name was made to point to this machine (DNS rebinding). Browsers write both headers themselves, so no
-page can forge them.
+Pages of other sites can make a visitor's browser send requests to this server. Such requests carry the other site's
+name in ``Origin``, or in ``Host`` after DNS rebinding. Browsers set both headers, so a page cannot forge them.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 
 MAX_BODY_BYTES = 2**20
-# Gradio's own scripts make functions from templates. Nothing may be asked of another host, whatever a package does.
+# Gradio compiles templates with eval. No request may go to another host, whatever a dependency does.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'self'; form-action 'self'"
 )
-# All that the page itself asks for. Gradio has more, such as a route that keeps files.
+# The only routes that the page posts to. Gradio has more, such as file uploads.
 _POSTED = re.compile(r"/gradio_api/(queue/join|run/\w+|cancel|reset)/?")
 _READING = ("GET", "HEAD")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
@@ -33,16 +32,16 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class PageHosts:
-    """Under which names a page may be asked for.
+    """Host names that the page answers to.
 
     Args:
-        host: The address that the server listens at. Where that is any of the machine's, each IP address is allowed:
-            rebinding needs a name.
+        host: The address that the server listens on. If it is a wildcard address, every IP address is allowed, because
+            DNS rebinding needs a host name.
         port: The port.
-        others: Further names, such as those of a proxy; without a port each of them holds for every port.
+        others: Additional names, such as those of a proxy. A name without a port is allowed with every port.
 
     Raises:
-        ConfigError: If one of them is no name.
+        ConfigError: If a name is invalid.
     """
 
     def __init__(self, host: str, port: int, others: Sequence[str] = ()) -> None:
@@ -61,7 +60,7 @@ class PageHosts:
             self._others.add(found)
 
     def allow(self, host: str) -> bool:
-        """Whether a request for this host, and perhaps port, is one for the page."""
+        """Whether a ``Host`` header, with or without a port, belongs to the page."""
         found = _split(host)
         if found is None:
             return False
@@ -73,11 +72,11 @@ class PageHosts:
 
 
 class PageGuard:
-    """Answers the requests of the page itself, and refuses all others.
+    """ASGI middleware that answers the page's own requests and refuses all others.
 
     Args:
-        app: Answers requests, as ASGI has it.
-        hosts: Under which names the page may be asked for.
+        app: The ASGI app behind it.
+        hosts: Host names that the page answers to.
     """
 
     def __init__(self, app: App, hosts: PageHosts) -> None:
@@ -110,19 +109,19 @@ class PageGuard:
         await self._app(scope, receive, send_with_policy)
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Status and reason, if a request is none of the page's own."""
+        """Return status and reason if a request is not one of the page's own."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        # Two of them would be read one way here and another way behind.
+        # With two Host headers, this check and the server could each read a different one.
         n_hosts = sum(name.lower() == b"host" for name, _ in scope["headers"])
         if n_hosts != 1 or not self._hosts.allow(host):
-            return 403, f"this server does not answer for the host {host!r}; rl4dialog ui --allow_host adds a name"
+            return 403, f"host {host!r} is not allowed; add it with: rl4dialog ui --allow_host NAME"
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return 403, f"a page of {origin!r} may not ask for anything here"
+            return 403, f"requests from pages of {origin!r} are not allowed"
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in _READING:
-            return 403, "a page of another site may not ask for anything here"
+            return 403, "requests from pages of other sites are not allowed"
         is_posted = scope["method"] == "POST" and _POSTED.fullmatch(scope["path"])
         if scope["method"] not in _READING and not is_posted:
-            return 403, "the page neither takes files nor anything else but what is said on it"
+            return 403, "only the page's own requests are allowed; it accepts no file uploads"
         with suppress(ValueError):
             if int(headers.get("content-length", "0")) > MAX_BODY_BYTES:
                 return _too_large()
@@ -130,7 +129,7 @@ class PageGuard:
 
 
 def _split(host: str) -> tuple[str, int | None] | None:
-    """Name and port of a host; ``None`` if it is none."""
+    """Split a host into name and port; ``None`` if it is invalid."""
     found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?", host.lower(), re.ASCII)
     return None if found is None else (found[1], None if found[2] is None else int(found[2]))
 
@@ -144,11 +143,11 @@ def _is_address(name: str) -> bool:
 
 
 def _too_large() -> tuple[int, str]:
-    return 413, f"a request may have {MAX_BODY_BYTES} bytes at most"
+    return 413, f"requests are limited to {MAX_BODY_BYTES} bytes"
 
 
 async def _whole_body(receive: Receive) -> bytes | None:
-    """The body of a request; ``None`` if it is too large, whatever its headers say."""
+    """Read the body of a request; ``None`` if it is too large, whatever its headers claim."""
     body = b""
     while True:
         message = await receive()
@@ -162,7 +161,7 @@ async def _whole_body(receive: Receive) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Gives a body that was read already, and then what else comes."""
+    """Return a ``receive`` that yields a body that was already read, then all further messages."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

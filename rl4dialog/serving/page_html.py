@@ -1,4 +1,4 @@
-"""Texts of users and models as HTML of the page, in which they are texts and nothing else."""
+"""Renders texts of users and models as HTML, fully escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl4dialog.serving.terminal import visible
 
 
 def escaped(text: str) -> str:
-    """A text that stands in HTML as what it is; braces and dollars too, which mean something in Gradio's templates."""
+    """Escape a text for HTML, including braces and dollar signs, which are special in Gradio's templates."""
     found = html.escape(visible(text))
     for character in "{}$":
         found = found.replace(character, f"&#{ord(character)};")
@@ -17,29 +17,29 @@ def escaped(text: str) -> str:
 
 
 def conversation_html(name: str, messages: Sequence[Mapping[str, str]], is_busy: bool = False) -> str:
-    """A conversation with a model.
+    """Render a conversation with a model.
 
     Args:
-        name: Of the model.
-        messages: With role, content and, if the model itself did not say it, origin; the oldest first.
-        is_busy: Whether the last one is still to be written.
+        name: Name of the model.
+        messages: Messages with role, content and, for text that the model did not write, origin; oldest first.
+        is_busy: Whether the last message is still being generated.
     """
     turns = []
     for i, message in enumerate(messages):
         text = escaped(message["content"])
         if not text:
-            text = "…" if is_busy and i == len(messages) - 1 else "<i>(an empty reply)</i>"
+            text = "…" if is_busy and i == len(messages) - 1 else "<i>(empty reply)</i>"
         turns.append(f'<div class="turn {message["role"]}">{text}</div>')
         if origin := message.get("origin"):
             turns.append(f'<p class="origin">{escaped(origin)}</p>')
-    content = "".join(turns) or '<p class="hint">Say something below.</p>'
-    # The outer box holds on to its lower end while the inner one grows.
+    content = "".join(turns) or '<p class="hint">Type a message below.</p>'
+    # The outer box stays scrolled to the bottom while the inner one grows.
     box = f'<div class="conversation" role="log" tabindex="0" aria-label="{escaped(name)}"><div>{content}</div></div>'
     return f'<h2 class="model">{escaped(name)}</h2>{box}'
 
 
 def status_html(problem: str, note: str) -> str:
-    """What the last click has done, or why it has done nothing."""
+    """Render the result of the last action, or why it failed."""
     if problem:
         return f'<p class="problem" role="alert">error: {escaped(problem)}</p>'
     return f'<p class="note" role="status">{escaped(note)}</p>' if note else ""

@@ -1,4 +1,4 @@
-"""Serving the page on this machine: nothing on it comes from elsewhere, and nothing goes elsewhere."""
+"""Serves the page from this machine, without requests to any other host."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ STYLE = Path(__file__).with_name("page.css")
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen there.
+    """Check that a server can listen on an address.
 
     Raises:
-        ConfigError: If it cannot: another program does, the port is none, or the host is not this machine.
+        ConfigError: If the port is invalid or in use, or the host is not an address of this machine.
     """
     if not 0 < port < 65536:
         raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(kind) as listener:
-            # A port that was closed a moment ago is free.
+            # Allows a port that was closed a moment ago.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:
         raise ConfigError(
-            f"--host {host} --port {port}: nothing can be served there ({error.strerror or error}); "
-            "another port may be free, and 127.0.0.1 is always this machine"
+            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
+            "try another --port, or --host 127.0.0.1"
         ) from error
 
 
@@ -48,14 +48,14 @@ def serve(
 
     Args:
         page: The page.
-        host: The address to listen at.
-        port: The port.
-        write: Prints a text as it stands.
-        block: Whether to wait; otherwise the server goes on in a thread until ``page.blocks.close()``.
-        allow_hosts: Further names under which the page may be asked for; see `PageHosts`.
+        host: Address to listen on.
+        port: Port to listen on.
+        write: Prints text verbatim.
+        block: Whether to wait; otherwise the server runs in a thread until ``page.blocks.close()``.
+        allow_hosts: Additional host names that the page answers to; see `PageHosts`.
 
     Raises:
-        ConfigError: If nothing can be served there, or a name is none.
+        ConfigError: If the address cannot be used, or a host name is invalid.
     """
     check_address(host, port)
     hosts, gradio = PageHosts(host, port, allow_hosts), load_gradio()
@@ -76,14 +76,14 @@ def serve(
             css_paths=STYLE,
         )
     except OSError as error:
-        raise ConfigError(f"--host {host} --port {port}: nothing can be served there ({error})") from error
-    # Before all that Gradio itself has there, which would answer some requests first.
+        raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error})") from error
+        # In front of Gradio's own middleware, which would answer some requests itself.
     app = page.blocks.app
     app.middleware_stack = PageGuard(app.middleware_stack or app.build_middleware_stack(), hosts)
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        write(f"The page is at http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C ends it.\n")
+        write(f"The page is at http://{f'[{host}]' if ':' in host else host}:{port}; press Ctrl-C to stop.\n")
         threading.Event().wait()
-    # Not Gradio's own way to wait: it leaves the connections of open tabs, and then waits for them.
+    # Gradio's own wait would block on the connections of open tabs.
     page.blocks.close(verbose=False)

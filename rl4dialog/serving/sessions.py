@@ -1,7 +1,7 @@
-"""The chats of all browsers that talk to the page, so that a reload finds what was said.
+"""The chats of all browsers that use the page, so that a chat survives a reload.
 
-They live as long as the program. A browser knows its chat by a key that nobody can guess. Whoever changes a chat says
-which revision they have seen: a click on a page that shows an older one would be about another reply.
+Chats are kept in memory. A browser identifies its chat by an unguessable key. Each action carries the revision that
+the page showed, so that an action on an outdated page is not applied to another reply.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rl4dialog.serving.chat_state import ChatState
 
 
 class Sessions:
-    """Chats by their keys.
+    """Chats by key.
 
     Args:
-        capacity: How many are kept; one more, and the one that was not used for longest is forgotten.
+        capacity: Maximum number of chats; beyond it, the least recently used one is dropped.
     """
 
     def __init__(self, capacity: int = 1000) -> None:
         self._capacity, self._states, self._lock = capacity, OrderedDict[str, ChatState](), Lock()
 
     def open(self, key: object = None) -> tuple[str, ChatState]:
-        """The chat of a browser.
+        """Return the chat of a browser.
 
         Args:
-            key: What the browser says that its key is.
+            key: The key that the browser sent.
 
         Returns:
-            The key, a new one if that was none, and the chat, an empty one if the key is not known.
+            The key, or a new one if it is malformed, and the chat, which is empty if the key is unknown.
         """
         known = key if isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) else uuid.uuid4().hex
         with self._lock:
@@ -43,7 +43,7 @@ class Sessions:
         return known, state
 
     def keep(self, key: str, state: ChatState) -> ChatState:
-        """Take over the next state of a chat.
+        """Store the next state of a chat.
 
         Returns:
             The state with its revision.

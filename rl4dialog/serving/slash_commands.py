@@ -1,4 +1,4 @@
-"""The commands of a chat in the terminal, and reading them."""
+"""The slash commands of the terminal chat, and their parser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl4dialog.core.errors import ConfigError, nearest_hint
 
 @dataclass(frozen=True)
 class Command:
-    """What may stand behind a command's name, and what it does."""
+    """A command's argument and help text."""
 
     argument: str
     help: str
@@ -18,22 +18,22 @@ class Command:
 
 COMMANDS = {
     "help": Command("", "list the commands"),
-    "reset": Command("", "begin the conversation again; the persona stays"),
-    "undo": Command("", "take the last exchange back"),
-    "persona": Command("TEXT", "who the model is to be; without a text, nobody"),
-    "temperature": Command("X", "of the sampling from now on", needs_argument=True),
+    "reset": Command("", "start a new conversation; the persona stays"),
+    "undo": Command("", "remove the last exchange"),
+    "persona": Command("TEXT", "set the model's persona; without TEXT, remove it"),
+    "temperature": Command("X", "set the sampling temperature", needs_argument=True),
     "rate": Command("up|down", "rate the last reply", needs_argument=True),
-    "correct": Command("TEXT", "what the last reply should have been", needs_argument=True),
+    "correct": Command("TEXT", "record a better last reply", needs_argument=True),
     "save": Command("FILE", "append the conversation to a .jsonl file", needs_argument=True),
     "quit": Command("", "end the chat"),
 }
 
 
 def parse_command(line: str) -> tuple[str, str]:
-    """Name and argument of a line that begins with a slash.
+    """Split a line that begins with a slash into command name and argument.
 
     Raises:
-        ConfigError: If there is no such command, or what stands behind it is wrong.
+        ConfigError: If the command is unknown, or its argument is missing or superfluous.
     """
     name, _, argument = line[1:].partition(" ")
     argument = argument.strip()
@@ -44,5 +44,5 @@ def parse_command(line: str) -> tuple[str, str]:
     if command.needs_argument and not argument:
         raise ConfigError(f"/{name} needs {command.argument}: /{name} {command.argument}")
     if argument and not command.argument:
-        raise ConfigError(f"/{name} takes nothing behind it, not {argument!r}")
+        raise ConfigError(f"/{name} takes no argument, not {argument!r}")
     return name, argument

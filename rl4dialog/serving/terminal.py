@@ -1,4 +1,4 @@
-"""A chat in the terminal; input and output are handed in, so a pipe or a test can talk as well as a person."""
+"""A chat in the terminal. Input and output are passed in, so pipes and tests can use it too."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
 from rl4dialog.serving.slash_commands import COMMANDS, parse_command
 
-_EMPTY = "(an empty reply)"
+_EMPTY = "(empty reply)"
 
 
 class TerminalChat:
-    """A conversation between a person and a model, line by line.
+    """A line-by-line conversation between a user and a model.
 
     Args:
-        model: Replies.
-        read_line: Asks for a line; raises EOFError when there is no more.
-        write: Prints a text as it stands.
-        show_reward: Whether to print the reward of each reply, and its parts.
-        seed: Makes the replies to the same lines the same.
-        feedback: The file to which ratings and corrections are appended.
+        model: The model.
+        read_line: Prompts for a line; raises EOFError at the end of the input.
+        write: Prints text verbatim.
+        show_reward: Whether to print the reward of each reply and its parts.
+        seed: Random seed; the same lines then get the same replies.
+        feedback: File to which ratings and corrections are appended.
 
     Attributes:
-        conversation: What was said so far.
+        conversation: The conversation so far.
     """
 
     def __init__(
@@ -64,29 +64,29 @@ class TerminalChat:
         }
 
     def run(self) -> None:
-        """Talk until /quit, or until there is no more to read."""
-        self._write(f"Chat with {self._model.name}. /help lists the commands; /quit or Ctrl-D ends.\n")
-        goes_on = True
-        while goes_on:
+        """Chat until /quit or the end of the input."""
+        self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")
+        continues = True
+        while continues:
             try:
                 line = self._read_line("you: ").strip()
-                goes_on = self.take(line)
+                continues = self.take(line)
             except EOFError:
                 self._write("\n")
                 return
             except KeyboardInterrupt:
-                self._write("\n(/quit or Ctrl-D ends the chat)\n")
+                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
             except RL4DialogError as error:
                 self._write(f"error: {error}\n")
 
     def take(self, line: str) -> bool:
-        """Do what a line says: a command, or a text to reply to.
+        """Process a line: run a command, or reply to a message.
 
         Returns:
-            Whether the chat goes on.
+            Whether the chat continues.
 
         Raises:
-            ConfigError: If there is no such command, or it cannot be done like that.
+            ConfigError: If the command is unknown, or cannot be executed.
         """
         if not line:
             return True
@@ -118,15 +118,15 @@ class TerminalChat:
             self._print_reward(prompt, said, meta_info)
 
     def _print(self, parts: Iterator[PartialReply]) -> tuple[str, bool]:
-        """Print a reply as it comes.
+        """Print a reply while it is generated.
 
         Returns:
-            What was said, and whether it is the whole reply.
+            The printed text, and whether it is the whole reply.
         """
         shown = ""
         try:
             for part in parts:
-                # A decoder may change what it has written; then nothing is printed until the end.
+                # A decoder may revise earlier text; then nothing more is printed until the end.
                 if part.text.startswith(shown):
                     self._write(visible(part.text[len(shown) :]))
                     shown = part.text
@@ -154,16 +154,16 @@ class TerminalChat:
     def _reset(self, argument: str) -> None:
         del argument
         self.conversation.reset()
-        self._write("The conversation begins again.\n")
+        self._write("The conversation was reset.\n")
 
     def _undo(self, argument: str) -> None:
         del argument
         taken_back = self.conversation.undo()
-        self._write(f"Taken back: {taken_back[0]}\n" if taken_back else "There is nothing to take back.\n")
+        self._write(f"Undone: {taken_back[0]}\n" if taken_back else "There is nothing to undo.\n")
 
     def _persona(self, argument: str) -> None:
         self.conversation.persona = argument or None
-        self._write(f"The model is now: {argument}\n" if argument else "The model has no persona.\n")
+        self._write(f"Persona: {argument}\n" if argument else "The model has no persona.\n")
 
     def _change_temperature(self, argument: str) -> None:
         try:
@@ -174,7 +174,7 @@ class TerminalChat:
             raise ConfigError(f"/temperature needs a number above 0, not {argument!r}")
         self._temperature = temperature
         samples = GenerationSettings.from_kwargs(self._model.generation_kwargs).do_sample
-        greedy = "" if samples else "; but this model does not sample, so it changes nothing"
+        greedy = "" if samples else "; it has no effect, because this model does not sample"
         self._write(f"The temperature is {temperature:g}{greedy}.\n")
 
     def _rate(self, argument: str) -> None:
@@ -185,10 +185,10 @@ class TerminalChat:
 
     def _correct(self, argument: str) -> None:
         self._judge("correction", correction=argument)
-        self._write("The conversation keeps the model's own reply.\n")
+        self._write("The conversation keeps the model's reply.\n")
 
     def _judge(self, kind: str, **verdict: Any) -> None:
-        """Append a judgement of the last reply to the file of feedback."""
+        """Append feedback on the last reply to the feedback file."""
         *turns, reply = self.conversation.turns or [""]
         if not turns:
             raise ConfigError("there is no reply to judge yet")
@@ -199,7 +199,7 @@ class TerminalChat:
     def _save(self, argument: str) -> None:
         path = Path(argument).expanduser()
         if path.suffix != ".jsonl":
-            raise ConfigError(f"/save needs a file that ends in .jsonl, not {argument!r}; a line is appended to it")
+            raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
         if not self.conversation.turns:
             raise ConfigError("there is no conversation to save yet")
         append_record(path, {"messages": self.conversation.messages(), "model": self._model.name})
@@ -207,15 +207,15 @@ class TerminalChat:
 
 
 def visible(text: str) -> str:
-    """A text without what would move the cursor or change colours, which a model may say too."""
+    """Replace control characters, which could move the cursor or change colors."""
     return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
 
 
 def console_reader(stdin: TextIO, write: Callable[[str], None]) -> Callable[[str], str]:
-    """What asks for a line: on a terminal with editing and a history of lines, from a pipe with an echo."""
+    """Return a line reader: with editing and history on a terminal, with an echo for a pipe."""
     if stdin.isatty():
         with suppress(ImportError):
-            importlib.import_module("readline")  # gives `input` its editing
+            importlib.import_module("readline")  # enables line editing in `input`
         return input
 
     def read(prompt: str) -> str:

@@ -1,7 +1,7 @@
-"""A reply as HTML, its tokens coloured by one of their numbers, and a legend of the colours.
+"""Renders a reply as HTML, with tokens colored by one of their numbers, and a color legend.
 
-Colours are light, with dark text on them, so that they can be read on a light page and on a dark one; the numbers stand
-below the tokens.
+Colors are light with dark text on them, so they are legible on light and dark pages; the numbers are printed below the
+tokens.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNKNOWN = "rgb(200, 200, 200)"
 
 @dataclass(frozen=True)
 class Quantity:
-    """What tokens can be coloured by.
+    """A number by which tokens can be colored.
 
     Attributes:
-        name: Of the numbers in :class:`TokenDetails`.
-        label: For people.
-        unit: Of the numbers.
-        colours: Of the lowest and of the highest number, with others between them in equal steps.
+        name: Attribute of :class:`TokenDetails`.
+        label: Display name.
+        unit: Unit of the numbers.
+        colours: Colors from the lowest to the highest number, in equal steps.
     """
 
     name: str
@@ -52,12 +52,12 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Scale:
-    """Which colour a number has.
+    """A mapping of numbers to colors.
 
     Attributes:
-        quantity: The numbers.
-        low: The lowest, which has the first colour.
-        high: The highest, which has the last colour.
+        quantity: The quantity shown.
+        low: The number with the first color.
+        high: The number with the last color.
     """
 
     quantity: Quantity
@@ -65,7 +65,7 @@ class Scale:
     high: float
 
     def colour(self, number: float) -> str:
-        """As CSS has it; grey for what is no finite number."""
+        """CSS color of a number; gray if it is not finite."""
         if not math.isfinite(number):
             return _UNKNOWN
         share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.0
@@ -78,11 +78,11 @@ class Scale:
 
 
 def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> Scale | None:
-    """One scale for several replies, so that a colour means the same in each of them.
+    """Compute one scale for several replies, so that colors are comparable.
 
     Returns:
-        From the lowest number to 0 for log-probabilities, symmetric around 0 for KL, from the lowest to the highest for
-        values; ``None`` if there are no numbers.
+        The range from the lowest number to 0 for log-probabilities, symmetric around 0 for KL, and from the lowest to
+        the highest number for values; ``None`` if there are no numbers.
     """
     lists = [_numbers(quantity, one) or [] for one in details if one is not None]
     numbers = [number for one in lists for number in one if math.isfinite(number)]
@@ -97,10 +97,10 @@ def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> 
 
 
 def tokens_html(details: TokenDetails, quantity: Quantity, scale: Scale | None) -> str:
-    """The tokens of a reply, each with its number; without numbers the tokens, and why there are none."""
+    """Render the tokens of a reply with their numbers; without numbers, the tokens and the reason."""
     numbers = _numbers(quantity, details)
     if numbers is None or scale is None:
-        why = details.missing.get(quantity.name, "there are none for this reply")
+        why = details.missing.get(quantity.name, "not available for this reply")
         tokens = "".join(_token(text, title=_title(details, i)) for i, text in enumerate(details.texts))
         return f'<div class="tokens">{tokens}</div><p class="missing">No {quantity.label}: {escaped(why)}</p>'
     tokens = "".join(
@@ -123,7 +123,7 @@ def _token(text: str, number: float | None = None, colour: str = _UNKNOWN, title
 
 
 def _title(details: TokenDetails, index: int) -> str:
-    """All numbers of a token, for the pointer that rests on it."""
+    """All numbers of a token, for its tooltip."""
     found = []
     for quantity in QUANTITIES.values():
         numbers = _numbers(quantity, details)
@@ -144,5 +144,5 @@ def _legend(scale: Scale) -> str:
 def _rounded(number: float) -> str:
     if not math.isfinite(number):
         return "-∞" if number < 0 else "∞" if number > 0 else "NaN"
-    # No "-0.00", which is what a log-probability near 0 would be.
+    # Avoids "-0.00" for a log-probability close to 0.
     return f"{round(number, 2) + 0.0:.2f}"

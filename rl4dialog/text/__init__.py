@@ -1,1 +1,1 @@
-"""Layer 1: tokenizers, prompt encoding, words, and where a reply ends. Imports no torch."""
+"""Layer 1: tokenizers, prompt encoding, words, and the ends of replies. Does not import torch."""

@@ -1,4 +1,4 @@
-"""Writing prompts with a tokenizer's own chat template."""
+"""Formats prompts with a tokenizer's chat template."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _EXAMPLE = ("Hello", "How are you?", "Fine.")
 
 
 class ChatTemplate:
-    """Writes messages as the text that asks for the assistant's reply.
+    """Formats messages as a prompt for the assistant's reply.
 
     Args:
-        tokenizer: Has the template.
+        tokenizer: A tokenizer with a chat template.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
 
     def __call__(self, messages: list[Message]) -> str:
-        """Write messages with ``role`` and ``content``.
+        """Format messages with ``role`` and ``content``.
 
         Raises:
-            DataError: If there is no template, or it refuses these messages.
+            DataError: If there is no template, or it rejects these messages.
         """
         from jinja2 import TemplateError
 
@@ -43,11 +43,11 @@ class ChatTemplate:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
-            raise DataError(f"the chat template of {name!r} refuses messages of the roles {roles}: {error}") from error
+            raise DataError(f"the chat template of {name!r} rejects messages of the roles {roles}: {error}") from error
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
-        """Special tokens that the template writes around messages, such as ``<|im_start|>``."""
+        """Special tokens that the template adds around messages, such as ``<|im_start|>``."""
         roles = ("user", "assistant", "user")
         written = self([{"role": role, "content": text} for role, text in zip(roles, _EXAMPLE, strict=True)])
         added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]

@@ -1,8 +1,8 @@
-"""Where a reply ends: at any end-of-sequence token, or when its text completes the dialogue format's turn marker.
+"""Detects the end of a reply: any end-of-sequence token, or the completed turn marker of the dialogue format.
 
-The environment and the generation loop ask the same object, so what is sampled, stepped, scored and trained ends at
-the same token. A marker such as ``<EOU>`` is several tokens in most pretrained vocabularies, which is why it is
-recognized in the decoded text and not by an id.
+The environment and the generation loop share one object, so that sampling, stepping, scoring and training all end at
+the same token. A marker such as ``<EOU>`` is several tokens in most pretrained vocabularies, so it is detected in the
+decoded text and not by an id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EndOfTurn:
-    """Recognizes the last token of a reply.
+    """Detects the last token of a reply.
 
     Args:
         tokenizer: Decodes the tokens.
@@ -31,7 +31,7 @@ class EndOfTurn:
         self.marker = marker or None
         self._may_complete_marker: frozenset[int] = frozenset()
         self.single_token_ids: frozenset[int] = self.eos_token_ids
-        """Ids that end a reply by themselves; these are held back until a minimum length is reached."""
+        """Ids that end a reply on their own; they are suppressed until the minimum length is reached."""
         if self.marker:
             tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
             last_char = self.marker[-1]
@@ -42,19 +42,19 @@ class EndOfTurn:
             self.single_token_ids = self.eos_token_ids | whole
 
     def is_end(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these response tokens ends the reply, given that none before it did."""
+        """Whether the last of these tokens ends the reply, given that no earlier one did."""
         if not ids:
             return False
         if ids[-1] in self.eos_token_ids:
             return True
         if self.marker is None or ids[-1] not in self._may_complete_marker:
             return False
-        # A token is at least one character of the marker, so this many tokens can hold all of it.
+        # Each token has at least one character of the marker, so this many tokens can contain the whole marker.
         tail = [int(id) for id in ids[-len(self.marker) :]]
         return self.marker in self.tokenizer.decode(tail, skip_special_tokens=False)
 
     def reply_text(self, ids: Sequence[int]) -> str:
-        """The reply without special tokens, turn marker and surrounding white space."""
+        """Decode the reply without special tokens, turn marker and surrounding whitespace."""
         text = str(
             self.tokenizer.decode(
                 [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
@@ -66,7 +66,7 @@ class EndOfTurn:
 
 
 def end_of_sequence_ids(tokenizer: PreTrainedTokenizerBase, *configs: Any) -> list[int]:
-    """All end-of-sequence ids: the tokenizer's, and those of any model or generation config.
+    """Return all end-of-sequence ids of the tokenizer and of any model or generation config.
 
     A chat model often lists its template's end-of-turn token only in its generation config.
     """

@@ -1,4 +1,4 @@
-"""RL4LMs' tensors of a prompt and the reply to it, made from token ids when they are asked for."""
+"""RL4LMs' tensors of a prompt and its reply, created from token ids on demand."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class PaddedIds:
-    """Put before a class that knows the ids. All tensors are int64, padded on the left, and have one row."""
+    """Mixin for a class with token ids. All tensors are int64, left-padded, and have one row."""
 
     def token_ids(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Of the prompt, and of the reply so far."""
+        """Ids of the prompt, and of the reply so far."""
         raise NotImplementedError
 
     def padded_sizes(self) -> tuple[int | None, int | None]:
-        """P and T: tokens that prompts and replies are padded to; ``None`` for as many as there are."""
+        """P and T: padded lengths of prompts and replies; ``None`` for no padding."""
         return None, None
 
     def tokenizer_of_ids(self) -> Any:
-        """Whose ids these are."""
+        """Tokenizer of the ids."""
         raise NotImplementedError
 
     @property
@@ -33,7 +33,7 @@ class PaddedIds:
 
     @property
     def context_encoded_pt(self) -> Any:
-        """The reply so far, without a start token in front. Shape (1, T)."""
+        """The reply so far, without a leading start token. Shape (1, T)."""
         return self._padded()[1][0]
 
     @property
@@ -58,7 +58,7 @@ class PaddedIds:
 
     def _padded(self) -> list[tuple[Any, Any]]:
         """Ids and mask of prompt, reply, and both."""
-        from transformers import BatchEncoding  # an environment does without torch until a reward asks for a tensor
+        from transformers import BatchEncoding  # environments do not load torch until a reward needs a tensor
 
         prompt, reply = map(list, self.token_ids())
         n_prompt, n_reply = (

@@ -1,4 +1,4 @@
-"""Building a tokenizer from a path, a hub id or ``builtin/...``, and encoding prompts in one way."""
+"""Builds tokenizers from a path, a hub id or ``builtin/...``, and encodes prompts."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def build_tokenizer(
 
     Args:
         model_name: A folder, a hub id, or ``builtin/<name>`` for a byte-level BPE trained on ``corpus``.
-        padding_side: Where batches are padded; prompts are always padded on the left.
-        truncation_side: Which end of a long prompt is dropped.
+        padding_side: Padding side of batches; prompts are always padded on the left.
+        truncation_side: Side at which long prompts are truncated.
         pad_token_as_eos_token: Pad with the end-of-sequence token if there is no pad token. Masks are explicit, so
-            nothing is ever inferred from the two being equal.
-        max_length: Overrides the tokenizer's own limit, in tokens.
-        vocab_size: Size of a built-in tokenizer's vocabulary.
-        corpus: Texts that a built-in tokenizer is trained on.
-        turn_marker: End-of-turn text, which a built-in tokenizer keeps as one token.
+            equal ids are never confused.
+        max_length: Overrides the tokenizer's maximum length, in tokens.
+        vocab_size: Vocabulary size of a built-in tokenizer.
+        corpus: Training texts of a built-in tokenizer.
+        turn_marker: End-of-turn text, which is a single token of a built-in tokenizer.
 
     Raises:
-        ModelError: If the tokenizer cannot be loaded, is empty, or has no way to pad.
+        ModelError: If the tokenizer cannot be loaded, is empty, or cannot pad.
     """
     from transformers import AutoTokenizer
 
@@ -53,16 +53,16 @@ def build_tokenizer(
             AutoTokenizer,
             model_name,
             "tokenizer",
-            "Give a folder that holds a tokenizer, a hub id while there is a network, or builtin/tiny-gpt2, which "
+            "Pass a folder that contains a tokenizer, a hub id if there is a network, or builtin/tiny-gpt2, which "
             "needs neither.",
         )
     if len(tokenizer) == 0:
-        raise ModelError(f"tokenizer {model_name!r} has an empty vocabulary: its files were not found or not read")
+        raise ModelError(f"tokenizer {model_name!r} has an empty vocabulary: its files are missing or unreadable")
     if tokenizer.pad_token is None:
         if not pad_token_as_eos_token or tokenizer.eos_token is None:
             raise ModelError(
                 f"tokenizer {model_name!r} has no pad token; set tokenizer.pad_token_as_eos_token: true "
-                f"(it needs an end-of-sequence token for that)"
+                f"(this requires an end-of-sequence token)"
             )
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = padding_side
@@ -79,17 +79,17 @@ def encode_prompt(
     truncation_side: str = "left",
     end_of_turn: str | None = None,
 ) -> list[int]:
-    """Token ids of a prompt, at least 1 and at most ``max_length`` of them.
+    """Encode a prompt as 1 to ``max_length`` token ids.
 
-    A begin- or end-of-sequence token that the tokenizer adds to every text stays when a prompt is cut.
+    Begin- and end-of-sequence tokens that the tokenizer adds to every text are kept when a prompt is truncated.
 
     Args:
-        tokenizer: The model's.
+        tokenizer: The model's tokenizer.
         text: The prompt.
-        max_length: In tokens; ``None`` for no limit.
-        truncation_side: Which end of a long prompt is dropped.
-        end_of_turn: Text behind every turn. Where it is given, a cut on the left drops whole turns, the oldest first;
-            only a last turn that is too long by itself loses tokens.
+        max_length: Maximum number of tokens; ``None`` for no limit.
+        truncation_side: Side at which long prompts are truncated.
+        end_of_turn: Text at the end of every turn. If given, truncation on the left drops whole turns, oldest first;
+            only a last turn that is too long on its own loses tokens.
 
     Raises:
         ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
@@ -110,24 +110,24 @@ def encode_prompt(
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    # Not the tokenizer's own truncation: that is state of the tokenizer, shared by everyone who holds it.
-    # A chat template has written the special tokens already.
+    # Not the tokenizer's own truncation, which is mutable state shared by all users of the tokenizer.
+    # Chat templates already add the special tokens.
     is_marked = bool(tokenizer.bos_token) and text.startswith(str(tokenizer.bos_token))
     ids: list[int] = tokenizer(text, add_special_tokens=not is_marked, truncation=False, verbose=False)["input_ids"]
     if ids:
         return ids
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if start is None:
-        raise ModelError("a prompt is empty and the tokenizer has no token to start from")
+        raise ModelError("a prompt is empty, and the tokenizer has no token to start from")
     return [start]
 
 
 def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:
-    """Folder of a byte-level BPE tokenizer trained on the corpus, cached by the corpus' content."""
+    """Train a byte-level BPE tokenizer on the corpus, cached by its content; returns the folder."""
     from rl4dialog.core.cache import cached_folder, content_hash
 
     if not corpus:
-        raise ModelError("a built-in tokenizer is trained on the datapool's texts, and there are none")
+        raise ModelError("a built-in tokenizer is trained on the datapool's texts, but there are none")
     key = {"corpus": content_hash(corpus), "vocab_size": vocab_size, "turn_marker": turn_marker}
 
     def build(folder: Path) -> None:
@@ -146,7 +146,7 @@ def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str
         )
         bpe.train_from_iterator(texts, trainer)
         if turn_marker is not None:
-            # lstrip: "a <EOU>" and "a<EOU>", both of which the format writes, end in the same token.
+            # lstrip: "a <EOU>" and "a<EOU>", both of which occur in the format, end with the same token.
             bpe.add_tokens([AddedToken(turn_marker, lstrip=True, normalized=False, special=False)])
         tokenizer: Any = PreTrainedTokenizerFast(
             tokenizer_object=bpe,

@@ -1,8 +1,8 @@
-"""Splitting texts into sentences and words with nltk, without any data that would have to be downloaded.
+"""Splits texts into sentences and words with nltk, without downloaded data.
 
-``nltk.word_tokenize``, which reference implementations call, splits sentences by a model trained on newspapers, and
-then each sentence by the rules of the Penn Treebank. The rules are the same here. Sentences are split by the same
-algorithm (Punkt, Kiss and Strunk 2006), told the common abbreviations instead of having learned them.
+``nltk.word_tokenize``, which reference implementations use, splits sentences with a model trained on newspapers, and
+each sentence with the rules of the Penn Treebank. This module uses the same rules. It splits sentences with the same
+algorithm (Punkt, Kiss and Strunk 2006), with a list of common abbreviations instead of trained ones.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _ABBREVIATIONS = (
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, in order; none for a blank text."""
+    """Split a text into sentences; none for a blank text."""
     sentences: list[str] = _splitters()[0].tokenize(text)
     return sentences
 
 
 def split_words(text: str) -> list[str]:
-    """Words and punctuation marks of a text: ``don't stop.`` gives ``do``, ``n't``, ``stop``, ``.``"""
+    """Split a text into words and punctuation marks: ``don't stop.`` gives ``do``, ``n't``, ``stop`` and ``.``."""
     split = _splitters()[1].tokenize
     return [word for sentence in split_sentences(text) for word in split(sentence)]
 

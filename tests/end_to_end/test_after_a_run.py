@@ -102,7 +102,7 @@ def test_evaluation_gives_exactly_what_the_run_logged(
     output = capsys.readouterr().out
     assert "gold replies" in output and f"Evaluation: {tmp_path / 'found'}" in output
     assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
-    assert "nothing is overwritten" in capsys.readouterr().err
+    assert "never overwritten" in capsys.readouterr().err
 
 
 def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied: Path) -> None:
@@ -124,12 +124,12 @@ def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "give either --run with a run folder, or --model with --config_path"),
-        (["--run", "a", "--model", "b"], "give either --run"),
+        ([], "pass either --run with a run folder, or --model with --config_path"),
+        (["--run", "a", "--model", "b"], "pass either --run"),
         (["--model", "b"], "--model needs --config_path"),
-        (["--run", "a", "--config_path", "c"], "--config_path goes with --model"),
-        (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint goes with --run"),
-        (["--run", "nowhere"], "nowhere does not exist; give the folder of a run"),
+        (["--run", "a", "--config_path", "c"], "--config_path works only with --model"),
+        (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint works only with --run"),
+        (["--run", "nowhere"], "nowhere does not exist; pass a run folder"),
     ],
 )
 def test_commands_say_which_model_they_want(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_code_of_a_run_is_not_run_without_trust(copied: Path, capsys: pytest.Cap
         assert cli.main([*command, str(copied)]) == 2
         message = capsys.readouterr().err
         assert "imports: ./own_reward.py" in message and "--trust" in message and str(copied) in message
-    with pytest.raises(ConfigError, match=r"names code .*\(imports: \./own_reward\.py\).*trust=True"):
+    with pytest.raises(ConfigError, match=r"would execute code .*\(imports: \./own_reward\.py\).*trust=True"):
         rl4dialog.load_policy(copied)
 
 
@@ -230,7 +230,7 @@ def test_code_of_the_page_works_as_it_stands(copied: Path) -> None:
 
 
 def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"holds no critic, so there are no values.*save_every"):
+    with pytest.raises(RunFolderError, match=r"contains no critic, so values are not available.*save_every"):
         rl4dialog.load_policy(copied, trust=True).values(["a"], ["b"])
     with pytest.raises(RunFolderError, match=r"has no checkpoint 7 \(there are none\)"):
         rl4dialog.load_policy(copied, checkpoint=7, trust=True)
@@ -293,7 +293,7 @@ def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
 def test_mask_between_two_updates_is_that_of_a_checkpoint(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     masked(copied, n_iterations=5, target_update_iterations=2)
     policy: Any = rl4dialog.load_policy(copied, trust=True).policy
-    assert "masked by what the model itself finds likely" in caplog.text
+    assert "masked by the model's own probabilities" in caplog.text
     torch.nn.init.zeros_(policy._learned_mask_model.get_input_embeddings().weight)
     save_checkpoint(copied, policy, 3)
     assert mask_of(rl4dialog.load_policy(copied, trust=True).policy) != mask_of(policy), "of iteration 2, and not of 4"
@@ -337,7 +337,7 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
     assert (tmp_path / "out.jsonl").read_bytes() == whole
     assert cli.main([*command, str(tmp_path / "out.jsonl")]) == 0
     output = capsys.readouterr().out
-    assert "5 replies written" in output and "2 replies written" in output and "has all replies already" in output
+    assert "5 replies written" in output and "2 replies written" in output and "is already complete" in output
 
 
 def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -374,5 +374,5 @@ def test_reproduced_run_is_identical(
 
 def test_model_card_is_written_without_an_upload(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]) == 0
-    assert "Nothing was uploaded" in capsys.readouterr().out
+    assert "nothing was uploaded" in capsys.readouterr().out
     assert "composite" in (copied / "model" / "README.md").read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def test_missing_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     "text, words",
     [
         ("seed: [1, 2\nalg: {", ("line 2", "column")),
-        ("seed: 1\nseed: 2\n", ("'seed' stands twice", "line 2")),
+        ("seed: 1\nseed: 2\n", ("duplicate key 'seed'", "line 2")),
         ("\n", ("holds nothing",)),
         ("- a\n", ("mapping",)),
     ],

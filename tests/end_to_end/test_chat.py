@@ -64,7 +64,7 @@ def test_any_model_is_talked_to_with_a_config(
     assert chat("hi\nyes\n", monkeypatch, *flags) == 0
     printed = capsys.readouterr().out
     assert f"Chat with {run / 'model'}." in printed
-    assert printed.count("  no reward from rouge in this chat (it has no references): ") == 1
+    assert printed.count("  cannot compute rouge in this chat, which has no references: ") == 1
 
 
 def test_agent_chats_as_openrls_does(run: Path) -> None:
@@ -106,7 +106,7 @@ def test_details_that_cannot_be_had_say_why(run: Path, tmp_path: Path) -> None:
     details = ChatAgent(rl4dialog.load_policy(copied), "it").token_details("a <EOU>", [3, 4])
     assert len(details.log_probs) == 2
     assert details.values is None and "no critic" in details.missing["values"]
-    assert details.kl is None and "the run began with is not there" in details.missing["kl"]
+    assert details.kl is None and "initial model of the run is not available" in details.missing["kl"]
 
 
 def test_data_without_dialogues_cannot_be_talked_about(run: Path, tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_data_without_dialogues_cannot_be_talked_about(run: Path, tmp_path: Path
     (copied / "config.json").write_text(json.dumps(config))
     loaded = rl4dialog.load_policy(copied)
     for talk in (lambda: loaded.chat("hi"), lambda: ChatAgent(loaded, "it")):
-        with pytest.raises(ConfigError, match=r"datapool 'dummy_pool'.* holds no dialogues"):
+        with pytest.raises(ConfigError, match=r"datapool 'dummy_pool'.* contains no dialogues"):
             talk()

@@ -120,7 +120,7 @@ def test_error_that_nobody_expected_is_the_report_of_its_config(tmp_path: Path) 
 
 
 def test_folder_without_configs_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no \.yml file"):
+    with pytest.raises(ConfigError, match=r"contains no \.yml files"):
         check(tmp_path)
 
 

@@ -149,7 +149,7 @@ def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pyte
     assert not run_folder(tmp_path).exists()
     train_but_for_the_end(tmp_path, config)
     capsys.readouterr()
-    assert "give one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
+    assert "pass only one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
     other = error_of(capsys, train(tmp_path, config, "--resume", "--set", "alg.args.learning_rate=0.5"))
     assert "alg.args.learning_rate was 0.0001 and is 0.5" in other
     fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))

@@ -78,7 +78,7 @@ def test_run_whose_workers_die_gives_what_it_gives_without(tmp_path: Path) -> No
     assert records(tmp_path / "deadly", "training_info.jsonl") == records(tmp_path / "quiet", "training_info.jsonl")
     weights = [load_file(run_folder(tmp_path / name) / "model" / "model.safetensors") for name in ("quiet", "deadly")]
     assert all((weights[0][key] == weights[1][key]).all() for key in weights[0])
-    assert "takes its place (restart 10 of 10)" in (run_folder(tmp_path / "deadly") / "log.txt").read_text("utf-8")
+    assert "(restart 10 of 10)" in (run_folder(tmp_path / "deadly") / "log.txt").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("algorithm", "every"), [("ppo", 100), ("rloo", 2)])

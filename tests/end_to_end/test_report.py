@@ -18,7 +18,7 @@ def test_run_leaves_a_report_and_the_command_writes_it_again(
     assert train(tmp_path, config) == 0
     report = run_folder(tmp_path) / "report.html"
     page = report.read_text(encoding="utf-8")
-    for title in ("Task reward", "Parts of the reward", "KL to the reference", "KL coefficient", "Reply length"):
+    for title in ("Task reward", "Reward parts", "KL to the reference", "KL coefficient", "Reply length"):
         assert f"<b>{title}</b>" in page
     for title in ("Entropy", "Clip fraction", "Policy loss", "Value loss", "Explained variance", "Time per phase"):
         assert f"<b>{title}</b>" in page
@@ -34,7 +34,7 @@ def test_run_leaves_a_report_and_the_command_writes_it_again(
     assert train(tmp_path, {**config, "seed": 1}, "--experiment_name", "f") == 0
     assert cli.main(["report", str(run_folder(tmp_path)), str(run_folder(tmp_path).parent / "f")]) == 0
     comparison = (tmp_path / "comparison.html").read_text(encoding="utf-8")
-    assert "<td>0, 1</td>" in comparison and "Where the configs differ" not in comparison
+    assert "<td>0, 1</td>" in comparison and "Config differences" not in comparison
     assert len(re.findall("<svg", comparison)) > 10
 
 

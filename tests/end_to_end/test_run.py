@@ -290,7 +290,7 @@ class Reads:
 @pytest.mark.parametrize(
     ("where", "refusal"),
     [
-        ("here", "reward 'reads' cannot be given to worker processes"),
+        ("here", "reward 'reads' cannot be sent to worker processes"),
         ("there", "the environment workers would share the thread 'waits'"),
     ],
 )

@@ -155,7 +155,7 @@ def command(*flags: str) -> Iterator[str]:
     assert process.stdout is not None
     try:
         printed = iter(process.stdout.readline, "")
-        assert any(line == f"The page is at http://127.0.0.1:{port}; Ctrl-C ends it.\n" for line in printed)
+        assert any(line == f"The page is at http://127.0.0.1:{port}; press Ctrl-C to stop.\n" for line in printed)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGINT)
@@ -174,7 +174,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         tab = Tab(opened)
         opened.get(address)
         tab.wait_until_ready()
-        assert tab.texts(".conversation") == ["Say something below."] * 2
+        assert tab.texts(".conversation") == ["Type a message below."] * 2
         tab.write("#persona input, #persona textarea", "i like tea .")
         tab.send("do you like <b>tea</b> ?", 1)
         assert [tab.turns(i)[0] for i in (0, 1)] == ["do you like <b>tea</b> ?"] * 2
@@ -192,7 +192,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         assert tab.one("#persona input, #persona textarea").get_attribute("value") == "i like tea ."
         # What was not chosen has neither tokens nor buttons.
         assert tab.texts("#tokens-0 .token") == [] and tab.texts("#tokens-1 .token")
-        assert "what is shown is the reply of 2" in tab.one("#tokens-0 .missing").text
+        assert "this column shows the reply of 2" in tab.one("#tokens-0 .missing").text
         assert [tab.one(f"#down-{i}").is_enabled() for i in (0, 1)] == [False, True]
         assert [len(tab.texts(f"#chat-{i} .origin")) for i in (0, 1)] == [1, 0]
         tab.click("#down-1", "The rating was appended")
@@ -248,7 +248,7 @@ def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run: Path, tmp_pa
 
 
 def test_checkpoint_of_what_is_no_run_is_told(run: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--compare_checkpoint goes with a run, and .*model is none"):
+    with pytest.raises(ConfigError, match=r"works only with a run, and .*model is not a run folder"):
         load_compared(parsed("--run", str(run), "--compare", str(run / "model"), "--compare_checkpoint", "1"))
 
 
@@ -267,4 +267,4 @@ def test_what_cannot_be_served_is_told_before_a_model_is_loaded(
         listener.listen()
         port = str(listener.getsockname()[1])
         assert cli.main(["ui", "--run", "nowhere", "--port", port]) == 2
-    assert f"--port {port}: nothing can be served there (Address already in use)" in capsys.readouterr().err
+    assert f"--port {port}: cannot listen there (Address already in use)" in capsys.readouterr().err

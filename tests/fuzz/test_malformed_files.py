@@ -324,7 +324,7 @@ MODELS = [
     Case("tokenizer is no JSON", ("tokenizer",), MODEL, _model("tokenizer.json", "[")),
     Case(
         "model brings code",
-        ("model", "code of its own"),
+        ("model", "custom Python code"),
         MODEL,
         _model("config.json", json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}})),
     ),

@@ -1,4 +1,4 @@
-"""Our own little dialogues: a grammar over many everyday topics, seeded, with DailyDialog's acts and emotions."""
+"""Small generated dialogues from a seeded grammar over many everyday topics, with DailyDialog's acts and emotions."""
 
 from rl4dialog.data.small_talk.pool import SmallTalk, generate_dialogues
 

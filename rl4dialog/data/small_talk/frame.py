@@ -1,20 +1,20 @@
-"""The facts of one dialogue, and the words that they put into the slots of a phrase.
+"""The facts of one dialogue, and the words that they provide for the slots of a phrase.
 
 ====================================== ===========================================================================
-slot                                   filled with
+slot                                   content
 ====================================== ===========================================================================
 ``it`` / ``one`` / ``many``            the thing: "the red hat", "a red hat", "red hats"
 ``these``                              "red hats", where ``many`` is sometimes just "hats"
 ``thing`` / ``things``                 its noun
 ``other`` / ``others``                 another thing of the topic: "a long coat", "long coats"
-``alts``                               the thing with the other look: "long hats"
+``alts``                               the thing with another look: "long hats"
 ``do`` / ``did``                       what the teller did with it
-``place`` / ``when``                   where and when that was
+``place`` / ``when``                   place and time of that
 ``wrong_place`` / ``wrong_when``       another place, another day
-``my_kin`` / ``your_kin``              somebody who belongs to the speaker, to the other side
-``good`` / ``bad`` / ``joy`` / ``woe`` judgements of the thing, and what it did; ``feeling`` goes with ``woe``
+``my_kin`` / ``your_kin``              a relative of the speaker, of the other side
+``good`` / ``bad`` / ``joy`` / ``woe`` judgements of the thing, and its effects; ``feeling`` goes with ``woe``
 ``price``                              a number of dollars
-``name day time item colour``          what was last spoken of; with ``new_`` something else takes its place
+``name day time item colour``          the last one mentioned; with ``new_`` it is replaced by another one
 ``day_name`` / ``weekday``             the day without its preposition; any weekday
 ``past_day``                           any day in the past
 ====================================== ===========================================================================
@@ -33,15 +33,15 @@ _T = TypeVar("_T")
 
 
 def pick(rng: random.Random, choices: Sequence[_T]) -> _T:
-    """Draw one element, in a way that does not change between versions of Python.
+    """Draw one element, identically in all versions of Python.
 
-    Python guarantees the sequence of `random.Random.random`, not that of ``choice``.
+    Python guarantees the sequence of `random.Random.random`, but not that of ``choice``.
     """
     return choices[int(rng.random() * len(choices))]
 
 
 def plural(noun: str) -> str:
-    """The plural of a countable noun."""
+    """Return the plural of a countable noun."""
     if noun in words.IRREGULAR_PLURALS:
         return words.IRREGULAR_PLURALS[noun]
     if noun.endswith(("s", "x", "z", "ch", "sh")):
@@ -52,23 +52,23 @@ def plural(noun: str) -> str:
 
 
 def with_article(phrase: str) -> str:
-    """A noun phrase with ``a`` or ``an`` before it."""
+    """Prepend ``a`` or ``an`` to a noun phrase."""
     first = phrase.split(" ", 1)[0]
     article = words.IRREGULAR_ARTICLES.get(first) or ("an" if first[0] in "aeiou" else "a")
     return f"{article} {phrase}"
 
 
 class Frame:
-    """Everything that is true in one dialogue.
+    """The facts of one dialogue.
 
     Args:
-        rng: Source of all choices.
+        rng: Random generator for all choices.
 
     Attributes:
-        topic: What the dialogue is about.
-        told: True once the teller's story is known to the listener.
-        likes: For each role, whether that side likes the thing.
-        known: What the listener knows of the story: the slots ``place``, ``when`` and ``my_kin``, and ``event`` for
+        topic: Topic of the dialogue.
+        told: Whether the listener has heard the teller's story.
+        likes: For each role, whether it likes the thing.
+        known: The listener's knowledge of the story: the slots ``place``, ``when`` and ``my_kin``, and ``event`` for
             ``joy`` or ``woe``.
     """
 
@@ -117,7 +117,7 @@ class Frame:
         self._current = {slot: pick(rng, choices) for slot, choices in self._choices.items()}
 
     def allows(self, needs: str | None) -> bool:
-        """Whether a flag that a question or directive needs is set; ``None`` needs nothing."""
+        """Whether the flag required by a question or directive is set; ``None`` requires nothing."""
         if needs is None:
             return True
         if needs == "bad_news":
@@ -125,7 +125,7 @@ class Frame:
         return bool(getattr(self.topic, needs))
 
     def can_say(self, phrase: Phrase, role: str) -> bool:
-        """Whether a phrase fits what a role likes and knows."""
+        """Whether a phrase fits a role's preferences and knowledge."""
         if phrase.liking not in (None, self.likes[role]):
             return False
         if role == TELLER or not self.told:
@@ -137,8 +137,8 @@ class Frame:
         """Fill the slots of a phrase.
 
         Args:
-            phrase: What to say.
-            role: Who says it.
+            phrase: The phrase.
+            role: The speaker's role.
 
         Returns:
             The utterance, and the number of its emotion.
@@ -151,7 +151,7 @@ class Frame:
         return text, self._woe_emotion if phrase.emotion == WOE else phrase.emotion
 
     def slot(self, name: str, role: str) -> str:
-        """The words for one slot when a role speaks."""
+        """Return the words for a slot in an utterance of a role."""
         if name in self._fixed:
             return self._fixed[name]
         if name.startswith("new_"):
@@ -185,7 +185,7 @@ class Frame:
 
 
 class _Slots(dict[str, str]):
-    """Looks slots up when a phrase is filled, from left to right."""
+    """Fills slots of a phrase on access, from left to right."""
 
     def __init__(self, frame: Frame, role: str) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""How the little dialogues go on: a Markov chain over acts, and the choice of a phrase that fits the situation.
+"""The course of small dialogues: a Markov chain over acts, and the choice of a phrase that fits the situation.
 
-The act of an utterance depends on the act before it alone, with one likely and one or two less likely
-continuations everywhere. So an utterance can be predicted better than by guessing, but never with certainty: the
-likeliest act is right in about two cases of three, an act drawn from the chain in about one of two.
+The act of an utterance depends only on the previous act, with one likely and one or two less likely continuations. The
+next act can therefore be predicted better than by chance, but not with certainty: the most likely act is right in about
+two of three cases, an act drawn from the chain in about one of two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NEXT_ACT = {
     DIRECTIVE: {COMMISSIVE: 0.68, QUESTION: 0.2, INFORM: 0.12},
     COMMISSIVE: {INFORM: 0.66, QUESTION: 0.34},
 }
-# A dialogue may end after one of these.
+# Acts that can end a dialogue.
 _LAST_ACTS = (INFORM, COMMISSIVE)
 _ACCEPT_SHARE = {True: 0.85, False: 0.5}
 
@@ -49,20 +49,20 @@ _THING_SLOTS = {"it", "one", "many", "thing", "things"}
 
 
 def generate_dialogue(id: str, seed: str) -> Dialogue:
-    """Make up one dialogue.
+    """Generate one dialogue.
 
     Args:
-        id: Of the dialogue.
-        seed: Decides everything else.
+        id: Id of the dialogue.
+        seed: Random seed, which determines everything else.
 
     Returns:
-        4 to 12 turns of two speakers in turn, each labelled with act and emotion, and the name of the topic.
+        4 to 12 turns of two alternating speakers, each labeled with act and emotion, and the name of the topic.
     """
     rng = random.Random(seed)
     topic = pick(rng, TOPICS)
     acts = draw_acts(rng)
     conversation = _Conversation(rng, Frame(rng, topic))
-    # Only the teller has something to tell at the start.
+    # Only the teller can start with an inform.
     teller_begins = acts[0] == INFORM or rng.random() < 0.5
     turns = []
     for index, act in enumerate(acts):
@@ -75,8 +75,7 @@ def generate_dialogue(id: str, seed: str) -> Dialogue:
 def draw_acts(rng: random.Random) -> list[int]:
     """Draw the acts of a dialogue.
 
-    Where it ends depends on what was said so far and not on what would come next, so that ends do not change the
-    shares of `NEXT_ACT`.
+    Its end depends only on previous acts, not on the next one, so that ends do not change the shares of `NEXT_ACT`.
     """
     acts = [_draw(rng, FIRST_ACT)]
     while len(acts) < MAX_TURNS:
@@ -99,7 +98,7 @@ def _draw(rng: random.Random, shares: Mapping[int, float]) -> int:
 
 @dataclass
 class _Last:
-    """What the next utterance has to fit: the last act, and what it was about."""
+    """The last utterance, which the next one has to fit: its act and its subject."""
 
     act: int | None = None
     emotion: int = NO_EMOTION
@@ -110,7 +109,7 @@ class _Last:
 
 
 class _Conversation:
-    """Chooses what is said; remembers what was said, so as not to say it twice."""
+    """Chooses utterances, and avoids repetitions."""
 
     def __init__(self, rng: random.Random, frame: Frame) -> None:
         self._rng = rng
@@ -119,7 +118,7 @@ class _Conversation:
         self._used: set[str] = set()
 
     def say(self, act: int, role: str, is_last: bool) -> tuple[str, int]:
-        """One utterance with the given act, and its emotion."""
+        """Return an utterance with the given act, and its emotion."""
         last, self._last = self._last, _Last(act)
         if act == INFORM:
             choices = self._informs(last, role, is_last)
@@ -139,7 +138,7 @@ class _Conversation:
 
     def _informs(self, last: _Last, role: str, is_last: bool) -> Sequence[Phrase]:
         if last.question is not None:
-            # Set before the words are chosen: from here on it is "the red hat" and no longer "a red hat".
+            # Set before words are chosen, which from here on are "the red hat" instead of "a red hat".
             self._frame.told = self._frame.told or last.question.tells
             return last.question.answers
         if last.directive is not None:
@@ -205,7 +204,7 @@ class _Conversation:
         return [phrase for phrase in choices if self._frame.can_say(phrase, role)]
 
     def _unused(self, names: Sequence[str]) -> str:
-        """Draw a name, preferably one that was not drawn before in this conversation."""
+        """Draw a name, preferably one that was not drawn in this conversation before."""
         name = pick(self._rng, [name for name in names if name not in self._used] or names)
         self._used.add(name)
         return name

@@ -1,6 +1,6 @@
-"""What the two sides of a little dialogue say, read from `phrases.yaml`.
+"""The phrases of the small dialogues, read from `phrases.yaml`.
 
-The *teller* has done something with a thing, the *listener* hears about it. `frame` explains the slots of phrases.
+The *teller* has done something with a thing; the *listener* hears about it. `frame` explains the slots of phrases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rl4dialog.data.small_talk.words import EMOTION_IDS, packaged_yaml
 TELLER, LISTENER = "teller", "listener"
 # Emotion of a phrase whose label depends on the topic's mishap.
 WOE = -1
-# What a directive can replace the answer of.
+# The kinds of questions that a directive can follow instead of an answer.
 ANY_QUESTION, THING_QUESTION = "any question", "question about the thing"
 
 _PHRASE = re.compile(r"(?P<liking>[+-])?\s*(?:\((?P<emotion>\w+)\))?\s*(?P<text>.+)", re.DOTALL)
@@ -30,7 +30,7 @@ class Phrase:
     Attributes:
         text: The sentence.
         emotion: Its label, or ``WOE``.
-        liking: True or False when only somebody who likes or dislikes the thing says this, otherwise ``None``.
+        liking: Whether only a speaker who likes (True) or dislikes (False) the thing says this, otherwise ``None``.
         slots: Names of the slots in ``text``.
     """
 
@@ -48,13 +48,13 @@ class Question:
     """A kind of question.
 
     Attributes:
-        say: Ways to ask.
+        say: Phrases that ask the question.
         answers: Informs that answer it.
-        speaker: Who asks: ``TELLER``, ``LISTENER``, or ``None`` for both.
-        told: True when the story must have been told before, False when it must not, ``None`` for either.
-        tells: True when the answer tells the story.
+        speaker: Role of the speaker: ``TELLER``, ``LISTENER``, or ``None`` for both.
+        told: Whether the story must have been told before (True) or not (False); ``None`` for either.
+        tells: Whether the answer tells the story.
         needs: Name of a flag of `Frame` that must be set.
-        about: What nobody asks who knows it already, see `Frame.known`.
+        about: Fact that the speaker must not know yet, see `Frame.known`.
     """
 
     say: Phrases
@@ -68,10 +68,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Directive:
-    """A kind of directive, and what can follow it.
+    """A kind of directive, and its possible continuations.
 
     Attributes:
-        say: Ways to say it.
+        say: Phrases that express it.
         accept: Commissives that agree.
         decline: Commissives that refuse.
         objections: Informs that answer neither yes nor no.
@@ -80,12 +80,12 @@ class Directive:
         then_ask: Kinds of questions after ``accept``.
         regrets: Informs after ``decline``.
         regret_ask: Kinds of questions after ``decline``.
-        speaker: Who says it, see `Question`.
+        speaker: See `Question`.
         told: See `Question`.
         needs: See `Question`.
-        after_inform: True when it can follow an inform.
-        after_question: In place of which answers it can be said: ``ANY_QUESTION``, ``THING_QUESTION`` for questions
-            that are about the thing, ``None`` for none.
+        after_inform: Whether it can follow an inform.
+        after_question: Questions that it can follow instead of an answer: ``ANY_QUESTION``, ``THING_QUESTION`` for
+            questions about the thing, ``None`` for none.
     """
 
     say: Phrases
@@ -105,7 +105,7 @@ class Directive:
 
 
 def parse_phrases(text: str) -> Phrases:
-    """Read phrases with their marks, one per line."""
+    """Parse phrases with their marks, one per line."""
     phrases = []
     for line in text.splitlines():
         match = _PHRASE.fullmatch(line)
@@ -118,7 +118,7 @@ def parse_phrases(text: str) -> Phrases:
 
 
 def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a question or directive: texts of several lines are phrases."""
+    """Parse the fields of a question or directive: multi-line texts are phrases."""
 
     def value(given: Any) -> Any:
         if isinstance(given, str) and given.endswith("\n"):
@@ -130,14 +130,15 @@ def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
 
 _TABLES = packaged_yaml("phrases.yaml")
 STATEMENTS = {name: parse_phrases(text) for name, text in _TABLES["statements"].items()}
-"""Informs that answer nothing: the teller's ``story`` and ``more_story``; the listener is ``glad`` or ``sorry`` to hear
-it, ``curious`` about other news of the thing, and has ``noted`` all other news; ``farewells`` end a dialogue."""
+"""Informs that do not answer a question: the teller's ``story`` and ``more_story``; the listener is ``glad`` or
+``sorry`` to hear it, ``curious`` about other news of the thing, and has ``noted`` all other news; ``farewells`` end a
+dialogue."""
 QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["questions"].items()}
-"""Questions that anybody may ask out of the blue, when ``speaker``, ``told`` and ``needs`` allow it."""
+"""Questions that need no occasion, if ``speaker``, ``told`` and ``needs`` allow them."""
 COUNTER_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["counter_questions"].items()}
 """Questions that answer a question."""
 THING_COUNTER_QUESTIONS = ("mean", "why_thing")
-"""Those that answer only one about the thing."""
+"""Counter questions that answer only a question about the thing."""
 FOLLOW_UP_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["follow_up_questions"].items()}
 """Questions that answer a directive, or follow a commissive."""
 DIRECTIVES = {

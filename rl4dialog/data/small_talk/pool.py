@@ -1,4 +1,4 @@
-"""The datapool over the generated dialogues."""
+"""The datapool of generated dialogues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl4dialog.data.small_talk.grammar import generate_dialogue
 
 
 class SmallTalk(TextGenPool):
-    """Little made-up dialogues with acts and emotions, from a seeded grammar: needs no files and no network."""
+    """Small generated dialogues with acts and emotions, from a seeded grammar, without files or network."""
 
     @classmethod
     def prepare(
@@ -29,20 +29,20 @@ class SmallTalk(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``.
-            context_size: Utterances in a prompt; earlier utterances of a dialogue are no replies.
-            seed: Another seed gives other dialogues.
-            n_train: Dialogues in ``train``. More of them leave the first ones as they are; likewise below.
-            n_val: Dialogues in ``val``.
-            n_test: Dialogues in ``test``.
+            context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
+            seed: Random seed of the dialogues.
+            n_train: Number of dialogues in ``train``. A larger number keeps the first ones; likewise below.
+            n_val: Number of dialogues in ``val``.
+            n_test: Number of dialogues in ``test``.
             format: ``eou`` or ``chat_template``.
             max_size: Keep only the first samples.
-            render_chat: Makes a prompt from chat messages; needed by ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
-            A pool whose samples carry ``emotion``, ``intent`` and ``history`` in their meta data.
+            A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
 
         Raises:
-            DataError: If an argument is wrong, or no sample comes out.
+            DataError: If an argument is invalid, or there are no samples.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -56,15 +56,15 @@ class SmallTalk(TextGenPool):
 
 
 def generate_dialogues(split: str, n_dialogues: int, seed: int = 0) -> list[Dialogue]:
-    """Generate dialogues; the same arguments give the same ones on every machine.
+    """Generate dialogues; the same arguments give the same dialogues on every machine.
 
     Args:
-        split: ``train``, ``val`` or ``test``; each has its own stream of random numbers.
-        n_dialogues: How many.
-        seed: Another seed gives other dialogues.
+        split: ``train``, ``val`` or ``test``; each has its own random numbers.
+        n_dialogues: Number of dialogues.
+        seed: Random seed.
 
     Returns:
-        Dialogues with acts and emotions in DailyDialog's numbers, and a topic.
+        Dialogues with DailyDialog's act and emotion numbers, and a topic.
 
     Raises:
         DataError: If the split is unknown.

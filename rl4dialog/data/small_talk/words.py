@@ -1,4 +1,4 @@
-"""What the little dialogues are about, read from `words.yaml`: the words of each topic, and those that all share."""
+"""The vocabulary of the small dialogues, read from `words.yaml`: words of each topic, and words shared by all."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Topic:
     """The words of one topic.
 
     Attributes:
-        name: Of the topic.
+        name: Name of the topic.
         things: Nouns that a dialogue can be about.
-        looks: Adjectives that tell one thing from another.
-        good: Adjectives of praise.
-        bad: Adjectives of blame.
-        verbs: What people do with a thing: base form and past tense.
-        places: Where they do it, with preposition.
-        items: What they need for it.
-        joys: What a thing did well: a verb phrase in the past tense.
-        woes: What went wrong, with the emotion that it causes.
-        can_be_had: True when one can offer somebody such a thing.
-        can_be_shown: True when one can take a photo of it.
-        has_price: True when such a thing is bought.
+        looks: Adjectives that distinguish things.
+        good: Positive adjectives.
+        bad: Negative adjectives.
+        verbs: Actions with a thing: base form and past tense.
+        places: Places of these actions, with preposition.
+        items: Items needed for them.
+        joys: Good events: verb phrases in the past tense.
+        woes: Mishaps, with the emotion that they cause.
+        can_be_had: Whether such a thing can be offered to someone.
+        can_be_shown: Whether it can be photographed.
+        has_price: Whether it can be bought.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Topic:
 
 
 def packaged_yaml(name: str) -> dict[str, Any]:
-    """A table that lies beside this module."""
+    """Load a table from a file next to this module."""
     text = (resources.files("rl4dialog.data.small_talk") / name).read_text(encoding="utf-8")
     tables: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return tables
@@ -71,5 +71,5 @@ DAYS = ("tomorrow", *(f"on {day}" for day in WEEKDAYS), *(f"next {day}" for day 
 PAST_DAYS = ("yesterday", "last week", *(f"last {day}" for day in WEEKDAYS))
 FEELINGS = {ANGER: "angry", DISGUST: "disgusted", FEAR: "afraid", SADNESS: "sad"}
 IRREGULAR_PLURALS: dict[str, str] = _TABLES["irregular_plurals"]
-# Written with a vowel, spoken with a consonant, or the other way round.
+# Words whose spelling and pronunciation differ in starting with a vowel.
 IRREGULAR_ARTICLES: dict[str, str] = _TABLES["irregular_articles"]

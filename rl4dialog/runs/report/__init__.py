@@ -1,1 +1,1 @@
-"""``report.html``: a run, or several beside each other, as one page that needs no network."""
+"""``report.html``: one run, or a comparison of several, as one self-contained page."""

@@ -1,4 +1,4 @@
-"""What training changed in each metric, and how sure that is."""
+"""Changes of each metric through training, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run
 from rl4dialog.runs.report.statistics import Interval, bootstrap_intervals
 
-NO_SAMPLE_SCORES = "no scores of single replies, so no interval"
-NOT_A_MEAN = "not the mean of the replies' scores, so no interval"
+NO_SAMPLE_SCORES = "no scores per reply, so no interval"
+NOT_A_MEAN = "not the mean of the scores per reply, so no interval"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and where it lies if the prompts were drawn anew; ``None`` if that is not known."""
+    """A number and its confidence interval over prompts; ``None`` if unknown."""
 
     value: float
     interval: Interval | None = None
@@ -29,10 +29,10 @@ class MetricChange:
     """A metric before and after training.
 
     Attributes:
-        key: Of the metric.
-        before: Its score, if it was measured.
-        after: Its score, if it was measured.
-        difference: After less before, of the same prompts.
+        key: Key of the metric.
+        before: Score before training, if measured.
+        after: Score after training, if measured.
+        difference: ``after`` minus ``before``, on the same prompts.
         note: Why there is no interval; empty if there is one.
     """
 
@@ -44,16 +44,16 @@ class MetricChange:
 
 
 def metric_changes(run: Run, split: str, before: Predictions | None, after: Predictions | None) -> list[MetricChange]:
-    """All that was measured on a split at its first and its last evaluation.
+    """Return the change of every metric between the first and the last evaluation of a split.
 
-    An interval needs a score of every reply, whose mean is the metric. Where the mean is something else (a corpus
-    BLEU is not the mean of its sentences'), the mean stands on a line of its own. Rewards of replies come first.
+    An interval needs a score per reply whose mean is the metric. If their mean is a different number (a corpus BLEU is
+    not the mean of sentence BLEUs), it gets a line of its own. Rewards of replies come first.
 
     Args:
-        run: Was evaluated.
-        split: Of its data.
+        run: The evaluated run.
+        split: The split.
         before: Replies of the first evaluation.
-        after: Replies of the last.
+        after: Replies of the last evaluation.
     """
     epochs = run.epochs(split)
     metrics = run.metrics.get(split, {})
@@ -74,7 +74,7 @@ def metric_changes(run: Run, split: str, before: Predictions | None, after: Pred
 
 
 def mean_estimates(predictions: Predictions) -> dict[str, Estimate]:
-    """Mean and interval of each score of an evaluation's replies."""
+    """Mean and interval of each score per reply of an evaluation."""
     if not predictions.scores:
         return {}
     scores = np.stack(list(predictions.scores.values()), axis=1)
@@ -86,7 +86,7 @@ def mean_estimates(predictions: Predictions) -> dict[str, Estimate]:
 
 
 def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict[str, MetricChange]:
-    """From the scores of single replies alone."""
+    """Changes computed from the scores per reply."""
     if before is None or after is None:
         first, last = ({} if one is None else mean_estimates(one) for one in (before, after))
         return {key: MetricChange(key, first.get(key), last.get(key), None) for key in {**first, **last}}
@@ -105,7 +105,7 @@ def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict
 
 
 def agrees(estimate: Estimate | None, corpus: float | None) -> bool:
-    """Whether a corpus score is the mean of the replies' scores, so that both have the same interval."""
+    """Whether a corpus score equals the mean of the scores per reply, so that its interval applies."""
     if estimate is None or corpus is None:
         return estimate is None and corpus is None
     return math.isclose(estimate.value, corpus, rel_tol=1e-3, abs_tol=1e-6)

@@ -1,4 +1,4 @@
-"""Several runs beside each other: those that differ only in their seed are one group."""
+"""Compare several runs; runs that differ only in their seed form a group."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Group:
 
     @property
     def seeds(self) -> list[Any]:
-        """Of the runs."""
+        """Seeds of the runs."""
         return [run.config.get("seed") for run in self.runs]
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Over the seeds of a group; the error is ``None`` where there is only one."""
+    """A mean over the seeds of a group; the standard error is ``None`` for a single seed."""
 
     value: float
     standard_error: float | None
@@ -43,7 +43,7 @@ class Mean:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """The runs by config, in the order in which the configs first occur."""
+    """Group runs by config, in the order in which the configs first occur."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         config = {key: value for key, value in run.config.items() if key != "seed"}
@@ -57,7 +57,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """The keys whose values differ between groups, the seed left out: a value per group, empty where it has none."""
+    """Config keys that differ between groups, except the seed: one value per group, empty if not set."""
     flat = [flatten(group.runs[0].config) for group in groups]
     keys = dict.fromkeys(key for config in flat for key in config if key != "seed")
     texts = {key: [as_text(config[key]) if key in config else "" for config in flat] for key in keys}
@@ -65,26 +65,26 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def group_curves(groups: Sequence[Group], panel: Panel, key: str, over_tokens: bool) -> list[Curve]:
-    """A number of every group that has logged it: mean, lowest and highest over its runs, smoothed.
+    """Curves of a logged number for all groups: smoothed mean, minimum and maximum over the runs.
 
     Args:
-        groups: In the order of their colours. One that has not logged the number gets an empty curve.
-        panel: That the number belongs to.
-        key: Of the number.
-        over_tokens: Over the agent tokens collected so far instead of the iterations.
+        groups: In the order of their colors. A group that has not logged the number gets an empty curve.
+        panel: The panel of the number.
+        key: Key of the number.
+        over_tokens: Plot over the agent tokens collected so far instead of the iterations.
     """
     return [_group_curve(group, panel, key, over_tokens) for group in groups]
 
 
 def metric_means(groups: Sequence[Group], split: str) -> dict[str, list[tuple[Mean | None, Mean | None]]]:
-    """Of each metric of a split, for each group: before and after training, over the runs that have both."""
+    """Means before and after training, by metric and group, over the runs that have both."""
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
     return {key: [(_mean(group, split, key, 0), _mean(group, split, key, -1)) for group in groups] for key in keys}
 
 
 def all_have_tokens(runs: Sequence[Run]) -> bool:
-    """Whether all runs tell how many agent tokens they collected."""
+    """Whether all runs log their number of agent tokens."""
     return all(run.iterations and not any(map(math.isnan, run.column(_TOKENS))) for run in runs)
 
 
@@ -104,7 +104,7 @@ def _group_curve(group: Group, panel: Panel, key: str, over_tokens: bool) -> Cur
 
 
 def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
-    # Runs of one seed are the same run again, and tell nothing of how much another seed would change.
+    # Repeated runs of one seed are averaged first: they do not show how much results vary between seeds.
     by_seed: dict[str, list[float]] = {}
     for run in group.runs:
         metrics = run.metrics.get(split, {})
@@ -118,7 +118,7 @@ def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
 
 
 def _label(runs: Sequence[Run]) -> str:
-    """What the names of the runs' folders have in common, without the seed's number."""
+    """Common prefix of the folder names, without the seed number."""
     if len(runs) == 1:
         return runs[0].path.name
     names = zip(*(run.path.name for run in runs), strict=False)

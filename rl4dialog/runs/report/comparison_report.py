@@ -1,4 +1,4 @@
-"""A page that compares runs."""
+"""The page that compares runs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from rl4dialog.runs.summary import is_headline
 
 
 def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Path:
-    """Write a page that compares runs; those whose configs differ only in the seed are one group.
+    """Write a page that compares runs; runs whose configs differ only in the seed form a group.
 
     Args:
         run_paths: Run folders.
-        output: The page.
+        output: The output file.
 
     Returns:
-        The page.
+        The path of the page.
 
     Raises:
-        DataError: If a folder is named twice or is no run, or a file of it cannot be read.
+        DataError: If a folder is given twice or is not a run folder, or one of its files cannot be read.
         RunFolderError: If the page cannot be written.
     """
     folders = [Path(path).expanduser().resolve() for path in run_paths]
     twice = [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]
     if twice:
-        raise DataError(f"{twice[0]} is named twice; give every run once")
+        raise DataError(f"{twice[0]} is given twice; pass every run once")
     runs = [read_run(folder) for folder in folders]
     groups = group_runs(runs)
     split = "test" if any(run.epochs("test") for run in runs) else "val"

@@ -1,4 +1,4 @@
-"""Which curves a report has: what is logged, under which heading, and in which unit."""
+"""The curves of a report: logged keys, titles and units."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rl4dialog.runs.report.statistics import Interval
 from rl4dialog.runs.summary import is_headline
 
 PHASES = ("time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
-# Fewer are told as well by a table of first and last numbers.
+# With fewer iterations, a table of first and last numbers shows as much.
 MIN_ITERATIONS = 3
-# Of the evaluations during training, so many have intervals: each costs reading a file of predictions.
+# Number of evaluations with intervals; each one requires reading a predictions file.
 _MAX_INTERVALS = 20
 _REWARD_PARTS = "rollout/reward/"
 _WEIGHT = "/weight"
@@ -22,15 +22,15 @@ _WEIGHT = "/weight"
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of logged numbers.
+    """One plot of logged numbers.
 
     Attributes:
-        title: What is shown.
-        unit: Of the vertical axis.
-        keys: Logged numbers by label.
-        target: The config's key of a level to mark.
-        sign: -1 for what is logged with the opposite sign.
-        has_legend: Whether the labels say more than the title.
+        title: Title of the plot.
+        unit: Unit of the vertical axis.
+        keys: Logged keys by label.
+        target: Config key of a level to mark.
+        sign: -1 for numbers that are logged with the opposite sign.
+        has_legend: Whether the labels add information to the title.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a picture, with a band around it or intervals at its points, if there are any."""
+    """A line, optionally with a band around it or an interval at each point."""
 
     label: str
     x: Sequence[float]
@@ -70,7 +70,7 @@ _PANELS = (
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
-    """Those whose numbers at least one of the runs has logged."""
+    """Panels with numbers that at least one run has logged."""
     logged = [key for run in runs for row in run.iterations for key, value in row.items() if value is not None]
     keys = list(dict.fromkeys(logged))
     parts = {key.removeprefix(_REWARD_PARTS): key for key in keys if key.startswith(_REWARD_PARTS)}
@@ -80,8 +80,8 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     first, *others = _PANELS
     found = [
         first,
-        Panel("Parts of the reward", "before weights", rewards, has_legend=True),
-        Panel("Weights of the parts", "", changing, has_legend=True),
+        Panel("Reward parts", "before weighting", rewards, has_legend=True),
+        Panel("Reward part weights", "", changing, has_legend=True),
         *others,
     ]
     known = set(keys)
@@ -94,14 +94,14 @@ def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:
 
 
 def remaining_keys(run: Run, drawn: Iterable[str]) -> list[str]:
-    """Logged numbers that are on none of the pictures."""
+    """Logged keys that no plot shows."""
     keys = dict.fromkeys(key for row in run.iterations for key in row)
     without = {"iteration", *drawn}
     return [key for key in keys if key not in without and not all(map(math.isnan, run.column(key)))]
 
 
 def evaluation_curves(run: Run, split: str) -> list[Curve]:
-    """The headline metrics of a split over its evaluations, with intervals where the replies' scores allow them."""
+    """The headline metrics of a split over its evaluations, with intervals where scores per reply allow them."""
     metrics = run.metrics.get(split, {})
     epochs = sorted(metrics)
     step = max(1, math.ceil(len(epochs) / _MAX_INTERVALS))

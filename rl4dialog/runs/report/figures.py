@@ -1,6 +1,6 @@
-"""Small pictures as SVG that stands inside a page, and takes its text colour from there.
+"""Small plots as inline SVG, in the text color of the page.
 
-A picture has neither title nor legend: the page says both, in text that wraps on a narrow screen.
+Plots have no title or legend; the page adds both as text that wraps on narrow screens.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from rl4dialog.runs.plots import smooth, smoothing_window
 from rl4dialog.runs.report.curves import Curve
 
-# Readable on white and on black.
+# Legible on white and on black.
 COLORS = ("#3b82c4", "#e07b1a", "#2f9e6e", "#c9568f", "#8b6cd1", "#a88420", "#3aa6b5", "#888888")
 
-_INK = "#010203"  # stands for the page's text colour
+_INK = "#010203"  # placeholder for the page's text color
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text, not paths: smaller, and in the page's own font
+    "svg.fonttype": "none",  # text instead of paths: smaller, and in the page's font
     "font.size": 8.5,
     **dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
@@ -33,13 +33,13 @@ _N_BINS = 30
 
 
 def line_chart(title: str, curves: Sequence[Curve], target: float | None = None, smoothed: bool = True) -> Markup:
-    """Lines over the iterations.
+    """Plot lines over the iterations.
 
     Args:
-        title: For screen readers.
-        curves: In the order of :data:`COLORS`. One with ``low`` and ``high`` gets a band, or intervals if not smoothed.
+        title: Label for screen readers.
+        curves: In the order of :data:`COLORS`. ``low`` and ``high`` are drawn as intervals if not smoothed.
         target: A level to mark.
-        smoothed: From twenty points on, a bold line is the mean over a tenth of them, and a pale one the values.
+        smoothed: From 20 points on, draw a bold moving average over a tenth of them, and thin raw values.
     """
 
     def draw(axes: Any) -> None:
@@ -55,7 +55,7 @@ def line_chart(title: str, curves: Sequence[Curve], target: float | None = None,
 
 
 def band_chart(title: str, curves: Sequence[Curve]) -> Markup:
-    """Lines with bands from ``low`` to ``high``."""
+    """Plot lines with bands from ``low`` to ``high``."""
 
     def draw(axes: Any) -> None:
         for i, curve in enumerate(curves):
@@ -68,7 +68,7 @@ def band_chart(title: str, curves: Sequence[Curve]) -> Markup:
 
 
 def stacked_chart(title: str, x: Sequence[float], layers: Sequence[Sequence[float]]) -> Markup:
-    """Parts of a whole over the iterations, in the order of :data:`COLORS`; what is missing counts as nothing."""
+    """Plot parts of a whole over the iterations, in the order of :data:`COLORS`; missing values count as zero."""
 
     def draw(axes: Any) -> None:
         heights = [_thinned([0.0 if math.isnan(value) else value for value in layer]) for layer in layers]
@@ -79,7 +79,7 @@ def stacked_chart(title: str, x: Sequence[float], layers: Sequence[Sequence[floa
 
 
 def histogram(title: str, samples: Mapping[str, NDArray[np.float64]]) -> Markup:
-    """How numbers are distributed: outlines of one histogram over another, as shares, in the order of the colours."""
+    """Plot overlaid histograms of shares, in the order of :data:`COLORS`."""
     known = {label: values[~np.isnan(values)] for label, values in samples.items()}
 
     def draw(axes: Any) -> None:
@@ -111,7 +111,7 @@ def _draw_points(axes: Any, curve: Curve, color: str) -> None:
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """Means of neighbours, where there are more points than a picture of this size can show."""
+    """Averages of adjacent points, if there are more than a plot of this size can show."""
     step = math.ceil(len(values) / _MAX_POINTS)
     if step <= 1:
         return list(values)
@@ -119,7 +119,7 @@ def _thinned(values: Sequence[float]) -> list[float]:
 
 
 def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of bins: one per number if there are few whole ones, otherwise equally wide ones."""
+    """Bin edges: one bin per number for few integers, otherwise bins of equal width."""
     if not len(values):
         return np.array([0.0, 1.0])
     low, high = float(values.min()), float(values.max())
@@ -132,7 +132,7 @@ def _svg(title: str, draw: Callable[[Any], None], whole_x: bool = False) -> Mark
     from matplotlib import rc_context
     from matplotlib.ticker import MaxNLocator
 
-    # The salt makes the ids of one picture differ from those of the others on the page.
+    # The salt keeps SVG ids unique on the page.
     with rc_context({**_STYLE, "svg.hashsalt": title}):
         figure, axes = _canvas()
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=whole_x, steps=[1, 2, 5, 10]))
@@ -143,7 +143,7 @@ def _svg(title: str, draw: Callable[[Any], None], whole_x: bool = False) -> Mark
 
 
 def _canvas() -> tuple[Any, Any]:
-    """Figure and axes without any data. They are the same ones every time: making ticks is half of the work."""
+    """Empty figure and axes, reused for all plots, because creating ticks takes half of the time."""
     from matplotlib.transforms import Bbox
 
     figure, axes = _new_canvas()
@@ -176,7 +176,7 @@ def _new_canvas() -> tuple[Any, Any]:
 
 
 def _short(value: float) -> str:
-    """A number below an axis: 20k for 20000."""
+    """Format a tick label: 20k for 20000."""
     for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:g}{letter}"
@@ -184,7 +184,7 @@ def _short(value: float) -> str:
 
 
 def _inline(title: str, svg: str) -> Markup:
-    """The element alone, without what only a file of its own needs; as wide as its place on the page."""
+    """Extract the SVG element without file headers, scaled to the width of its place on the page."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'^<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img" @>', svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg).replace(_INK, "currentColor").replace("xlink:href", "href")

@@ -1,4 +1,4 @@
-"""From what a report says to the one file that it is."""
+"""Renders a report template to a single HTML file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rl4dialog.runs.summary import format_number
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of the page; ``labels`` are those of its legend, in the order of the colours."""
+    """One plot of the page; ``labels`` are its legend, in the order of the colors."""
 
     title: str
     unit: str
@@ -30,12 +30,12 @@ class Picture:
 
 
 def write_page(template: str, output: Path, **content: Any) -> Path:
-    """Fill a template and write the page, whole or not at all.
+    """Render a template and write the page atomically.
 
     Args:
         template: File in ``templates/``.
-        output: The page.
-        content: What the template names. Everything but `Markup` is escaped.
+        output: The output file.
+        content: Variables of the template. Everything but `Markup` is escaped.
 
     Raises:
         RunFolderError: If the file cannot be written.
@@ -43,13 +43,15 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
     page = _environment().get_template(template).render(colors=COLORS, **content)
     temporary = output.with_name(f".{output.name}.tmp")
     try:
-        # A lone half of a character of two may come out of a model; no file could hold it.
+        # Models can generate lone surrogates, which UTF-8 cannot encode.
         temporary.write_text(page, encoding="utf-8", errors="replace")
         os.replace(temporary, output)
     except OSError as error:
         if error.errno != errno.ENOENT:
             temporary.unlink(missing_ok=True)
-        raise RunFolderError(f"{output} cannot be written: {error.strerror or error}; give another --output") from error
+        raise RunFolderError(
+            f"{output} cannot be written: {error.strerror or error}; choose another --output"
+        ) from error
     return output
 
 

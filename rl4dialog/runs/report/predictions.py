@@ -1,4 +1,4 @@
-"""The replies of one evaluation with their scores, and those of two evaluations prompt by prompt."""
+"""Replies of an evaluation with their scores, and the pairing of two evaluations by prompt."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Predictions:
     """Replies to the prompts of a split.
 
     Attributes:
-        sample_ids: Of the samples, as text.
-        prompts: Of the samples.
-        replies: To the prompts.
-        references: Gold replies of each sample.
-        scores: Of each reply, by metric or reward; NaN where there is none. Each of shape (N,).
+        sample_ids: Sample ids, as text.
+        prompts: Prompts of the samples.
+        replies: Replies to the prompts.
+        references: Reference replies of each sample.
+        scores: Score of each reply by metric or reward; NaN where there is none. Each of shape (N,).
     """
 
     sample_ids: list[str]
@@ -42,7 +42,7 @@ class Predictions:
         return len(self.replies)
 
     def select(self, rows: Sequence[int]) -> Predictions:
-        """Those of the given rows, in that order."""
+        """Return the given rows, in that order."""
         index = np.asarray(rows, dtype=int)
         return Predictions(
             [self.sample_ids[row] for row in rows],
@@ -53,18 +53,18 @@ class Predictions:
         )
 
     def reply_lengths(self) -> NDArray[np.float64]:
-        """Words of each reply, split at blanks. Shape (N,)."""
+        """Number of words of each reply, split at whitespace. Shape (N,)."""
         return np.array([len(reply.split()) for reply in self.replies], dtype=float)
 
 
 def read_predictions(path: Path) -> Predictions | None:
-    """Read a file of predictions.
+    """Read a predictions file.
 
     Returns:
-        ``None`` if the file was not written to its end.
+        ``None`` if the file is truncated.
 
     Raises:
-        DataError: If it is complete, but holds something else.
+        DataError: If it is complete but has other contents.
     """
     try:
         rows = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
@@ -88,14 +88,14 @@ def read_predictions(path: Path) -> Predictions | None:
 
 
 def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predictions]:
-    """The prompts that two evaluations share, in the order of the first."""
+    """Return the prompts that two evaluations share, in the order of the first."""
     rows_after = {name: row for row, name in enumerate(_names(after))}
     rows = [(row, rows_after[name]) for row, name in enumerate(_names(before)) if name in rows_after]
     return before.select([old for old, _ in rows]), after.select([new for _, new in rows])
 
 
 def _names(predictions: Predictions) -> list[tuple[str, str, int]]:
-    """What tells the samples of a split apart; ids may occur several times."""
+    """Unique keys of the samples of a split, whose ids may repeat."""
     seen: Counter[tuple[str, str]] = Counter()
     names = []
     for name in zip(predictions.sample_ids, predictions.prompts, strict=True):

@@ -36,13 +36,13 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
 
     Args:
         run_path: The run folder.
-        output: The page; by default ``report.html`` in the run folder.
+        output: The output file; by default ``report.html`` in the run folder.
 
     Returns:
-        The page.
+        The path of the page.
 
     Raises:
-        DataError: If the folder is no run, or a file of it cannot be read.
+        DataError: If the folder is not a run folder, or one of its files cannot be read.
         RunFolderError: If the page cannot be written.
     """
     run = read_run(run_path)
@@ -75,12 +75,12 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
 
 
 def write_report_or_warn(run_path: str | Path) -> None:
-    """Write the report of a run that has just ended; what it could not do is not worth the run."""
+    """Write the report of a run that has just ended; a failure is only a warning."""
     try:
         write_report(run_path)
     except Exception as error:
         _logger.warning(
-            "the report of the run could not be written (%s: %s); to try again: rl4dialog report %s",
+            "the report of the run could not be written (%s: %s); to retry: rl4dialog report %s",
             type(error).__name__,
             error,
             run_path,
@@ -88,7 +88,7 @@ def write_report_or_warn(run_path: str | Path) -> None:
 
 
 def _shown_split(run: Run) -> str:
-    """The split that tells what training changed: ``test``, unless only another was measured again."""
+    """The split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
     splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
     return next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
 
@@ -101,7 +101,7 @@ def _before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predict
 
 
 def _times(run: Run, split: str) -> str:
-    """When a split was evaluated."""
+    """Describe when a split was evaluated."""
     epochs = run.epochs(split)
     if len(epochs) < 2:
         return "before training" if epochs == [0] else ""
@@ -112,18 +112,18 @@ def _times(run: Run, split: str) -> str:
 def _missing(run: Run, split: str) -> list[str]:
     notes = []
     if not run.epochs(split):
-        notes.append("Nothing was evaluated, so there are no metrics and no samples.")
+        notes.append("There are no evaluations, so the report has no metrics and no samples.")
     elif len(run.epochs(split)) == 1:
-        notes.append(f"The {split} split was evaluated once only, so there is nothing to compare.")
+        notes.append(f"The {split} split was evaluated only once, so there is no comparison.")
     elif split != "test":
-        notes.append(f"The test split was not evaluated after training: metrics and samples are those of {split}.")
+        notes.append(f"The test split was not evaluated after training; metrics and samples are those of {split}.")
     if len(run.iterations) < MIN_ITERATIONS and not run.training:
-        notes.append(f"Curves need at least {MIN_ITERATIONS} iterations.")
+        notes.append(f"Curves require at least {MIN_ITERATIONS} iterations.")
     return notes
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """What the page says first."""
+    """The key facts at the top of the page."""
     alg = run.config.get("alg") or {}
     args = (alg.get("policy") or {}).get("args") or {}
     facts = [
@@ -186,7 +186,7 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
 
 
 def _evaluation_pictures(run: Run) -> list[Picture]:
-    """Metrics during training, of the split that was measured most often."""
+    """Metrics during training, of the split that was evaluated most often."""
     split = max(("val", *run.metrics), key=lambda name: len(run.metrics.get(name, {})))
     if len(run.metrics.get(split, {})) < 3:
         return []
@@ -211,7 +211,7 @@ def _distributions(before: Predictions | None, after: Predictions | None) -> lis
 
 
 def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
-    """First, last, lowest and highest of the numbers that are on no picture."""
+    """First, last, minimum and maximum of the logged numbers that no plot shows."""
     keys = {*PHASES, *(key for panel in drawn for key in panel.keys.values())}
     rows = []
     for key in remaining_keys(run, keys if len(run.iterations) >= MIN_ITERATIONS else ()):

@@ -1,7 +1,7 @@
-"""A run folder read back: config, iterations, metrics and predictions, as far as the run came.
+"""Reads a run folder: config, iterations, metrics and predictions, even of an unfinished run.
 
-What a kill can leave behind (missing files, a cut last line, half a file of predictions) is left out and told in
-:attr:`Run.notes`; anything else that cannot be read is an error.
+Damage that an interrupted run can leave (missing files, a truncated last line, truncated predictions) is skipped and
+listed in :attr:`Run.notes`. Any other unreadable file is an error.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PREDICTIONS_FILE = re.compile(r"epoch_(\d+)_(\w+)_split_predictions\.json")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has written.
+    """The contents of a run folder.
 
     Attributes:
         path: The run folder.
         config: The resolved config; empty if there is none.
-        provenance: Versions, hashes and hardware, if the run has recorded them.
-        iterations: What was logged of each iteration, of its rollouts and its update, in order.
-        training: What a supervised run logged at its end.
+        provenance: Versions, hashes and hardware, if recorded.
+        iterations: Logged values of each iteration's rollouts and update, in order.
+        training: Logged values of a supervised run.
         metrics: Corpus scores by split, epoch and key.
-        prediction_files: By split and epoch.
-        notes: What is missing or damaged, as sentences.
+        prediction_files: Predictions files by split and epoch.
+        notes: Missing or damaged files, as sentences.
     """
 
     path: Path
@@ -49,20 +49,20 @@ class Run:
     notes: list[str] = field(default_factory=list)
 
     def column(self, key: str) -> list[float]:
-        """What was logged under a key, NaN where nothing was."""
+        """Values logged under a key; NaN where there are none."""
         return [number(row.get(key)) for row in self.iterations]
 
     def epochs(self, split: str) -> list[int]:
-        """The iterations after which a split was evaluated, in order; 0 is before training."""
+        """Iterations after which a split was evaluated, in order; 0 is before training."""
         return sorted(self.metrics.get(split, {}).keys() | self.prediction_files.get(split, {}).keys())
 
     def predictions(self, split: str, epoch: int) -> Predictions | None:
-        """The replies of an evaluation, or ``None`` if there are none that can be read."""
+        """Replies of an evaluation; ``None`` if there are none, or the file is damaged."""
         path = self.prediction_files.get(split, {}).get(epoch)
         if path is None:
             return None
         found = read_predictions(path)
-        note = f"{path.name} is left out: it is no complete JSON."
+        note = f"{path.name} is skipped: it is truncated."
         if found is None and note not in self.notes:
             self.notes.append(note)
         return found
@@ -72,16 +72,16 @@ def read_run(path: str | Path) -> Run:
     """Read a run folder.
 
     Raises:
-        DataError: If it is none, or a file of it holds something else than a run writes.
+        DataError: If the folder is not a run folder, or one of its files has unexpected contents.
     """
     path = Path(path).expanduser().absolute()
     if not path.is_dir():
-        raise DataError(f"{path} is not a folder; give the folder of a run, which holds its {CONFIG_FILE}")
+        raise DataError(f"{path} is not a folder; pass a run folder, which contains {CONFIG_FILE}")
     notes: list[str] = []
     metrics_files = {m[1]: file for file in sorted(path.iterdir()) if (m := _METRICS_FILE.fullmatch(file.name))}
     known = [CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE]
     if not metrics_files and not any((path / name).is_file() for name in known):
-        raise DataError(f"{path} is not a run folder: it holds none of {', '.join(known)} and *_split_metrics.jsonl")
+        raise DataError(f"{path} is not a run folder: it contains none of {', '.join(known)}, *_split_metrics.jsonl")
     rollouts, updates = (_read_lines(path / name, notes) for name in (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE))
     config = _read_object(path / CONFIG_FILE)
     if not config:
@@ -100,17 +100,17 @@ def read_run(path: str | Path) -> Run:
 
 
 def number(value: Any) -> float:
-    """A logged value as a number, NaN if it is none."""
+    """Convert a logged value to a number; NaN if it is none."""
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def as_text(value: Any) -> str:
-    """A value of a config as the page shows it."""
+    """Format a config value for the page."""
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _merge(rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per iteration; of an iteration that was logged twice, what was logged last."""
+    """One row per iteration; if an iteration was logged twice, the later values win."""
     rows: dict[int, dict[str, Any]] = {}
     for records in (rollouts, updates):
         for i, record in enumerate(records, start=1):
@@ -138,7 +138,7 @@ def _find_predictions(path: Path) -> dict[str, dict[int, Path]]:
 
 
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """Records of a jsonl file; a last line that was cut is left out with a note."""
+    """Records of a jsonl file; a truncated last line is skipped with a note."""
     if not path.is_file():
         return []
     records = []
@@ -148,11 +148,11 @@ def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             record = json.loads(line)
         except ValueError as error:
             if i == lines[-1][0]:
-                notes.append(f"The last line of {path.name} was cut off and is left out.")
+                notes.append(f"The last line of {path.name} is truncated and was skipped.")
                 break
             raise DataError(f"{path}:{i} is not JSON: {error}") from error
         if not isinstance(record, dict):
-            raise DataError(f"{path}:{i} must be an object of names and values, not {record!r:.80}")
+            raise DataError(f"{path}:{i} must be a JSON object, not {record!r:.80}")
         records.append(record)
     return records
 
@@ -165,12 +165,12 @@ def _read_object(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise DataError(f"{path} must be an object of names and values, not {found!r:.80}")
+        raise DataError(f"{path} must be a JSON object, not {found!r:.80}")
     return found
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")  # a kill may cut inside a character
+        return path.read_bytes().decode("utf-8", errors="replace")  # an interruption may truncate a character
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error

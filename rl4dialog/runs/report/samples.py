@@ -1,4 +1,4 @@
-"""Which replies the page shows: the extremes by every score, and some in between."""
+"""Selects the replies that the page shows: the extremes by each score, and some in between."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _TURN_MARKER = "<EOU>"
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt, and what was replied; scores are ``None`` where there are none.
+    """One prompt with its replies; missing scores are ``None``.
 
     Attributes:
-        sample_id: Of the sample.
-        turns: Of the prompt, the last of which is answered.
-        references: Gold replies.
-        before: Reply before training, if there is one.
-        after: Reply after it, if there is one.
-        scores: Before and after, by key.
+        sample_id: Id of the sample.
+        turns: Turns of the prompt, ending with the one to answer.
+        references: Reference replies.
+        before: Reply before training, if any.
+        after: Reply after training, if any.
+        scores: Scores before and after training, by key.
     """
 
     sample_id: str
@@ -39,21 +39,21 @@ class Sample:
 
 
 def sort_keys(before: Predictions | None, after: Predictions | None) -> list[str]:
-    """Scores that samples can be sorted by, the reward and its parts first."""
+    """Scores to sort samples by, with the reward and its parts first."""
     keys = dict.fromkeys(key for predictions in (after, before) if predictions for key in predictions.scores)
     return sorted(keys, key=lambda key: (key != REWARD_KEY, not key.startswith(f"{REWARD_KEY}/")))
 
 
 def choose_samples(before: Predictions | None, after: Predictions | None, n: int = MAX_SAMPLES) -> list[Sample]:
-    """The samples to show.
+    """Select the samples to show.
 
-    Where there are more than ``n``, they are taken in turn from the best, the worst, the most improved and the most
-    worsened by the reward (without rewards: by each score), and from evenly spaced ones.
+    If there are more than ``n``, the selection alternates between the best, the worst, the most improved and the most
+    degraded ones by reward (without a reward, by each score), and evenly spaced ones.
 
     Args:
         before: Replies before training.
-        after: Replies of the same samples after it.
-        n: How many at most.
+        after: Replies to the same samples after training.
+        n: Maximum number of samples.
     """
     shown = after or before
     if shown is None:
@@ -69,7 +69,7 @@ def choose_samples(before: Predictions | None, after: Predictions | None, n: int
 def _rankings(
     before: Predictions | None, after: Predictions | None, keys: Sequence[str], n: int
 ) -> Iterator[Sequence[int]]:
-    """Rows by each criterion, those to show first in front."""
+    """Rows ranked by each criterion, most relevant first."""
     shown = after or before
     assert shown is not None
     for key in keys:

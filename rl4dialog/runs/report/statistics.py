@@ -1,4 +1,4 @@
-"""How sure a mean is: bootstrap intervals over samples, standard errors over runs."""
+"""Uncertainty of means: bootstrap intervals over samples, standard errors over runs."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def bootstrap_intervals(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> list[Interval | None]:
-    """Confidence intervals of column means, by the percentile bootstrap (Efron 1979) over the rows.
+    """Compute confidence intervals of column means with the percentile bootstrap (Efron 1979) over rows.
 
-    A resample draws the same rows for all columns, so a column of differences is a paired comparison.
+    Each resample draws the same rows for all columns, so a column of differences is a paired comparison.
 
     Args:
-        scores: A row per sample, NaN where it has no score. Shape (N, C).
-        confidence: Share of the resamples' means that lie inside.
-        n_resamples: More give smoother ends.
-        seed: Of the resampling.
+        scores: One row per sample, NaN where it has no score. Shape (N, C).
+        confidence: Share of resampled means inside the interval.
+        n_resamples: Number of resamples.
+        seed: Random seed of the resampling.
 
     Returns:
-        For each column; ``None`` for one with fewer than two scores.
+        One interval per column; ``None`` for a column with fewer than two scores.
     """
     present = ~np.isnan(scores)
     sums = np.where(present, scores, 0.0)
     means = []
     for counts in _resampled_counts(len(scores), n_resamples, np.random.default_rng(seed)):
-        with np.errstate(invalid="ignore"):  # a resample without any score of a column
+        with np.errstate(invalid="ignore"):  # a resample may contain no score of a column
             means.append((counts @ sums) / (counts @ present))
     tail = (1 - confidence) / 2
     intervals: list[Interval | None] = []
@@ -62,7 +62,7 @@ def bootstrap_intervals(
 
 
 def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of a number per run, and its standard error; ``None`` for a single run. NaN is left out."""
+    """Mean and standard error over runs; the latter is ``None`` for a single run. Ignores NaN."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return math.nan, None
@@ -71,7 +71,7 @@ def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float | Non
 
 
 def _resampled_counts(n_rows: int, n_resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """How often each resample draws each row, in parts that fit into memory. Each of shape (R, N)."""
+    """How often each resample draws each row, in chunks that fit into memory. Each of shape (R, N)."""
     size = max(1, _MAX_COUNTS_AT_ONCE // max(1, n_rows))
     for start in range(0, n_resamples if n_rows else 0, size):
         n = min(size, n_resamples - start)

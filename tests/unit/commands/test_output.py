@@ -57,7 +57,7 @@ def test_command_says_that_its_output_is_lost(
 
     monkeypatch.setattr(sys, "stdout", Failing())
     assert cli.main(["list"]) == code
-    assert ("the standard output cannot be written" in capsys.readouterr().err) == bool(code)
+    assert ("cannot write to the standard output" in capsys.readouterr().err) == bool(code)
 
 
 def test_number_of_a_full_stream_leads_nowhere_afterwards() -> None:

@@ -36,7 +36,7 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
     [
         (
             {"alg__policy__args__generation_kwargs": {"do_sample": True, "max_new_tokens": 8}},
-            "alg.policy.args.generation_kwargs samples without top_k: every token .* top_k is then 50",
+            "alg.policy.args.generation_kwargs samples without top_k, from the whole vocabulary; .* default of 50",
         ),
         (
             {"train_evaluation__generation_kwargs": {"do_sample": True}},
@@ -49,11 +49,11 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
         ),
         (
             {"train_evaluation__generation_kwargs": {"do_sample": False, "length_penalty": 0.5}},
-            "length_penalty has no effect without num_beams above 1",
+            "length_penalty has no effect unless num_beams is above 1",
         ),
         (
             {"train_evaluation__generation_kwargs": {"num_beams": 3, "num_return_sequences": 2}},
-            "num_return_sequences: the best one",
+            "num_return_sequences: only the best reply",
         ),
         ({"train_evaluation__generation_kwargs": {"num_beams": 3, "use_cache": True}}, "use_cache has no effect"),
         (
@@ -62,10 +62,10 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
         ),
         (
             {"alg__policy__args__generation_kwargs": {"do_sample": True, "top_k": 0}},
-            "has no max_new_tokens: replies end after env.args.max_episode_length = 10 tokens; in RL4LMs .* 20",
+            "has no max_new_tokens: replies end after env.args.max_episode_length = 10 tokens; RL4LMs .* 20",
         ),
-        ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model goes on"),
-        ({"tokenizer__truncation_side": "right"}, "truncation_side, right, has no effect: .* which is left"),
+        ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model continues"),
+        ({"tokenizer__truncation_side": "right"}, "truncation_side: right has no effect: .* .left. is used"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
         ({"tokenizer__padding_side": "right"}, "padding_side has no effect: prompts are padded on the left"),
     ],
@@ -80,8 +80,8 @@ def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_pat
     no_effect, defaults = notes(tmp_path, alg__policy__args__apply_model_parallel=True, env__args__priority_scale=1.0)
     assert no_effect.startswith("alg.policy.args.apply_model_parallel has no effect")
     assert defaults == (
-        "where a config is silent, RL4LMs has other defaults: its optimizer is AdamW with weight_decay 1e-6, here "
-        "Adam; its terminate_on_eos is false, here true"
+        "RL4LMs has other defaults for keys that this config leaves out: the optimizer is AdamW with weight_decay 1e-6 "
+        "(here Adam); terminate_on_eos is false (here true)"
     )
 
 
@@ -95,14 +95,14 @@ def test_sampling_without_top_k_is_said_once(tmp_path: Path) -> None:
 
 def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: Path) -> None:
     first, second = notes(tmp_path, alg__policy__args__generation_kwargs={"max_new_tokens": 8})
-    assert "evaluations decode greedily" in first and "rollouts sample; in RL4LMs they decode greedily" in second
+    assert "evaluations decode greedily" in first and "rollouts sample; RL4LMs then decodes greedily" in second
     start, length = notes(
         tmp_path,
         alg__policy__id="seq2seq_lm_actor_critic_policy",
         alg__policy__args__generation_kwargs={**SAMPLING, "min_length": 2},
         env__args__context_start_token=0,
     )
-    assert start.endswith("an encoder-decoder's replies begin with the decoder_start_token_id of the model's config")
+    assert start.endswith("an encoder-decoder's replies start with the decoder_start_token_id of the model's config")
     assert "counts the start token of an encoder-decoder" in length
 
 
@@ -113,12 +113,14 @@ def test_beams_under_nlpos_mask_are_refused_by_name(tmp_path: Path) -> None:
         alg__id="nlpo",
         train_evaluation__generation_kwargs={"num_beams": 4},
     )
-    assert "num_beams is refused by NLPO's mask" in note and note.endswith("evaluations decode without beams, greedily")
+    assert "num_beams is ignored, because NLPO's mask" in note and note.endswith(
+        "evaluations decode without beam search, greedily"
+    )
 
 
 def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Path) -> None:
     (note,) = supervised_notes(tmp_path)
-    assert "only replies are learned; RL4LMs learns the prompts too" in note
+    assert "only replies are trained on; RL4LMs also trains on prompts" in note
     (note,) = supervised_notes(tmp_path, loss_on="all", generation_kwargs={"do_sample": False})
     assert "evaluations end replies after 32 tokens" in note
     saved, logged = supervised_notes(tmp_path, loss_on="all", training_args={"save_total_limit": 1, "logging_steps": 5})

@@ -33,10 +33,10 @@ def test_every_key_is_described(model: type[BaseModel]) -> None:
 
 def test_rows_tell_type_default_and_bounds() -> None:
     page = schema_page()
-    assert "| `n_envs` | whole number, at least 1, at most 65,536 | `1` | " in page
+    assert "| `n_envs` | integer, at least 1, at most 65,536 | `1` | " in page
     assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
     assert re.search(
-        r"## env\.args\n.*\| `max_prompt_length` \| whole number, at least 1, at most 1,000,000 \|  \| ",
+        r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ",
         page,
         re.DOTALL,
     )

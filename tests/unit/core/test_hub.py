@@ -54,5 +54,5 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
     config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="comes with Python code of its own, which is not run"):
+    with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
         hub.load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")

@@ -27,9 +27,9 @@ def test_whole_folder_gives_what_was_written_about_it(folder: Path) -> None:
     ("name", "content", "message"),
     [
         ("a", None, "a is missing"),
-        ("a", b"aa", "a has 2 bytes and not 3"),
-        ("a", b"aab", "a is not what was written"),
-        ("inner/b", b"b", "inner/b has 1 bytes and not 0"),
+        ("a", b"aa", "a has 2 bytes instead of 3"),
+        ("a", b"aab", "a was changed"),
+        ("inner/b", b"b", "inner/b has 1 bytes instead of 0"),
         ("manifest.json", None, "no readable manifest.json"),
         ("manifest.json", b'{"files": {"a"', "no readable manifest.json"),
         ("manifest.json", b"[]", "no readable manifest.json"),

@@ -53,7 +53,7 @@ def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "broken_plugin.py").write_text("x = 1\nraise KeyError('oh')\n")
     with pytest.raises(ConfigError, match=r"broken_plugin.*KeyError.*broken_plugin\.py, line 2"):
         load_imports(["./broken_plugin.py"], tmp_path)
-    with pytest.raises(ConfigError, match="does not exist; looked for"):
+    with pytest.raises(ConfigError, match="does not exist; tried"):
         load_imports(["./none.py"], tmp_path)
     with pytest.raises(ConfigError, match="'no_such_package' failed with ModuleNotFoundError"):
         load_imports(["no_such_package"], tmp_path)

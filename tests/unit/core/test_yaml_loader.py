@@ -36,16 +36,16 @@ def test_scalars_are_read_as_yaml_1_2_says(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' stands twice"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: duplicate key 'a'"),
         ("a:\n  b: [1, 2", "line 2"),
         ("a: 1\n\tb: 2", "line 2, column 1"),
-        ("", "it holds nothing"),
-        ("- 1", "it holds a list"),
+        ("", "it contains nothing"),
+        ("- 1", "it contains a list"),
         ("a:\n  ? [b, c]\n  : d", "line 2, column 5: a key must be a single word"),
         ("a: " + "9" * 5000, "line 1, column 4: not a valid int"),
         ("a: 0x" + "f" * 5000, "more than 64 bits"),
-        ("[" * 5000, "more than 50 blocks inside each other"),
-        ("a: &a [*a]", "more than 50 blocks inside each other"),
+        ("[" * 5000, "more than 50 nested blocks"),
+        ("a: &a [*a]", "more than 50 nested blocks"),
     ],
 )
 def test_broken_yaml_is_told_with_line_and_column(text: str, message: str) -> None:
@@ -55,7 +55,7 @@ def test_broken_yaml_is_told_with_line_and_column(text: str, message: str) -> No
 
 def test_missing_file_a_folder_and_binary_are_told(tmp_path: Path) -> None:
     (tmp_path / "near.yml").write_text("a: 1")
-    with pytest.raises(ConfigError, match=r"does not exist; beside it there are: .*near\.yml"):
+    with pytest.raises(ConfigError, match=r"does not exist; other files there: .*near\.yml"):
         load_yaml(tmp_path / "far.yml")
     with pytest.raises(ConfigError, match="is a folder"):
         load_yaml(tmp_path)

@@ -69,7 +69,7 @@ def test_hub_rows_become_samples(fake_hub: Any) -> None:
 @pytest.mark.parametrize(
     "files, message",
     [
-        ({"all_train.txt": "http://a\n"}, r"has the URL list all_train\.txt but no \.story file"),
+        ({"all_train.txt": "http://a\n"}, r"contains the URL list all_train\.txt but no \.story file"),
         ({"train.json": '[{"src": 3, "tgt": []}]'}, r"row 0: column 'src' must be a list of sentences"),
         ({"train.csv": "article,summary\nx,y\n"}, r"csv:2: no column 'highlights' \(columns: article, summary\)"),
     ],

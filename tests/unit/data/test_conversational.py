@@ -80,10 +80,10 @@ def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> N
     assert pool[0][0].meta_data == {"history": ["Hi!"]}
     pool = pool_of({"prompt": "Hi!", "chosen": "Hello.", "rejected": "No."}, **chat)
     assert samples(pool) == [(0, "<user>Hi!<assistant>", ["Hello."])]
-    with pytest.raises(DataError, match=r"train\.jsonl:1: plain chosen and rejected have no prompt of their own"):
+    with pytest.raises(DataError, match=r"train\.jsonl:1: plain chosen and rejected have no separate prompt"):
         pool_of({"chosen": "Hi! Hello.", "rejected": "Hi! No."}, **chat)
     with pytest.raises(
-        DataError, match=r"jsonl:1: a text ends with '<assistant>', which the chat template itself writes"
+        DataError, match=r"jsonl:1: a text ends with '<assistant>', which is markup of the chat template"
     ):
         pool_of({"prompt": "<user>Hi!<assistant>"}, **chat)
 
@@ -92,7 +92,7 @@ def test_plain_prompts_without_a_template_stand_as_they_are_and_that_is_said(
     pool_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
-    assert "plain text and stand as they are; format: chat_template makes each the user's message" in caplog.text
+    assert "plain text and used verbatim; format: chat_template would make each a user message" in caplog.text
 
 
 def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
@@ -164,7 +164,7 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
     }
     args = {"split": "val", "dataset_id": "my/chat", "splits": {"val": "train_sft"}, "max_size": 3}
     assert len(DataPoolRegistry.get("conversational", args)) == 3
-    with pytest.raises(DataError, match="give either path"):
+    with pytest.raises(DataError, match="pass either path"):
         Conversational.prepare("val", ".", dataset_id="my/chat")
 
 
@@ -177,13 +177,13 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
         ({"messages": [{"from": "human"}]}, "jsonl:2: message 0 of messages must have role and content"),
         ({"messages": [message("usr", "x")]}, "message 0 of messages has the unknown role 'usr'; did you mean 'user'"),
         ({"messages": [message("user", None)]}, "content of message 0 of messages must be text, not None"),
-        ({"messages": [SYSTEM, REPLY]}, "messages has no reply of the assistant to somebody"),
-        ({"prompt": [SYSTEM], "completion": [REPLY]}, "the conversation is empty before the reply"),
+        ({"messages": [SYSTEM, REPLY]}, "messages contains no reply of the assistant"),
+        ({"prompt": [SYSTEM], "completion": [REPLY]}, "there is no message before the reply"),
         (
             {"prompt": [USER], "completion": [REPLY, AGAIN]},
-            "completion must end in one message .* not in assistant, user",
+            "completion must end with one message .* not with assistant, user",
         ),
-        ({"prompt": [USER], "chosen": [REPLY], "rejected": "No."}, "chosen and rejected must both be texts or both"),
+        ({"prompt": [USER], "chosen": [REPLY], "rejected": "No."}, "chosen and rejected must both be texts, or both"),
         ({"prompt": [USER], "chosen": [REPLY]}, r"jsonl:2: no column 'rejected' \(columns: prompt, chosen\)"),
     ],
 )
@@ -193,5 +193,5 @@ def test_bad_row_is_named(pool_of: Any, row: Any, message: str) -> None:
 
 
 def test_plain_and_conversational_rows_do_not_mix(pool_of: Any) -> None:
-    with pytest.raises(DataError, match="both plain prompts and conversations"):
+    with pytest.raises(DataError, match="mixes plain prompts and conversations"):
         pool_of({"prompt": "a"}, {"prompt": [USER]})

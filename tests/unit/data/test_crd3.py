@@ -92,8 +92,11 @@ def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogC
     "files, message",
     [
         ({"data/cleaned data/C1E001.json": "{}"}, "has no file 'aligned data/train_files'"),
-        (LISTS, "has no episodes: looked for 'cleaned data"),
-        (LISTS | {"data/cleaned data/C1E001.json": "{}"}, r"C1E001\.json: no list 'TURNS'; this is no episode"),
+        (LISTS, "has no episodes: tried 'cleaned data"),
+        (
+            LISTS | {"data/cleaned data/C1E001.json": "{}"},
+            r"C1E001\.json: no list 'TURNS', so it is not a CRD3 episode",
+        ),
         (LISTS | {"data/cleaned data/C1E001.json": "{"}, r"C1E001\.json: not valid JSON"),
         (
             LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [TURNS[0], {"NAMES": ["A"]}]})},
@@ -101,7 +104,7 @@ def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogC
         ),
         (
             LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})},
-            "turn 0: NUMBER must be a whole number, not 'x'",
+            "turn 0: NUMBER must be an integer, not 'x'",
         ),
         (LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
     ],

@@ -103,7 +103,7 @@ def test_small_whole_release_has_every_split(tmp_path: Path) -> None:
 def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: Path) -> None:
     write_zip(write_files(tmp_path, flat_files(20)), "train")
     assert len(load_dialogues("train", tmp_path)) == 2
-    with pytest.raises(DataError, match=r"some splits of DailyDialog but not 'test': looked for test\.zip"):
+    with pytest.raises(DataError, match=r"some splits of DailyDialog but not 'test': tried test\.zip"):
         load_dialogues("test", tmp_path)
 
 
@@ -129,14 +129,14 @@ def test_last_marker_may_be_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "files, message",
     [
-        ({"acts": "1 2 1\n3 five\n"}, r"dialogues_act_train\.txt:2: 'five' is not a label; labels are 1 to 4"),
-        ({"acts": "1 2 1\n3 5\n"}, r"dialogues_act_train\.txt:2: '5' is not a label; labels are 1 to 4"),
-        ({"acts": "1 2 0\n3 4\n"}, r"dialogues_act_train\.txt:1: '0' is not a label"),
-        ({"emotions": "0 4 0\n7 0\n"}, r"dialogues_emotion_train\.txt:2: '7' is not a label; labels are 0 to 6"),
-        ({"emotions": "0 4 0\n-1 0\n"}, r"dialogues_emotion_train\.txt:2: '-1' is not a label"),
+        ({"acts": "1 2 1\n3 five\n"}, r"dialogues_act_train\.txt:2: 'five' is not a valid label \(1 to 4\)"),
+        ({"acts": "1 2 1\n3 5\n"}, r"dialogues_act_train\.txt:2: '5' is not a valid label \(1 to 4\)"),
+        ({"acts": "1 2 0\n3 4\n"}, r"dialogues_act_train\.txt:1: '0' is not a valid label"),
+        ({"emotions": "0 4 0\n7 0\n"}, r"dialogues_emotion_train\.txt:2: '7' is not a valid label \(0 to 6\)"),
+        ({"emotions": "0 4 0\n-1 0\n"}, r"dialogues_emotion_train\.txt:2: '-1' is not a valid label"),
         ({"text": "a __eou__ b __eou__ c __eou__\nno marker\n"}, r"dialogues_train\.txt:2: no __eou__ in this line"),
         ({"text": "a __eou__ __eou__ c __eou__\nd __eou__\n"}, r"dialogues_train\.txt:1: utterance 2 is empty"),
-        ({"acts": "1 2 1\n"}, r"equally many lines, but .*dialogues_train\.txt has 2, .*act_train\.txt has 1"),
+        ({"acts": "1 2 1\n"}, r"the same number of lines, but .*dialogues_train\.txt has 2, .*act_train\.txt has 1"),
     ],
 )
 def test_malformed_line_names_file_and_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
@@ -156,7 +156,7 @@ def test_malformed_line_inside_a_zip_names_the_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
         for name, content in split_files("train", acts="1 2 1\n3 9\n").items():
             archive.writestr(f"train/{name}", content)
-    with pytest.raises(DataError, match=r"train\.zip/dialogues_act_train\.txt:2: '9' is not a label"):
+    with pytest.raises(DataError, match=r"train\.zip/dialogues_act_train\.txt:2: '9' is not a valid label"):
         load_dialogues("train", tmp_path)
 
 
@@ -167,13 +167,13 @@ def test_missing_label_file_is_named(tmp_path: Path) -> None:
 
 
 def test_folder_without_files_lists_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no DailyDialog files: .*validation\.zip.*dialogues_text\.txt"):
+    with pytest.raises(DataError, match=r"contains no DailyDialog files: .*validation\.zip.*dialogues_text\.txt"):
         load_dialogues("val", tmp_path)
 
 
 def test_path_must_be_a_folder(tmp_path: Path) -> None:
     write_zip(tmp_path, "train")
-    with pytest.raises(DataError, match=r"train\.zip is not a folder; path must be the folder"):
+    with pytest.raises(DataError, match=r"train\.zip is not a folder; path must be a folder"):
         load_dialogues("train", tmp_path / "train.zip")
 
 
@@ -223,7 +223,7 @@ def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch
 def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda id, split: [{"text": "x"}])
-    with pytest.raises(DataError, match="'some/id' has no column 'dialog'; needed: dialog, act, emotion"):
+    with pytest.raises(DataError, match="'some/id' has no column 'dialog'; required: dialog, act, emotion"):
         DailyDialog.prepare("val", dataset_id="some/id")
 
 

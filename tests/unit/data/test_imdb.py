@@ -84,5 +84,5 @@ def test_label_must_be_zero_or_one(write: Write) -> None:
 
 
 def test_empty_folder_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no .* file named after a split"):
+    with pytest.raises(DataError, match=r"contains no .* file named after a split"):
         IMDB.prepare("train", path=tmp_path)

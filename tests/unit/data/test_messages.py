@@ -81,7 +81,7 @@ def test_eou_and_context_size_hold_for_tables(tmp_path: Path) -> None:
 
 def test_a_column_cannot_take_the_place_of_the_history(tmp_path: Path) -> None:
     row, columns = {"prompt": TEXTS, "reference": "Yes.", "history": "mine"}, {"meta_data": ["history"]}
-    with pytest.raises(DataError, match=r"columns\.meta_data: 'history' is what holds the prompt's utterances"):
+    with pytest.raises(DataError, match=r"columns\.meta_data: 'history' is reserved for the prompt's utterances"):
         pool_of(row, tmp_path, columns)
     plain = pool_of({**row, "prompt": "Tea?"}, tmp_path, columns, format=None)
     assert plain[0][0].meta_data == {"history": "mine"}
@@ -122,17 +122,17 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
         (
             {"prompt": [{"x": "Hi!"}]},
             {},
-            r"has no key that is known to be its text; name it in columns\.text \(keys: x\)",
+            r"has no known key for its text; set columns\.text \(keys: x\)",
         ),
         (
             {"prompt": [{"who": "A", "text": "Hi!"}]},
             {},
-            r"no key that is known to be its speaker; name it in columns\.speaker \(keys: who, text\)",
+            r"no known key for its speaker; set columns\.speaker \(keys: who, text\)",
         ),
         (
             {"prompt": [{"role": "a", "text": "Hi!", "content": ""}]},
             {},
-            r"several keys that may be its text; name it in columns\.text \(keys: content, text\)",
+            r"several keys that can be its text; set columns\.text \(keys: content, text\)",
         ),
         (
             {"prompt": SPOKEN},
@@ -151,37 +151,37 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
             r"'who' of utterance 0 of column 'prompt' must name the speaker, not None",
         ),
         ({"prompt": [{"who": "A", "says": 3}]}, NAMES, r"'says' of utterance 0 of column 'prompt' must be text, not 3"),
-        ({"prompt": TEXTS}, NAMES, r"column 'prompt' holds texts without speakers; remove columns\.speaker"),
-        ({"prompt": "Hi!"}, NAMES, r"the prompt is a text and no dialogue; remove columns\.speaker"),
-        ({"prompt": []}, {}, r"column 'prompt' must hold a dialogue, a list of utterances, not \[\]"),
+        ({"prompt": TEXTS}, NAMES, r"column 'prompt' contains texts without speakers; remove columns\.speaker"),
+        ({"prompt": "Hi!"}, NAMES, r"the prompt is a text and not a dialogue; remove columns\.speaker"),
+        ({"prompt": []}, {}, r"column 'prompt' must contain a dialogue, a list of utterances, not \[\]"),
         (
             {"prompt": SPOKEN},
             {**NAMES, "agent": "Bo"},
-            r"nobody in column 'prompt' is called 'Bo', as columns\.agent says \(speakers: Ann, Bob\)",
+            r"column 'prompt' has no speaker 'Bo', which columns\.agent requires \(speakers: Ann, Bob\)",
         ),
         (
             {"prompt": SPOKEN},
             {**NAMES, "agent": "Ann"},
-            r"column 'prompt' ends with an utterance of 'Ann', whom the model plays",
+            r"column 'prompt' ends with an utterance of 'Ann', whose role the model takes",
         ),
         (
             {"prompt": [*SPOKEN, {"who": "Cem", "says": "No."}]},
             NAMES,
-            r"has 3 speakers \(Ann, Bob, Cem\); columns\.agent must name",
+            r"has 3 speakers \(Ann, Bob, Cem\); set columns\.agent",
         ),
-        ({"prompt": SHAREGPT[:1]}, {}, r"the conversation is empty before the reply"),
+        ({"prompt": SHAREGPT[:1]}, {}, r"there is no message before the reply"),
         (
             {"prompt": "<user>Hi!<assistant>"},
             {},
-            r"a text cannot contain <user>, which the chat template itself writes; prompts in which that is written",
+            r"a text cannot contain <user>, which is markup of the chat template; remove format if",
         ),
         (
             {"prompt": "Hi!<assistant> "},
             {},
-            r"a text ends with '<assistant>', which the chat template itself writes; prompts in",
+            r"a text ends with '<assistant>', which is markup of the chat template; remove format if",
         ),
         ({"prompt": ["Hi!", "<user>", "Tea?"]}, {}, r"a text cannot contain <user>"),
-        ({"talk": ["Hi!"]}, {"dialogue": "talk"}, r"column 'talk' has no utterance that replies to somebody else's"),
+        ({"talk": ["Hi!"]}, {"dialogue": "talk"}, r"column 'talk' has no utterance that replies to another speaker"),
         (
             {"talk": SPOKEN},
             {"dialogue": "talk", **NAMES, "agent": "Bo"},
@@ -190,7 +190,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
         (
             {"talk": "Hi!"},
             {"dialogue": "talk"},
-            r"column 'talk' must hold a dialogue, a list of utterances: not valid JSON",
+            r"column 'talk' must contain a dialogue, a list of utterances: not valid JSON",
         ),
     ],
 )
@@ -207,22 +207,22 @@ def test_what_is_not_clear_is_told_with_file_and_row(
         (
             {"prompt": TEXTS},
             {"format": None},
-            r"train\.jsonl:1: column 'prompt' holds a dialogue; set datapool\.args\.format",
+            r"train\.jsonl:1: column 'prompt' contains a dialogue; set datapool\.args\.format",
         ),
         (
             {"prompt": "Hi!"},
             {"format": None, "context_size": 2},
-            r"context_size counts utterances; without format: eou or",
+            r"context_size counts utterances, which need format: eou or",
         ),
         (
             {"prompt": "a<EOU>b"},
             {"format": "eou"},
-            r"jsonl:1: a text cannot contain <EOU>, which ends a turn; prompts in",
+            r"jsonl:1: a text cannot contain <EOU>, which ends a turn; remove format if",
         ),
         (
             {"talk": TEXTS},
             {"columns": {"dialogue": "talk", "references": "r"}},
-            r"columns\.dialogue holds prompts and replies already; remove columns\.references",
+            r"columns\.dialogue already contains prompts and replies; remove columns\.references",
         ),
         ({"talk": TEXTS}, {"columns": {"dialogue": "talk"}, "prompt_template": "{talk}"}, r"remove prompt_template"),
     ],

@@ -51,7 +51,7 @@ def test_hub_rows_become_samples(fake_hub: Any) -> None:
             {"train.tsv": "a\tb\nno answer\n"},
             r"train\.tsv:2: expected 'question and summary<TAB>answer', but found 1 col",
         ),
-        ({"test.tsv": "a\tb\n"}, r"holds no NarrativeQA files: looked for qaps\.csv .* and train\.tsv"),
+        ({"test.tsv": "a\tb\n"}, r"contains no NarrativeQA files: tried qaps\.csv .* and train\.tsv"),
         ({"qaps.csv": QUESTIONS}, r"summaries\.csv cannot be read: No such file"),
         (
             {"qaps.csv": QUESTIONS, "third_party/wikipedia/summaries.csv": "document_id,summary\n"},

@@ -73,7 +73,7 @@ def test_persona_side_chooses_whose_persona_is_shown(tmp_path: Path, side: str, 
 
 
 def test_persona_that_the_file_lacks_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.txt has a dialogue without any 'partner's persona:' line"):
+    with pytest.raises(DataError, match=r"x\.txt has a dialogue without a 'partner's persona:' line"):
         PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), persona_side="other")
 
 
@@ -112,7 +112,7 @@ def test_missing_split_lists_the_names_and_the_mapping(tmp_path: Path) -> None:
     write(tmp_path, "valid_self_original.txt")
     with pytest.raises(DataError) as caught:
         PersonaChat.prepare("test", path=tmp_path)
-    assert "looked for test_self_original.txt, test_self_original_no_cands.txt" in str(caught.value)
+    assert "tried test_self_original.txt, test_self_original_no_cands.txt" in str(caught.value)
     assert "path: {train: FILE, val: FILE, test: FILE}" in str(caught.value)
 
 
@@ -127,7 +127,7 @@ def test_path_may_map_splits_to_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("1 your persona: a.\nhello\thi\n", "x.txt:2: the line must begin with its number"),
+        ("1 your persona: a.\nhello\thi\n", "x.txt:2: the line must start with its number"),
         ("1 your persona: a.\n3 hello\thi\n", "x.txt:2: number 3 follows 1; expected 2, or 1"),
         ("2 hello\thi\n", "x.txt:1: number 2 follows 0"),
         ("1 hello there\n", r"x.txt:1: expected 'partner<TAB>reply'.* 1 column"),
@@ -135,7 +135,7 @@ def test_path_may_map_splits_to_files(tmp_path: Path) -> None:
         ("1 hello\t\n", "x.txt:1: the reply is empty"),
         ("1 \thello\n", "x.txt:1: the utterance of the partner is empty"),
         ("1 your persona:\n", "x.txt:1: no sentence after 'your persona:'"),
-        ("1 a\tb\n\n2 c\td\n", "x.txt:2: the line must begin with its number"),
+        ("1 a\tb\n\n2 c\td\n", "x.txt:2: the line must start with its number"),
     ],
 )
 def test_malformed_line_names_file_and_line(text: str, message: str) -> None:

@@ -53,17 +53,17 @@ def test_ten_thousand_long_rows_are_read(write: Write) -> None:
     "name, content, message",
     [
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: not valid JSON"),
-        ("t.jsonl", '{"a": 1}\n[1]\n', r"t\.jsonl:2: must be a JSON object with a value per column, not \[1\]"),
+        ("t.jsonl", '{"a": 1}\n[1]\n', r"t\.jsonl:2: must be a JSON object with one value per column, not \[1\]"),
         ("t.jsonl", "1" * 5000, r"t\.jsonl:1: not valid JSON"),
         ("t.json", '[{"a": 1}, 2]', r"t\.json, row 1: must be a JSON object"),
         ("t.json", '[{"a": 1}', r"t\.json: not valid JSON"),
-        ("t.csv", "a,b\n1,2\n1\n", r"t\.csv:3: 1 fields, but the first line names 2 columns \(a, b\)"),
+        ("t.csv", "a,b\n1,2\n1\n", r"t\.csv:3: 1 fields, but the first line has 2 columns \(a, b\)"),
         ("t.csv", 'a,b\n"1"x,2\n', r"t\.csv:2: not valid CSV"),
-        ("t.csv", "a,a\n1,2\n", r"t\.csv:1: a column name occurs twice in a, a"),
+        ("t.csv", "a,a\n1,2\n", r"t\.csv:1: duplicate column name in a, a"),
         ("t.csv", b"a,b\nbr\xffken,1\n", r"t\.csv:2: not valid UTF-8"),
         ("t.parquet", "no parquet", r"t\.parquet cannot be read as a Parquet file"),
         ("t.jsonl.gz", "no gzip", r"t\.jsonl\.gz cannot be read as a gzip file"),
-        ("t.xls", "", r"t\.xls is of no known format; a table is a \.jsonl, \.json, \.csv, \.tsv or \.parquet file"),
+        ("t.xls", "", r"t\.xls has an unknown format; tables must be \.jsonl, \.json, \.csv, \.tsv or \.parquet files"),
     ],
 )
 def test_malformed_file_is_named_with_its_line(write: Write, name: str, content: Any, message: str) -> None:
@@ -98,9 +98,9 @@ def test_text_is_text_or_a_number() -> None:
     row = Row({"a": "x", "b": 4, "c": None, "d": ["x", 2], "e": [], "f": True}, "here")
     assert (row.text("a"), row.text("b"), row.texts("a"), row.texts("d")) == ("x", "4", ["x"], ["x", "2"])
     for column in ("c", "d", "f"):
-        with pytest.raises(DataError, match=f"here: column '{column}' must hold text, not"):
+        with pytest.raises(DataError, match=f"here: column '{column}' must contain text, not"):
             row.text(column)
-    with pytest.raises(DataError, match=r"here: column 'a' is no valid Unicode \(surrogates not allowed\)"):
+    with pytest.raises(DataError, match=r"here: column 'a' is not valid Unicode \(surrogates not allowed\)"):
         Row({"a": "\ud83d"}, "here").text("a")
     with pytest.raises(DataError, match="here: column 'e' is an empty list"):
         row.texts("e")

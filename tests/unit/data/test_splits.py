@@ -50,22 +50,22 @@ def test_mapping_names_a_file_per_split(write: Write) -> None:
     folder = write({"a.jsonl": jsonl(1), "b.jsonl": jsonl(2)})
     readers = file_readers({"train": folder / "a.jsonl", "test": str(folder / "b.jsonl")})
     assert {split: values(read()) for split, read in readers.items()} == {"train": [1], "test": [2]}
-    with pytest.raises(DataError, match="path must name a file for each of train, val, test, not"):
+    with pytest.raises(DataError, match="path must contain a file for each of train, val, test, not"):
         file_readers({"dev": folder / "a.jsonl"})
-    with pytest.raises(DataError, match=r"b\.jsonl is no \.csv or \.tsv file"):
+    with pytest.raises(DataError, match=r"b\.jsonl is not a \.csv or \.tsv file"):
         file_readers({"train": folder / "b.jsonl"}, [".csv", ".tsv"])
     with pytest.raises(DataError, match=r"gone\.jsonl does not exist"):
         file_readers({"train": folder / "gone.jsonl"})
 
 
 def test_folder_without_tables_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no \.csv file named after a split: looked for names with train, val"):
+    with pytest.raises(DataError, match=r"contains no \.csv file named after a split: tried names with train, val"):
         file_readers(tmp_path, [".csv"])
 
 
 def test_missing_split_lists_those_that_exist(write: Write) -> None:
     readers = file_readers(write({"train.jsonl": jsonl(1), "test.jsonl": jsonl(2)}))
-    with pytest.raises(DataError, match=r"here has no split 'val' \(it has: train, test\)\. Name a file for each"):
+    with pytest.raises(DataError, match=r"here has no split 'val' \(it has: train, test\)\. Set a file for each"):
         read_split("val", readers, "here")
     assert values(read_split("train", readers, "here")) == [1]
 

@@ -81,13 +81,13 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
     "columns, message",
     [
         ({"promt": "q"}, r"columns has no key 'promt'; did you mean 'prompt'\? \(keys: prompt, references, id, wei"),
-        ({"prompt": None}, r"columns\.prompt must be the name of a column, not None"),
+        ({"prompt": None}, r"columns\.prompt must be a column name, not None"),
         ({"agent": 0}, r"columns\.agent must be the name of a speaker, not 0"),
-        ({"meta_data": "topic"}, r"columns\.meta_data must be a list of names of columns, not 'topic'"),
-        (["q"], r"columns must map prompt, references, id, weight, meta_data, .*, agent to names"),
+        ({"meta_data": "topic"}, r"columns\.meta_data must be a list of column names, not 'topic'"),
+        (["q"], r"columns must map prompt, references, id, weight, meta_data, .*, agent to column names"),
         ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
-        ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must hold text, not None"),
-        ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must hold a positive number"),
+        ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must contain text, not None"),
+        ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must contain a positive weight"),
     ],
 )
 def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None:
@@ -97,7 +97,7 @@ def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None
 
 def test_weight_of_zero_is_refused(write: Write) -> None:
     folder = write({"train.jsonl": jsonl([{**ROWS[0], "often": 0}])})
-    with pytest.raises(DataError, match=r"jsonl:1: column 'often' must hold a positive number as the weight, not 0"):
+    with pytest.raises(DataError, match=r"jsonl:1: column 'often' must contain a positive weight, not 0"):
         Jsonl.prepare("train", folder, COLUMNS)
 
 
@@ -105,7 +105,7 @@ def test_one_file_is_split_only_when_asked(write: Write) -> None:
     file = (
         write({"all.jsonl": "".join(f'{{"prompt": "p{i}", "reference": "r"}}\n' for i in range(10_000))}) / "all.jsonl"
     )
-    with pytest.raises(DataError, match=r"has no split 'val' \(it has: train\)\. Name a file .* held_out_share: 0\.1"):
+    with pytest.raises(DataError, match=r"has no split 'val' \(it has: train\)\. Set a file .* held_out_share: 0\.1"):
         Jsonl.prepare("val", file)
     parts = [Jsonl.prepare(split, file, held_out_share=0.1, split_seed=1) for split in ("train", "val", "test")]
     assert [len(part) for part in parts] == [8000, 1000, 1000]
@@ -153,7 +153,7 @@ def test_folder_of_files_is_read_by_the_datasets_package(write: Write, tmp_path:
 
 @pytest.mark.parametrize("args", [{}, {"dataset_id": "a/b", "path": "."}])
 def test_either_hub_or_folder(args: Any) -> None:
-    with pytest.raises(DataError, match="give either dataset_id"):
+    with pytest.raises(DataError, match="pass either dataset_id"):
         HFDataset.prepare("train", **args)
 
 
@@ -163,7 +163,7 @@ def test_splits_are_ours() -> None:
 
 
 def test_unreadable_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot be loaded: .*must hold files that datasets\.load_dataset reads"):
+    with pytest.raises(DataError, match=r"cannot be loaded: .*must contain files that datasets\.load_dataset supports"):
         HFDataset.prepare("train", path=tmp_path)
 
 

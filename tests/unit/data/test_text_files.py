@@ -122,13 +122,13 @@ def test_archive_that_would_fill_the_memory_is_refused(
             info = tarfile.TarInfo("a.txt")
             info.size = len(bomb)
             tar.addfile(info, io.BytesIO(bomb))
-    with pytest.raises(DataError, match=rf"{re.escape(name)} holds more than 200 times its own size"):
+    with pytest.raises(DataError, match=rf"{re.escape(name)} expands to more than 200 times its size"):
         read_lines(path) if name == "x.gz" else list(walk_files(path, lambda name: True))
 
 
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.zip")
-    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; give a regular file"):
+    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; use a regular file"):
         read_lines(tmp_path / "pipe.zip")
     with pytest.raises(DataError, match=r"pipe\.zip is neither a folder nor an archive"):
         list(walk_files(tmp_path / "pipe.zip", lambda name: True))

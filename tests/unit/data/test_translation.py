@@ -87,7 +87,7 @@ def test_mapping_names_both_files(write: Write) -> None:
     folder = write({"a.txt": "one\n", "b.txt": "eins\n"})
     path = {"train": [str(folder / "a.txt"), str(folder / "b.txt")]}
     assert texts(WMT14ProcessedEnDe.prepare("train", path=path)) == [("one", "eins")]
-    with pytest.raises(DataError, match=r"path must give two files for split 'val', \[source, target\], not None"):
+    with pytest.raises(DataError, match=r"path must contain two files for split 'val', \[source, target\], not None"):
         WMT14ProcessedEnDe.prepare("val", path=path)
 
 
@@ -132,7 +132,9 @@ def test_missing_side_says_what_there_is_and_how_names_must_be(write: Write) -> 
 
 def test_unequal_numbers_of_sentences_are_named(write: Write) -> None:
     folder = write({"train.en": "a\nb\n", "train.de": "a\n"})
-    with pytest.raises(DataError, match=r"train\.en and .*train\.de must have equally many sentences, not 2 and 1"):
+    with pytest.raises(
+        DataError, match=r"train\.en and .*train\.de must have the same number of sentences, not 2 and 1"
+    ):
         IWSLT2017EnDe.prepare("train", path=folder)
 
 

@@ -250,7 +250,7 @@ def test_reset_forgets_a_step_that_nobody_waited_for(open_env: Any) -> None:
     env = open_env([Counter] * 3, 2)
     env.reset()
     env.step_async(np.zeros(3, dtype=int))
-    with pytest.raises(RuntimeError, match="under way"):
+    with pytest.raises(RuntimeError, match="in progress"):
         env.get_attr("n")
     assert env.reset()[1].tolist() == [0, 0, 0]
     with pytest.raises(RuntimeError, match="no step_async"):

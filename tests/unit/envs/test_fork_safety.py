@@ -40,7 +40,7 @@ def test_what_a_module_opens_when_workers_load_it_is_told(
     (tmp_path / "words").touch()
     (tmp_path / "holding.py").write_text(source.format(path=str(tmp_path / "words")))
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EnvWorkerError, match=rf"would share .*{message}.*open or start it at first use, in the worker"):
+    with pytest.raises(EnvWorkerError, match=rf"would share .*{message}.*create them on first use, in the worker"):
         ForkServer(ByReference("holding"), 1)
 
 

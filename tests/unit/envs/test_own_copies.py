@@ -48,7 +48,7 @@ def test_reward_that_holds_what_belongs_to_one_process_is_told_by_name(tmp_path:
     held = HELD[kind](path)
     try:
         with pytest.raises(
-            EnvWorkerError, match=r"reward 'mine' cannot be given to worker processes.*first use, in the worker.*dummy"
+            EnvWorkerError, match=r"reward 'mine' cannot be sent to worker processes.*first use, in the worker.*dummy"
         ):
             make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Holds(held))]), 1, "blocks")
     finally:

@@ -129,10 +129,12 @@ def test_ten_deaths_between_and_in_steps_change_nothing(open_env: Any, caplog: p
             assert_equal(found, other.step(actions))
             assert_equal(list(env.reset_infos), list(other.reset_infos))
     assert env.n_restarts == 10
-    assert "environment worker 1 " in caplog.text and "died, exit code -9" in caplog.text
-    assert "takes its place (restart 10 of 10)" in caplog.text
+    assert "environment worker 1 " in caplog.text and "died with exit code -9" in caplog.text
+    assert "(restart 10 of 10)" in caplog.text
     kill(env, 1)
-    with pytest.raises(EnvWorkerError, match=r"worker 1 .* 10 were replaced before it \(at most env\.max_restarts"):
+    with pytest.raises(
+        EnvWorkerError, match=r"worker 1 .* 10 workers were already replaced \(limits: env\.max_restarts"
+    ):
         env.step(utterances(rng, 5))
 
 
@@ -165,7 +167,7 @@ def test_snapshot_in_the_middle_of_an_episode_is_refused(open_env: Any) -> None:
     env = open_env(conversation_fns(1, partner=ScriptedPartner(["w1"]), max_turns=2), 1, 1)
     env.reset()
     env.step(utterances(np.random.default_rng(0), 1))
-    with pytest.raises(EnvWorkerError, match="only where an episode has just begun"):
+    with pytest.raises(EnvWorkerError, match="only at the start of an episode"):
         env.snapshot()
 
 

@@ -74,7 +74,7 @@ def test_first_difference_and_its_likely_causes_are_told(
     assert cli.main(["reproduce", str(run), "--trust"]) == 1
     output = capsys.readouterr().out
     assert "iteration 1, rollout/kl" in output and "0.25" in output
-    assert "1 of 1 files differ." in output and "may be the cause" in output
+    assert "1 of 1 files differ." in output and "as possible causes" in output
     assert "versions.torch" in output and "data_hash.train" in output and "torch_threads" not in output
 
 
@@ -83,7 +83,7 @@ def test_difference_without_a_known_cause_says_so(
 ) -> None:
     started["changes"] = {"rollout_info.jsonl": {"iteration": 1, "rollout/kl": 0.25}}
     assert cli.main(["reproduce", str(run), "--trust"]) == 1
-    assert "No difference of code, data or machine is recorded." in capsys.readouterr().out
+    assert "The provenance shows no difference in code, data or machine." in capsys.readouterr().out
 
 
 def test_run_that_fails_again_is_not_compared(
@@ -99,7 +99,7 @@ def test_nothing_is_overwritten_unless_asked_for(
 ) -> None:
     (tmp_path / "there").mkdir()
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there")]) == 2
-    assert "give --overwrite to replace it, or another --output_path" in capsys.readouterr().err
+    assert "pass --overwrite to replace it, or another --output_path" in capsys.readouterr().err
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there"), "--overwrite"]) == 0
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(run), "--overwrite"]) == 2
     assert "cannot be reproduced in its own folder" in capsys.readouterr().err

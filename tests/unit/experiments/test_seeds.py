@@ -104,7 +104,7 @@ def test_every_seed_runs_and_one_that_fails_is_told(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--seeds", "3", "3"], "--seeds names a seed twice: 3 3"),
+        (["--seeds", "3", "3"], "--seeds contains a seed twice: 3 3"),
         (["--seeds", "0", "-4"], "seed: input should be greater than or equal to 0, got -4"),
         (["--seeds", "0", "--set", "alg.argz=1"], "unknown key 'alg.argz'"),
     ],
@@ -121,4 +121,4 @@ def test_launcher_is_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train(tmp_path, "--seeds", "0") == 2
-    assert "start it without a launcher" in capsys.readouterr().err and not started
+    assert "run it without a launcher" in capsys.readouterr().err and not started

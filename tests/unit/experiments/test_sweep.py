@@ -35,7 +35,7 @@ def test_point_is_the_mean_of_the_last_tenth(tmp_path: Path) -> None:
 
 
 def test_run_without_iterations_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has logged no iteration with rollout/kl"):
+    with pytest.raises(DataError, match="has no iteration with rollout/kl"):
         read_point("x", write_run(tmp_path / "run", []))
 
 
@@ -69,7 +69,7 @@ def test_sweep_trains_each_value_and_draws_what_did_not_fail(
 
 def test_mistakes_are_told_before_the_first_run(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, make_config(tmp_path)))
-    with pytest.raises(ConfigError, match=r"names a value twice: 0\.1 0\.1"):
+    with pytest.raises(ConfigError, match=r"contains a value twice: 0\.1 0\.1"):
         sweep(config, [], 0, KEY, ["0.1", "0.1"], [], tmp_path, "kl")
     with pytest.raises(ConfigError, match=r"target_kl: .*greater than 0"):
         sweep(config, [], 0, KEY, ["0.1", "-1"], [], tmp_path, "kl")

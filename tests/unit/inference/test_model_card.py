@@ -31,7 +31,7 @@ def test_card_says_what_the_model_is(tmp_path: Path) -> None:
     assert "| reward | `rouge` |" in text and "| base model | `builtin/tiny-gpt2` |" in text
     assert "| lexical/meteor | 0.250 | 0.500 |" in text and "| a/b | - | - |" in text
     assert 'AutoModelForCausalLM.from_pretrained("jane/tea")' in text
-    assert "every utterance ends in `<EOU>`" in text
+    assert "utterance of a prompt ends with `<EOU>`" in text
     assert "torch 9.9" in text and "c0ffee" in text
 
 
@@ -119,7 +119,7 @@ def test_dry_run_writes_the_card_and_uploads_nothing(
 ) -> None:
     push_to_hub(run, "jane/tea", dry_run=True)
     output = capsys.readouterr().out
-    assert "3 KiB  model.safetensors" in output and "README.md" in output and "Nothing was uploaded" in output
+    assert "3 KiB  model.safetensors" in output and "README.md" in output and "nothing was uploaded" in output
     assert not api.calls and (run / "model" / "README.md").is_file()
 
 
@@ -130,7 +130,7 @@ def test_wrong_name_and_nobody_logged_in_are_errors(
         with pytest.raises(HubError, match="--repo_id"):
             push_to_hub(run, name)
     monkeypatch.setattr(publishing, "get_token", lambda: None)
-    with pytest.raises(HubError, match=r"nobody is logged in .* hf auth login"):
+    with pytest.raises(HubError, match=r"not logged in .* hf auth login"):
         push_to_hub(run, "jane/tea")
     assert not api.calls
 

@@ -63,10 +63,10 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
         ("[]", "must be a JSON object"),
         (
             '{"promt": "x"}',
-            "one of the columns prompt, messages, history is needed, and there is none of them",
+            "needs exactly one of the columns prompt, messages, history, and has none of them",
         ),
-        ('{"prompt": "x", "history": ["y"]}', ".* there is prompt and history"),
-        ('{"prompt": ["x"]}', "column 'prompt' must hold text"),
+        ('{"prompt": "x", "history": ["y"]}', ".* has prompt and history"),
+        ('{"prompt": ["x"]}', "column 'prompt' must contain text"),
         ('{"history": []}', "column 'history' is an empty list"),
         (
             '{"messages": [{"role": "me", "content": "x"}]}',
@@ -74,9 +74,9 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
         ),
         (
             '{"messages": [{"role": "assistant", "content": "x"}]}',
-            "messages ends with one of the assistant",
+            ".* not with one of the assistant",
         ),
-        ('{"messages": [{"role": "system", "content": "x"}]}', "the conversation is empty"),
+        ('{"messages": [{"role": "system", "content": "x"}]}', "there is no message before the reply"),
     ],
 )
 def test_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -85,9 +85,9 @@ def test_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_wrong_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"in\.pdf is of no known format"):
+    with pytest.raises(DataError, match=r"in\.pdf has an unknown format"):
         prompts(tmp_path, "x", "in.pdf")
-    with pytest.raises(DataError, match="holds no prompt"):
+    with pytest.raises(DataError, match="contains no prompts"):
         prompts(tmp_path, "", "in.txt")
     with pytest.raises(DataError, match=r"in\.jsonl:1: history needs a dialogue format"):
         prompts(tmp_path, '{"history": ["x"]}', form=None)
@@ -119,7 +119,7 @@ def test_replies_go_on_after_the_last_whole_line(tmp_path: Path) -> None:
 def test_file_of_other_replies_is_left_alone(tmp_path: Path, line: str) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\npart")
-    with pytest.raises(DataError, match=re.escape(f"{path}:1 is no reply to prompt 1 of the input")):
+    with pytest.raises(DataError, match=re.escape(f"{path}:1 is not a reply to prompt 1 of the input")):
         ReplyFile(path, PROMPTS)
     assert path.read_text() == line + "\npart"
 
@@ -127,13 +127,13 @@ def test_file_of_other_replies_is_left_alone(tmp_path: Path, line: str) -> None:
 def test_more_replies_than_prompts_are_no_replies_to_them(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text('{"prompt": "a", "reply": "x"}\n' * 2)
-    with pytest.raises(DataError, match=":2 is no reply to prompt 2"):
+    with pytest.raises(DataError, match=":2 is not a reply to prompt 2"):
         ReplyFile(path, PROMPTS[:1])
 
 
 def test_unwritable_place_and_full_disk_are_errors(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="give another --output"):
+    with pytest.raises(RunFolderError, match="choose another --output"):
         ReplyFile(tmp_path / "file" / "out.jsonl", PROMPTS)
 
     class Full:
@@ -143,6 +143,6 @@ def test_unwritable_place_and_full_disk_are_errors(tmp_path: Path) -> None:
     file = ReplyFile(tmp_path / "out.jsonl", PROMPTS)
     file.close()
     file._file = Full()  # type: ignore[assignment]
-    with pytest.raises(RunFolderError, match="No space left on device; mend that, and the same command goes on"):
+    with pytest.raises(RunFolderError, match="No space left on device; fix this and rerun the command to continue"):
         file.append("x")
     assert file.n_done == 0

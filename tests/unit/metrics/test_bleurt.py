@@ -43,5 +43,5 @@ def test_unknown_checkpoint_is_refused() -> None:
 
 
 def test_classifier_is_refused(save_classifier: Callable[[Sequence[str]], str]) -> None:
-    with pytest.raises(ModelError, match="has 2 outputs; a model that rates has one"):
+    with pytest.raises(ModelError, match="has 2 outputs instead of one"):
         BleurtMetric(model_name=save_classifier(["no", "yes"]))

@@ -51,7 +51,7 @@ class TestEveryMetric:
             metric.compute([], [], [])
 
     def test_unequal_lengths_are_refused(self, metric: Any) -> None:
-        with pytest.raises(ValueError, match="2 generated texts, but 1"):
+        with pytest.raises(ValueError, match="2 generated texts, but another input has length 1"):
             metric.compute(["p", "p"], ["a", "b"], [["a"]])
 
     def test_odd_texts_get_finite_scores(self, metric: Any) -> None:

@@ -53,7 +53,7 @@ def test_prompts_are_sources(save_metric: Save) -> None:
 
 def test_other_inputs_are_refused(save_metric: Save) -> None:
     path = save_metric('datasets.Features({"predictions": text, "images": text})', "predictions, images", "pass")
-    with pytest.raises(ConfigError, match="compares images, predictions; only metrics of predictions"):
+    with pytest.raises(ConfigError, match="needs the inputs images, predictions; only metrics of predictions"):
         compute(path)
 
 

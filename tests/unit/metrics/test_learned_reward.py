@@ -55,7 +55,7 @@ def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> No
 def test_single_output_is_no_probability(save_classifier: Callable[[Sequence[str]], str]) -> None:
     folder = save_classifier(["reward"])
     assert scores_of(folder, output="logit") == scores_of(folder)
-    with pytest.raises(ConfigError, match="'log_probability', but the model's single output is no probability"):
+    with pytest.raises(ConfigError, match="'log_probability', but the model's single output is not a probability"):
         LearnedRewardMetric(folder, output="log_probability")
 
 

@@ -32,7 +32,9 @@ def test_columns_are_entailment_contradiction_neutral(
 
 @pytest.mark.parametrize("labels", [["LABEL_0", "LABEL_1", "LABEL_2"], ["entailment", "not_entailment"]], ids=str)
 def test_labels_that_do_not_say_are_refused(labels: list[str], save_classifier: Callable[[Sequence[str]], str]) -> None:
-    with pytest.raises(ModelError, match=rf"metric 'x'.* does not say which class is .*: its labels are {labels[0]}"):
+    with pytest.raises(
+        ModelError, match=rf"metric 'x'.* has no label that identifies the class .*: its labels are {labels[0]}"
+    ):
         NliModel(save_classifier(labels), 1, "metric 'x'")
 
 

@@ -73,5 +73,5 @@ def test_cell_without_value_is_refused() -> None:
 
 def test_highlighted_cell_outside_the_table_is_refused() -> None:
     infos = [{"raw_table": record(True, highlighted_cells=[[3, 0]])}]
-    with pytest.raises(DataError, match=r"table 7 has no such cells as it highlights: \[\[3, 0\]\]"):
+    with pytest.raises(DataError, match=r"table 7 highlights cells that do not exist: \[\[3, 0\]\]"):
         ParentTottoMetric().compute([""], ["a"], [["a"]], infos)

@@ -31,7 +31,9 @@ def test_program_is_told_memory_and_cache(spice_folder: Path) -> None:
 def test_failing_program_is_quoted(spice_folder: Path) -> None:
     (spice_folder / "java").write_text("#!/bin/sh\necho out of memory >&2\nexit 3\n")
     metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
-    with pytest.raises(ModelError, match=r"status 3 and no scores; it said: out of memory\. SPICE is made for Java 8"):
+    with pytest.raises(
+        ModelError, match=r"status 3 and without scores; its output: out of memory\. SPICE was written for Java 8"
+    ):
         metric.compute([""], ["a"], [["a"]])
 
 
@@ -52,8 +54,8 @@ def test_missing_file_says_where_to_get_it(name: str, message: str, spice_folder
 
 
 def test_missing_java_and_package_say_what_to_install(spice_folder: Path, monkeypatch: Any) -> None:
-    with pytest.raises(ModelError, match=r"no program 'nojava'; run `apt-get install"):
+    with pytest.raises(ModelError, match=r"the program 'nojava' was not found; run `apt-get install"):
         SpiceMetric(str(spice_folder), "nojava")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"run `pip install pycocoevalcap`, or give spice_path"):
+    with pytest.raises(ModelError, match=r"run `pip install pycocoevalcap`, or set spice_path"):
         SpiceMetric()

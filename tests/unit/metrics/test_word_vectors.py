@@ -31,13 +31,13 @@ def test_missing_file_says_what_to_download(tmp_path: Path) -> None:
 def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("words\nalone\n")
-    with pytest.raises(DataError, match=r"vectors\.txt is no file of word vectors"):
+    with pytest.raises(DataError, match=r"vectors\.txt is not a file of word vectors"):
         VectorFile(str(path))
     path.write_text("")
-    with pytest.raises(DataError, match="is no file of word vectors"):
+    with pytest.raises(DataError, match="is not a file of word vectors"):
         VectorFile(str(path))
     path.write_text("cat 1 2 3\ndog one two three\nmat 1 2\n")
-    with pytest.raises(DataError, match="no numbers for the word 'dog'"):
+    with pytest.raises(DataError, match="invalid numbers for the word 'dog'"):
         VectorFile(str(path))("dog")
     with pytest.raises(DataError, match="2 numbers for the word 'mat'"):
         VectorFile(str(path))("mat")

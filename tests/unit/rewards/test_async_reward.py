@@ -254,7 +254,7 @@ def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [RewardPart("judge", 1.0, AsyncReward(blocks, per_reply=True))]
     calls = AsyncCalls(timeout_s=0.05, retries=0)
     try:
-        with pytest.raises(RewardError, match=r"coroutines of 'judge' neither returned.*one of them blocks"):
+        with pytest.raises(RewardError, match=r"coroutines of 'judge' did not end.*one of them blocks"):
             score_replies(parts, [""], ["a"], [["b"]], [{}], [0], async_calls=calls)
     finally:
         released.set()

@@ -32,7 +32,7 @@ def test_batch_equals_one_by_one() -> None:
 
 
 def test_other_prompts_are_refused() -> None:
-    with pytest.raises(DataError, match=r"begin with 'generate a sentence with: ', not 'summarize: dog'.*prefix"):
+    with pytest.raises(DataError, match=r"start with 'generate a sentence with: ', not 'summarize: dog'.*prefix"):
         pay(RewardFunctionRegistry.get("common_gen_repeat_penalty"), "x", prompt="summarize: dog")
 
 

@@ -52,10 +52,10 @@ def test_composite_of_composites_multiplies_weights_and_names_twins_apart() -> N
         ([{"id": "rouge", "weigth": 1}], r"rewards\[0\].weigth.*'weight'"),
         ([{"id": "rouge", "weight": "much"}], r"rewards\[0\].weight.*'much'"),
         ([{"id": "rogue"}], "'rouge'"),
-        ([{"id": "rouge", "weight": {"schedule": "linaer"}}], r"rewards\[0\].weight has the schedule 'linaer'"),
+        ([{"id": "rouge", "weight": {"schedule": "linaer"}}], r"rewards\[0\].weight has an unknown schedule 'linaer'"),
         ([{"id": "rouge"}, {"id": "rouge", "clip": -1}], r"rewards\[1\].clip must be a positive number or \[lowest"),
         ([{"id": "rouge", "args": ["rouge1"]}], r"rewards\[0\].args must be a block"),
-        ([{"id": "composite", "clip": 1, "args": {"rewards": [{"id": "rouge"}]}}], r"put clip into its own blocks"),
+        ([{"id": "composite", "clip": 1, "args": {"rewards": [{"id": "rouge"}]}}], r"put clip into its blocks"),
     ],
 )
 def test_composite_says_which_block_is_wrong(rewards: list[Any], words: str) -> None:

@@ -55,5 +55,5 @@ def test_baseline_is_subtracted(save_classifier: Save) -> None:
     assert found == pytest.approx([a - b for a, b in zip(plain, of_reference, strict=True)], abs=1e-5)
     gold = less_reference(PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL)
     assert gold == pytest.approx([0, 0, 0], abs=1e-5)
-    with pytest.raises(DataError, match="a reference each"):
+    with pytest.raises(DataError, match="a reference for every sample"):
         less_reference(PROMPTS, TEXTS, [[], ["a"], ["b"]], ALL)

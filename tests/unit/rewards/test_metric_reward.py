@@ -106,7 +106,7 @@ def test_metric_without_a_score_per_text_scores_each_alone() -> None:
 
 
 def test_key_must_be_given_where_there_are_several_and_exist() -> None:
-    with pytest.raises(ConfigError, match="RougeMetric has several keys, of which one must be given"):
+    with pytest.raises(ConfigError, match="RougeMetric has several keys; set key to one"):
         AnyMetricReward(id="rouge")(["p"], ["x"], [["x"]], [True])
     with pytest.raises(ConfigError, match="RougeMetric has no key 'lexical/rouge_rouge9'; did you mean"):
         AnyMetricReward(id="rouge", key="lexical/rouge_rouge9")(["p"], ["x"], [["x"]], [True])

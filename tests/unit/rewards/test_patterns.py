@@ -55,5 +55,5 @@ def test_regular_expressions() -> None:
     whole = RewardFunctionRegistry.get("regex", {"pattern": r"\d+ dollars", "full": True})
     assert [pay(anywhere, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [1.0, 1.0, 0.0]
     assert [pay(whole, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [0.0, 1.0, 0.0]
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a valid regular expression"):
         RewardFunctionRegistry.get("regex", {"pattern": "("})

@@ -55,5 +55,5 @@ def test_cut_reply_costs_at_its_last_token(tokens: list[int], expected: float) -
 
 
 def test_missing_eos_says_that_it_needs_tokens() -> None:
-    with pytest.raises(ConfigError, match="about a reply's tokens"):
+    with pytest.raises(ConfigError, match="needs a reply's tokens"):
         pay(RewardFunctionRegistry.get("missing_eos_penalty"), "some words")

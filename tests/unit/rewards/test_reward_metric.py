@@ -49,5 +49,5 @@ def test_errors_are_those_of_the_reward() -> None:
         MetricRegistry.get("reward", {"id": "roug"})
     with pytest.raises(ConfigError, match="needs the argument 'id'"):
         MetricRegistry.get("reward", {})
-    with pytest.raises(RewardError, match=r"'missing_eos_penalty' failed on sample 0.*about a reply's tokens"):
+    with pytest.raises(RewardError, match=r"'missing_eos_penalty' failed on sample 0.*needs a reply's tokens"):
         compute("missing_eos_penalty")

@@ -29,7 +29,7 @@ def test_what_is_no_result_is_no_complete_run(tmp_path: Path) -> None:
 
 
 def test_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"holds no config\.json; give the folder of a run"):
+    with pytest.raises(RunFolderError, match=r"contains no config\.json; pass a run folder"):
         read_result(tmp_path)
     with pytest.raises(RunFolderError, match="nowhere does not exist"):
         read_result(tmp_path / "nowhere")

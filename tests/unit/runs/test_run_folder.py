@@ -51,7 +51,7 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_existing_run_is_refused_with_both_ways_out(folder: RunFolder, tmp_path: Path) -> None:
     folder.write_json("config.json", {"seed": 1})
-    with pytest.raises(RunFolderError, match="exists already") as caught:
+    with pytest.raises(RunFolderError, match="already exists") as caught:
         RunFolder(tmp_path, "project", "run")
     assert "--overwrite" in str(caught.value)
     assert "--experiment_name" in str(caught.value)
@@ -89,7 +89,7 @@ def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path: Path, ov
 
 def test_overwrite_refuses_a_folder_that_is_no_run(folder: RunFolder, tmp_path: Path) -> None:
     folder.path("log.txt").write_text("somebody else's")
-    with pytest.raises(RunFolderError, match=r"holds no config\.json"):
+    with pytest.raises(RunFolderError, match=r"contains no config\.json"):
         RunFolder(tmp_path, "project", "run", overwrite=True)
     assert folder.path("log.txt").read_text() == "somebody else's"
 

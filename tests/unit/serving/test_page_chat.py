@@ -58,7 +58,7 @@ def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("  ",), "a text to reply to cannot be empty"),
+        (("  ",), "a message cannot be empty"),
         (("a<EOU>b",), "a text cannot contain <EOU>, which ends a turn"),
         (("a", "<EOU>"), "a text cannot contain <EOU>, which ends a turn"),
         (("a", "", 0), "the temperature must be a number above 0, not 0"),
@@ -86,7 +86,7 @@ def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path)
     state = say(chat, state, "b")
     assert model.asked[-1] == ("b <EOU>", None, {}) and state.persona is None
     model.generation_kwargs = {"do_sample": False}
-    assert "changes nothing for echo" in say(chat, state, "c", "", 0.5).note
+    assert "echo: no sampling" in say(chat, state, "c", "", 0.5).note
 
 
 def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
     state = say(chat, state, "more")
     assert all(model.asked[-1][0] == "hi<EOU>HI twice<EOU>more <EOU>" for model in chat.models)
     state = chat.choose(state, None)
-    assert state.turns[-1] == "MORE" and "Nothing is recorded" in state.note
+    assert state.turns[-1] == "MORE" and "Nothing was recorded" in state.note
     assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
 
 
@@ -136,7 +136,7 @@ def test_rating_is_recorded_once_and_may_be_changed(tmp_path: Path) -> None:
     with pytest.raises(RL4DialogError, match="no reply to judge yet"):
         chat.rate(START, 0, 1)
     state = chat.rate(say(chat, START, "hi"), 1, 1)
-    with pytest.raises(RL4DialogError, match="rated up already"):
+    with pytest.raises(RL4DialogError, match="already rated up"):
         chat.rate(state, 1, 1)
     state = chat.rate(chat.choose(state, 1), 1, -1)
     given = read_feedback(tmp_path / "feedback.jsonl")
@@ -150,7 +150,7 @@ def test_only_the_reply_that_is_shown_can_be_judged(tmp_path: Path, index: int |
     chat = two(tmp_path)
     state = chat.choose(say(chat, START, "hi"), index)
     for judge in (lambda: chat.rate(state, 1, 1), lambda: chat.correct(state, 1, "Hello!")):
-        with pytest.raises(RL4DialogError, match="what is shown is the reply of 1: a, which is judged there"):
+        with pytest.raises(RL4DialogError, match="this column shows the reply of 1: a; give feedback in the column"):
             judge()
     chat.rate(state, 0, 1)
     given = [one.kind for one in read_feedback(tmp_path / "feedback.jsonl")]
@@ -161,7 +161,7 @@ def test_corrected_reply_is_rated_no_more(tmp_path: Path) -> None:
     chat = page_chat(tmp_path)
     rated = chat.rate(say(chat, START, "hi"), 0, 1)
     state = chat.correct(rated, 0, "Hello!")
-    with pytest.raises(RL4DialogError, match="this reply is corrected: what is shown is your text"):
+    with pytest.raises(RL4DialogError, match="this reply was corrected; the column shows your correction"):
         chat.rate(state, 0, -1)
     assert state.messages(0)[-1] == {"role": "assistant", "content": "Hello!", "origin": "your correction of the reply"}
     assert chat.correct(state, 0, "Hello there!").turns == ["hi", "Hello there!"]
@@ -185,8 +185,8 @@ def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
     [
         (" ", "a correction cannot be empty"),
         ("a<EOU>", "a text cannot contain <EOU>"),
-        ("HI", "must be another text"),
-        ("Hello!", "must be another text"),
+        ("HI", "must differ"),
+        ("Hello!", "must differ"),
     ],
 )
 def test_correction_that_is_none_is_told(tmp_path: Path, text: str, message: str) -> None:
@@ -201,10 +201,10 @@ def test_undo_takes_an_exchange_back_and_shows_what_was_said_about_the_one_befor
     chat = page_chat(tmp_path)
     rated = chat.rate(say(chat, START, "a"), 0, -1)
     state = chat.undo(say(chat, rated, "b"))
-    assert state.exchanges == rated.exchanges and state.note == "Taken back: b"
-    with pytest.raises(RL4DialogError, match="rated down already"):
+    assert state.exchanges == rated.exchanges and state.note == "Undone: b"
+    with pytest.raises(RL4DialogError, match="already rated down"):
         chat.rate(state, 0, -1)
-    assert chat.undo(START).note == "There is nothing to take back."
+    assert chat.undo(START).note == "There is nothing to undo."
     assert chat.undo(say(two(tmp_path), START, "c")).exchanges == ()
 
 
@@ -241,13 +241,13 @@ def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     model.reward_fails, model.knows_tokens = True, False
     state = say(chat, state, "ab")
     assert state.last and state.last.replies[0].reward == (
-        "of the reward: length 2.000, history 3.000; "
-        "no reward from overlap in this chat (it has no references): it needs a reference for 'AB'"
+        "available reward parts: length 2.000, history 3.000; "
+        "cannot compute overlap in this chat, which has no references: it needs a reference for 'AB'"
     )
     assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
     assert state.turns[-1] == "AB"
     state = say(chat, chat.reset(state), "abc")
-    assert state.last and state.last.replies[0].reward == "of the reward: length 3.000, history 1.000", "once is enough"
+    assert state.last and state.last.replies[0].reward == "available reward parts: length 3.000, history 1.000"
 
 
 def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> N
     for text in ("a", "b"):
         state = say(chat, state, text)
         assert state.last
-        said += [reply.reward.count("no reward from") for reply in state.last.replies]
+        said += [reply.reward.count("cannot compute") for reply in state.last.replies]
         state = chat.choose(state, None)
     assert said == [1, 1, 0, 0]
 

@@ -11,9 +11,9 @@ def test_conversation_shows_who_said_what() -> None:
     html = conversation_html("runs/<x>", MESSAGES)
     assert '<h2 class="model">runs/&lt;x&gt;</h2>' in html
     assert '<div class="turn user">&lt;b&gt;hi&lt;/b&gt; &#36;&#123;x&#125;</div>' in html
-    assert '<div class="turn assistant"><i>(an empty reply)</i></div>' in html
+    assert '<div class="turn assistant"><i>(empty reply)</i></div>' in html
     assert '<div class="turn assistant">…</div>' in conversation_html("x", MESSAGES, is_busy=True)
-    assert "Say something below." in conversation_html("x", [])
+    assert "Type a message below." in conversation_html("x", [])
 
 
 def test_problem_is_told_before_what_was_done() -> None:

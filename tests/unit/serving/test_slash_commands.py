@@ -23,7 +23,7 @@ def test_command_and_what_stands_behind_it_are_read() -> None:
         ("/zzz", "unknown command '/zzz' (/help lists the commands)"),
         ("/", "unknown command '/'"),
         ("/save", "/save needs FILE"),
-        ("/undo 2", "/undo takes nothing behind it, not '2'"),
+        ("/undo 2", "/undo takes no argument, not '2'"),
     ],
 )
 def test_mistake_is_told(line: str, message: str) -> None:

@@ -65,8 +65,8 @@ def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
     assert prompts[2] == "a<EOU>A<EOU>c <EOU>"
     assert prompts[3] == "I am a cat.<EOU>d <EOU>"
     assert prompts[4] == "d<EOU>D<EOU>e <EOU>"
-    assert "Taken back: b\n" in talk.printed
-    assert "There is nothing to take back." in Talk("/undo").printed
+    assert "Undone: b\n" in talk.printed
+    assert "There is nothing to undo." in Talk("/undo").printed
 
 
 def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
@@ -79,7 +79,7 @@ def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
 def test_temperature_of_a_greedy_model_says_that_it_changes_nothing() -> None:
     model = Echo()
     model.generation_kwargs = {"do_sample": False}
-    assert "does not sample, so it changes nothing" in Talk("/temperature 2", model=model).printed
+    assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
 
 
 def test_mistake_is_told_and_the_chat_goes_on() -> None:
@@ -106,7 +106,7 @@ def test_interruption_stops_the_reply_and_not_the_chat() -> None:
     assert talk.turns == ["yes stop no", "YES", "next", "NEXT"]
     assert "model: YES (stopped)\n" in talk.printed
     assert "model: (stopped)\n" in talk.printed
-    assert "(/quit or Ctrl-D ends the chat)" in talk.printed
+    assert "(type /quit or Ctrl-D to end the chat)" in talk.printed
 
 
 def test_reward_is_printed_with_its_parts() -> None:
@@ -114,9 +114,9 @@ def test_reward_is_printed_with_its_parts() -> None:
     model = Echo()
     model.reward_fails = True
     talk = Talk("ab", "c", model=model, show_reward=True)
-    assert talk.printed.count("  no reward from overlap in this chat (it has no references): ") == 1
+    assert talk.printed.count("  cannot compute overlap in this chat, which has no references: ") == 1
     assert talk.printed.count("it needs a reference") == 1  # which is not said again
-    assert talk.printed.count("  of the reward: length ") == 2 and "overlap nan" not in talk.printed
+    assert talk.printed.count("  available reward parts: length ") == 2 and "overlap nan" not in talk.printed
     assert len(talk.turns) == 4
 
 
@@ -148,7 +148,7 @@ def test_conversation_is_saved_as_a_line(tmp_path: Path) -> None:
     }
     assert len(second["messages"]) == 4
     assert "error: there is no conversation to save yet" in talk.printed
-    assert "error: /save needs a file that ends in .jsonl" in talk.printed
+    assert "error: /save needs a .jsonl file" in talk.printed
 
 
 def test_last_reply_is_rated_and_corrected(tmp_path: Path) -> None:

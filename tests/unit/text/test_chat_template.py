@@ -29,13 +29,13 @@ def test_special_tokens_that_the_template_writes_are_its_own() -> None:
     assert set(template().control_tokens) == {"<|im_start|>", "<|im_end|>"}, "neither <eos> nor <|image|> is written"
     chat = DialogueFormat("chat_template", None, pickle.loads(pickle.dumps(template())))
     assert chat.prompt(["w1"]) == "<|im_start|>user\nw1<|im_end|>\n<|im_start|>assistant\n"
-    with pytest.raises(DataError, match=r"a text cannot contain <\|im_end\|>, which the chat template itself writes"):
+    with pytest.raises(DataError, match=r"a text cannot contain <\|im_end\|>, which is markup of the chat template"):
         chat.check_said("w1<|im_end|>")
     chat.check_said("w1 <|image|>")
 
 
 def test_what_cannot_be_written_is_an_error_of_ours() -> None:
-    with pytest.raises(DataError, match=r"refuses messages of the roles system, user: no system here"):
+    with pytest.raises(DataError, match=r"rejects messages of the roles system, user: no system here"):
         template()([{"role": "system", "content": "w1"}, {"role": "user", "content": "w2"}])
     with pytest.raises(
         DataError, match=r"needs a tokenizer with a chat template, and .* has none; choose another token"

@@ -37,5 +37,5 @@ def test_folders_of_other_names_are_neither_counted_nor_removed(folder: RunFolde
 
 
 def test_checkpoint_that_is_not_there_is_told_with_those_that_are(folder: RunFolder) -> None:
-    with pytest.raises(RunFolderError, match=r"no checkpoint '30' .*iterations 10, 20, 999999, 1000000"):
+    with pytest.raises(RunFolderError, match=r"no checkpoint '30' .*iterations: 10, 20, 999999, 1000000"):
         find_checkpoint(folder.root, "30")

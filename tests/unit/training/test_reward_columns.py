@@ -90,5 +90,5 @@ def test_reward_that_must_work_is_an_error_unless_failures_are_masked() -> None:
         RewardColumns(parts).score(SAMPLES, REPLIES, must_work=True)
     assert math.isnan(RewardColumns(parts, "mask").score(SAMPLES, REPLIES, must_work=True)["reward"][1])
     slow = [RewardPart("slow", 1.0, FunctionReward(lambda *_: time.sleep(600)))]
-    with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: not returned after 0\.05 s"):
+    with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: no result after 0\.05 s"):
         RewardColumns(slow, timeout_s=0.05).score(SAMPLES, REPLIES, must_work=True)

@@ -1,5 +1,5 @@
 "use strict";
-// Filters and sorts the samples; without it the page shows all of them in their order.
+// Filters and sorts the samples. Without JavaScript, the page shows all of them in their original order.
 const cards = [...document.querySelectorAll(".card")];
 const scores = new Map(cards.map((card) => [card, JSON.parse(card.dataset.scores)]));
 const control = (id) => document.getElementById(id);

@@ -19,7 +19,7 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path: Path) -> Non
     assert "<tr><th>alg.id</th><td>ppo</td><td>a2c</td></tr>" in page
     assert "0.500 <small>± 0.000</small>" in page, "three seeds"
     assert page.count("<svg") == 6, "task reward, two parts, KL, its coefficient, entropy"
-    assert "Curves over the agent tokens" in page
+    assert "Curves over agent tokens" in page
 
 
 def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path: Path) -> None:
@@ -33,5 +33,5 @@ def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path: Path) -
 
 def test_run_that_is_named_twice_is_an_error(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
-    with pytest.raises(DataError, match=r"/a is named twice; give every run once"):
+    with pytest.raises(DataError, match=r"/a is given twice; pass every run once"):
         write_comparison([run, run], tmp_path / "page.html")

@@ -14,8 +14,8 @@ from rl4dialog.runs.report.runs import read_run
 def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path))
     found = {panel.title: panel for panel in panels([run])}
-    assert list(found) == ["Task reward", "Parts of the reward", "KL to the reference", "KL coefficient", "Entropy"]
-    assert found["Parts of the reward"].keys == {"meteor": "rollout/reward/meteor", "length": "rollout/reward/length"}
+    assert list(found) == ["Task reward", "Reward parts", "KL to the reference", "KL coefficient", "Entropy"]
+    assert found["Reward parts"].keys == {"meteor": "rollout/reward/meteor", "length": "rollout/reward/length"}
     entropy = iteration_curve(run, found["Entropy"], "entropy", "train/entropy_loss")
     assert entropy.y == pytest.approx([1.9, 1.8, 1.7]), "it is logged as a loss"
     drawn = {key for panel in found.values() for key in panel.keys.values()}
@@ -27,7 +27,7 @@ def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
     rows = [{"iteration": i, "rollout/reward/a": 1.0, "rollout/reward/a/weight": 0.5 / i} for i in (1, 2)]
     write_lines(tmp_path / "rollout_info.jsonl", rows)
     titles = {panel.title: panel.keys for panel in panels([read_run(tmp_path)])}
-    assert titles["Weights of the parts"] == {"a": "rollout/reward/a/weight"}
+    assert titles["Reward part weights"] == {"a": "rollout/reward/a/weight"}
 
 
 def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None:

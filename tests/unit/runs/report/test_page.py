@@ -13,7 +13,7 @@ from rl4dialog.runs.report.run_report import write_report
 
 def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    with pytest.raises(RunFolderError, match=r"a\.html cannot be written: No such file or directory; give"):
+    with pytest.raises(RunFolderError, match=r"a\.html cannot be written: No such file or directory; choose"):
         write_report(run, tmp_path / "none" / "a.html")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(RunFolderError, match=r"folder\.html cannot be written"):

@@ -42,7 +42,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     assert "iterations 3 of 3" in text and "best iteration 3 (0.300)" in text and "agent tokens 300" in text
     assert "time in iterations 15.0 s" in text
     assert "m 0.500 0.000 … 1.000 1.000 1.000 … 1.000 +0.500" in text
-    assert "d no scores of single replies, so no interval 7.000 8.000 +1.000" in text
+    assert "d no scores per reply, so no interval 7.000 8.000 +1.000" in text
     assert "Test split, 4 prompts, before training and after 3 iterations" in text
     assert page.tags.count("svg") == 5 + 1 + 1, "the panels, the phases and the lengths"
     assert "dashed: target 0.05" in text
@@ -90,7 +90,7 @@ def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
     page = page_of(tmp_path)
     assert page.tags.count("article") == 200
-    assert "200 of 500 replies" in page.text and "worsened by the reward" in page.text
+    assert "200 of 500 replies" in page.text and "degraded by the reward" in page.text
     assert "reply 499 3" in page.text and "reply 0 3" in page.text
 
 
@@ -107,7 +107,7 @@ def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path: Path)
     write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5}}])
     (tmp_path / "epoch_3_test_split_predictions.json").unlink()
     page = page_of(tmp_path)
-    assert "The test split was evaluated once only" in page.text
+    assert "The test split was evaluated only once" in page.text
     assert page.tags.count("article") == 4 and "reply 1 at 0" in page.text
     write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": 0.5}} for i in (0, 2)])
     assert "metrics and samples are those of val" in page_of(tmp_path).text
@@ -119,12 +119,12 @@ def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
     write_lines(tmp_path / "training_info.jsonl", [{"train_loss": 3.25, "n_steps": 3354}])
     text = " ".join(page_of(tmp_path).text.split())
     assert "train_loss 3.25" in text and "n_steps 3,354" in text and "model my/model" in text
-    assert "before training and after it" in text and "Curves need" not in text
+    assert "before training and after it" in text and "Curves require" not in text
 
 
 def test_numbers_of_two_iterations_are_a_table(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path, n_iters=2))
-    assert "Curves need at least 3 iterations." in page.text and "rollout/kl" in page.text
+    assert "Curves require at least 3 iterations." in page.text and "rollout/kl" in page.text
 
 
 def test_failure_is_a_warning_with_the_command_to_try_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

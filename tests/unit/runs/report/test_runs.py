@@ -29,7 +29,7 @@ def test_last_line_that_was_cut_is_left_out_with_a_note(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     run = read_run(tmp_path)
     assert math.isnan(run.column("rollout/kl")[2]) and run.column("rollout/kl")[:2] == pytest.approx([0.01, 0.02])
-    assert run.notes == ["The last line of rollout_info.jsonl was cut off and is left out."]
+    assert run.notes == ["The last line of rollout_info.jsonl is truncated and was skipped."]
 
 
 def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) 
     ("name", "content", "message"),
     [
         ("config.json", "{", r"config\.json is not JSON"),
-        ("config.json", "[1]", r"config\.json must be an object of names and values, not \[1\]"),
-        ("training_info.jsonl", "3\n", r"training_info\.jsonl:1 must be an object of names and values, not 3"),
+        ("config.json", "[1]", r"config\.json must be a JSON object, not \[1\]"),
+        ("training_info.jsonl", "3\n", r"training_info\.jsonl:1 must be a JSON object, not 3"),
         ("test_split_metrics.jsonl", '{"epoch": 0}\n', r"test_split_metrics\.jsonl: every line must be"),
     ],
 )
@@ -64,7 +64,7 @@ def test_files_of_another_form_are_errors(tmp_path: Path, name: str, content: st
 
 
 def test_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not a run folder: it holds none of config\.json"):
+    with pytest.raises(DataError, match=r"is not a run folder: it contains none of config\.json"):
         read_run(tmp_path)
     with pytest.raises(DataError, match="is not a folder"):
         read_run(tmp_path / "none")
@@ -82,7 +82,7 @@ def test_half_written_predictions_are_left_out_with_a_note(tmp_path: Path) -> No
     path.write_text(path.read_text()[:-30])
     run = read_run(tmp_path)
     assert run.predictions("test", 3) is None and run.predictions("test", 1) is None
-    assert run.notes == ["epoch_3_test_split_predictions.json is left out: it is no complete JSON."]
+    assert run.notes == ["epoch_3_test_split_predictions.json is skipped: it is truncated."]
 
 
 def test_flatten_joins_keys_with_dots_and_keeps_lists_and_empty_blocks() -> None:

@@ -256,7 +256,7 @@ def test_disk_counts_all_that_is_kept(tmp_path: Path, overrides: dict[str, Any],
 
 def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
     sick_rewards(lambda call: math.nan)(subject)
-    with pytest.raises(RewardError, match=r"returned nan for sample .* a finite number is needed"):
+    with pytest.raises(RewardError, match=r"returned nan for sample .* it must return finite numbers"):
         CHECKS["reward"](subject)
     assert CHECKS["sampler_agreement"](subject).level == "pass", "needs no reward"
 
