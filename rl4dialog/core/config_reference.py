@@ -22,7 +22,7 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", Any: 
 
 
 def schema_page() -> str:
-    """Return Markdown with a table for each block of the YAML files of all kinds of runs, in the order of the schema."""
+    """Return Markdown with a table for each block of the YAML, for all kinds of runs, in the order of the schema."""
     sections = [f"## {path or 'Top level'}\n\n{_table(fields)}" for path, fields in _blocks(KINDS, "")]
     return "\n\n".join([_HEAD, *sections]) + "\n"
 
