@@ -44,7 +44,7 @@ def test_missing_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [
         ("seed: [1, 2\nalg: {", ("line 2", "column")),
         ("seed: 1\nseed: 2\n", ("duplicate key 'seed'", "line 2")),
-        ("\n", ("holds nothing",)),
+        ("\n", ("contains nothing",)),
         ("- a\n", ("mapping",)),
     ],
 )
