@@ -172,7 +172,7 @@ def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
         expected = logits.log_softmax(dim=-1).gather(1, torch.tensor(reply_ids).unsqueeze(1)).squeeze(1)
         torch.testing.assert_close(torch.tensor(own), expected.detach())
     assert loaded.log_probs([], []) == []
-    with pytest.raises(DataError, match="2 prompts and 1 replies"):
+    with pytest.raises(DataError, match="2 prompts but 1 replies"):
         loaded.log_probs(prompts, replies[:1])
 
 
@@ -235,7 +235,7 @@ def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
     with pytest.raises(RunFolderError, match=r"has no checkpoint 7 \(there are none\)"):
         rl4dialog.load_policy(copied, checkpoint=7, trust=True)
     save_checkpoint(copied, rl4dialog.load_policy(copied, trust=True).policy, 20)
-    with pytest.raises(RunFolderError, match=r"has no checkpoint 'best' \(there are those of the iterations 20\)"):
+    with pytest.raises(RunFolderError, match=r"has no checkpoint 'best' \(available iterations: 20\)"):
         rl4dialog.load_policy(copied, checkpoint="best", trust=True)
     with pytest.raises(ModelError, match=r"critic\.safetensors is missing"):
         rl4dialog.load_policy(copied, checkpoint="last", trust=True).values(["a"], ["b"])
