@@ -14,10 +14,15 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
-from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config import OnPolicyConfig, parse_config
+from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.parts import as_parts
-from rl4dialog.training import builders
+from rl4dialog.training.building.algorithm import build_algorithm
+from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.texts import Texts
 
 PHASES = ("rollout", "score", "evaluate", "update")
 LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4
@@ -61,7 +66,7 @@ class Contestant(Protocol):
         """Stop worker processes."""
 
 
-def run_config(setting: Setting, workload: Workload, n_episodes: int) -> RunConfig:
+def run_config(setting: Setting, workload: Workload, n_episodes: int) -> OnPolicyConfig:
     """The workload as the YAML of a run would say it."""
     args: dict[str, Any] = {
         "n_steps": workload.n_tokens // workload.n_episodes,
@@ -95,7 +100,9 @@ def run_config(setting: Setting, workload: Workload, n_episodes: int) -> RunConf
         },
         "train_evaluation": {"n_iters": 1},
     }
-    return parse_config(config, "the benchmark's config")
+    checked = parse_config(config, "the benchmark's config")
+    assert isinstance(checked, OnPolicyConfig)
+    return checked
 
 
 class Rl4dialog:
@@ -107,12 +114,11 @@ class Rl4dialog:
         pools: Any = {"train": [(sample, 1.0) for sample in samples]}
         model = build_model(workload, setting.kind, tokenizer)
         self._timer = _PhaseTimer()
-        self._algorithm = builders.build_algorithm(
+        self._algorithm = build_algorithm(
             config,
-            builders.Data(pools, None),
+            Texts(tokenizer, Data(pools, None), Lengths(workload.max_prompt_length, workload.max_reply_length)),
             model,
             TableEndOfTurn(tokenizer, workload.reply_lengths),
-            builders.Lengths(workload.max_prompt_length, workload.max_reply_length),
             as_parts(share_of_letters),
         )
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
@@ -164,11 +170,11 @@ class VanillaSB3:
             "reward_parts": as_parts(share_of_letters),
             "max_prompt_length": workload.max_prompt_length,
             "max_episode_length": workload.max_reply_length,
-            "vocab_size": builders.embedding_rows(model),
+            "vocab_size": embedding_rows(model),
         }
         self._n_tokens = config.alg.args["n_steps"] * workload.n_episodes
         self._algorithm: Any = stable_baselines3.PPO(
-            builders.policy_class(config),  # type: ignore[arg-type]
+            policy_class(config),  # type: ignore[arg-type]
             DummyVecEnv([lambda: TextGenEnv(**env_kwargs)] * workload.n_episodes),
             policy_kwargs={"model": model, "end_of_turn": end_of_turn, "critic": setting.critic},
             seed=0,

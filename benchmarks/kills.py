@@ -19,7 +19,7 @@ from benchmarks.soak import run_config
 from rl4dialog.runs.comparison import Finding, compare_runs
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 
-_PRELOADED = ["rl4dialog.training.on_policy", "rl4dialog.algorithms.on_policy.ppo", "rl4dialog.policies.causal"]
+_PRELOADED = ["rl4dialog.training.trainer", "rl4dialog.algorithms.on_policy.ppo", "rl4dialog.policies.causal"]
 _POLL_S = 0.002
 _START_S = 3.0  # about what a process needs before its first iteration
 

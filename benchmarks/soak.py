@@ -27,7 +27,8 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.process_memory import heap_mib, own_mib, resident_mib
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.on_policy import OnPolicyTrainer
+from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
+from rl4dialog.training.trainer import Trainer
 
 REWARD_ID = "failing_reward_of_the_soak_test"
 N_WORKERS = 2
@@ -100,12 +101,12 @@ class _WatchedTracker(Tracker):
             self.after_iteration()
 
 
-def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainer], Callable[[], None]] | None = None) -> Run:
+def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainee], Callable[[], None]] | None = None) -> Run:
     """Train as the command line does, in a folder that is removed.
 
     Args:
         config: Of the run.
-        watch: Is given the trainer before it begins, and gives what is called after every iteration.
+        watch: Is given what is trained before it begins, and gives what is called after every iteration.
     """
     RewardFunctionRegistry.add(REWARD_ID, FailingReward)
     started, console = time.perf_counter(), io.StringIO()
@@ -117,8 +118,9 @@ def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainer], Callable[[], 
         checked = parse_config(config, "the soak test's config")
         tracker = _WatchedTracker(RunFolder(base, "soak", "run"), checked.model_dump(mode="json"), "soak", "run")
         try:
-            trainer = OnPolicyTrainer(checked, tracker)
-            tracker.after_iteration = watch(trainer) if watch is not None else None
+            trainer = Trainer(checked, tracker)
+            assert isinstance(trainer.trainee, OnPolicyTrainee)
+            tracker.after_iteration = watch(trainer.trainee) if watch is not None else None
             trainer.train_and_eval()
         finally:
             tracker.close()
@@ -141,9 +143,9 @@ def watch_memory(n_iters: int, warm_up: int | None = None) -> dict[str, list[flo
     """
     held: dict[str, list[float]] = {}
 
-    def watch(trainer: OnPolicyTrainer) -> Callable[[], None]:
+    def watch(trainee: OnPolicyTrainee) -> Callable[[], None]:
         def measure() -> None:
-            pids = trainer.algorithm.env.pids
+            pids = trainee.algorithm.env.pids
             now = {"main": resident_mib(), "main, heap in use": heap_mib() or math.nan}
             now |= {f"worker {i}": own_mib(pid) for i, pid in enumerate(pids)}
             for name, mib in now.items():
@@ -178,8 +180,8 @@ def kib_per_iteration(mib: Sequence[float]) -> float:
 class _Killer:
     """Kills a random worker at a random moment of every other iteration, until it has done so often enough."""
 
-    def __init__(self, trainer: OnPolicyTrainer, n_deaths: int) -> None:
-        self._env, self._n_left = trainer.algorithm.env, n_deaths
+    def __init__(self, trainee: OnPolicyTrainee, n_deaths: int) -> None:
+        self._env, self._n_left = trainee.algorithm.env, n_deaths
         self._rng = random.Random(0)
         self._n_iterations, self._at = 0, time.perf_counter()
 

@@ -8,7 +8,7 @@ import pytest
 
 from rl4dialog.core.config import load_config
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.training.builders import check_components
+from rl4dialog.training.building.components import check_components
 
 FOLDER = Path(__file__).parents[1] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name != "accelerate")

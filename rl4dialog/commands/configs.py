@@ -42,7 +42,7 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     load_entry_points()
     load_imports(config.imports, Path(args.config_path).resolve().parent)
 
-    from rl4dialog.training.builders import check_components
+    from rl4dialog.training.building.components import check_components
 
     check_components(config)
     return config

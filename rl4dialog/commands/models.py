@@ -54,7 +54,7 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
 
     from rl4dialog.inference.loading import LoadedPolicy, load_run
     from rl4dialog.inference.saved_run import read_run_config
-    from rl4dialog.training.builders import check_components
+    from rl4dialog.training.building.components import check_components
 
     if args.model is not None:
         return LoadedPolicy(read_config(args), args.model)

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training import builders
+    from rl4dialog.training.building.language_model import fill_cache
 
-    builders.fill_cache(read_config(args))
+    fill_cache(read_config(args))
     return 0

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
     from rl4dialog.runs.tracking import Tracker
     from rl4dialog.training.checkpoint import Checkpoint
-    from rl4dialog.training.interruption import StopSignals
 
 HELP = "train a model from a config file"
 
@@ -91,8 +90,7 @@ def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
 
 def _train_in_this_process(args: argparse.Namespace) -> int:
     config = read_config(args)
-    saves_memory = config.alg.policy is not None and getattr(config.alg.policy.args, "gradient_checkpointing", False)
-    if saves_memory:
+    if config.saves_memory:
         return_freed_memory()
     else:
         keep_freed_memory()
@@ -111,6 +109,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
     from rl4dialog.runs.run_folder import only_writer, run_path
     from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.resume import is_done
+    from rl4dialog.training.trainer import Trainer
 
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
     if args.resume is not None and is_done(root, config):
@@ -118,43 +117,32 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
             print(f"the run in {root} is complete; increase train_evaluation.n_iters to continue training")
         return 0
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
-        if config.alg.id == "supervised":
-            return _train_supervised(args, config)
-        return _train_on_policy(args, config, root, signals)
-
-
-def _train_supervised(args: argparse.Namespace, config: RunConfig) -> int:
-    from rl4dialog.training.supervised_trainer import SupervisedTrainer
-
-    if args.resume == "always":
-        raise ConfigError("--resume supports only reinforcement learning, and alg.id is supervised")
-    with _tracking(args, config) as tracker:
-        SupervisedTrainer(config, tracker).train_and_eval()
+        checkpoint = _checkpoint_to_resume(args, config, root)
+        if not is_main_process():
+            Trainer(config, None, checkpoint, signals).train_and_eval()
+            return 0
+        with _tracking(args, config, checkpoint) as tracker:
+            trainer = Trainer(config, tracker, checkpoint, signals)
+            if checkpoint is not None:
+                _record_start(args, config, tracker)
+            trainer.train_and_eval()
     return 0
 
 
-def _train_on_policy(args: argparse.Namespace, config: RunConfig, root: Path, signals: StopSignals) -> int:
+def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Path) -> Checkpoint | None:
     from rl4dialog.functional.distributed import gather, is_main_process
-    from rl4dialog.training.on_policy import OnPolicyTrainer
     from rl4dialog.training.processes import has_checkpoints
     from rl4dialog.training.resume import find_run
 
-    checkpoint = None
-    if args.resume is not None:
-        if args.overwrite:
-            raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
-        if not has_checkpoints():
-            raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
-        checkpoint = gather(find_run(root, config, args.resume) if is_main_process() else None)[0]
-    if not is_main_process():
-        OnPolicyTrainer(config, None, checkpoint, signals).train_and_eval()
-        return 0
-    with _tracking(args, config, checkpoint) as tracker:
-        trainer = OnPolicyTrainer(config, tracker, checkpoint, signals)
-        if checkpoint is not None:
-            _record_start(args, config, tracker)
-        trainer.train_and_eval()
-    return 0
+    if args.resume == "always" and not config.has_checkpoints:
+        raise ConfigError(f"--resume supports only reinforcement learning, and alg.id is {config.alg.id}")
+    if args.resume is None or not config.has_checkpoints:
+        return None
+    if args.overwrite:
+        raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
+    if not has_checkpoints():
+        raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
+    return gather(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -60,10 +60,9 @@ def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
 
 def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
     without_effect = dict(_WITHOUT_EFFECT)
-    encoder_decoder = "seq2seq" in (config.alg.policy.id if config.alg.policy is not None else "")
     without_effect["env.args.context_start_token"] = (
         "an encoder-decoder's replies start with the decoder_start_token_id of the model's config"
-        if encoder_decoder
+        if config.is_encoder_decoder
         else "a decoder-only model continues its prompt"
     )
     if config.env is not None and config.env.vec_env != "blocks":
@@ -111,10 +110,9 @@ def _decoding(config: RunConfig) -> Iterator[str]:
     named = [block for block in blocks if block.kwargs]
     yield from _of_both(named)
     yield from _of_evaluations(config, evaluation_block(config))
-    if config.alg.policy is not None:
+    if config.has_rollouts:
         yield from _of_rollouts(config, *blocks)
-    is_seq2seq = config.alg.model_type == "seq2seq" or (config.alg.policy and "seq2seq" in config.alg.policy.id)
-    if is_seq2seq and any(block.kwargs.get("min_length") for block in named):
+    if config.is_encoder_decoder and any(block.kwargs.get("min_length") for block in named):
         yield (
             "generation_kwargs.min_length counts tokens of the reply; transformers, and therefore RL4LMs, also counts "
             "the start token of an encoder-decoder, so replies there can be one token shorter"
@@ -142,8 +140,7 @@ def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
 def _of_evaluations(config: RunConfig, block: GenerationBlock) -> Iterator[str]:
     where, kwargs = block.where, block.kwargs
     n_beams = kwargs.get("num_beams") or 1
-    masked = config.alg.policy is not None and config.alg.policy.id.startswith("maskable_")
-    if n_beams != 1 and masked:
+    if n_beams != 1 and config.policy_id.startswith("maskable_"):
         yield (
             f"{where}.num_beams is ignored, because NLPO's mask is computed token by token: evaluations decode "
             f"without beam search{'' if kwargs.get('do_sample') else ', greedily'}"
@@ -177,13 +174,15 @@ def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: Gener
 
 
 def _supervised(config: RunConfig) -> Iterator[str]:
-    if config.alg.id != "supervised":
+    from rl4dialog.core.config import SupervisedConfig  # which is told by these notes what it means
+
+    if not isinstance(config, SupervisedConfig):
         return
     if config.env is None and evaluation_reply_limit(config) is None:
         yield f"generation_kwargs has no max_new_tokens: evaluations end replies after {DEFAULT_REPLY_LENGTH} tokens"
-    if config.alg.model_type == "causal" and config.alg.loss_on == "reply":
+    if not config.is_encoder_decoder and config.alg.loss_on == "reply":
         yield "alg.loss_on is reply: only replies are trained on; RL4LMs also trains on prompts (loss_on: all)"
-    args = config.alg.training_args or {}
+    args = config.alg.training_args
     if args.get("save_strategy") in (None, "no"):
         saved = [key for key in ("save_total_limit", "save_steps") if args.get(key) is not None]
         if saved:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import KINDS
 
 _HEAD = """# YAML reference
 
@@ -22,23 +22,28 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", Any: 
 
 
 def schema_page() -> str:
-    """Return Markdown with a table for each block of the YAML file, in the order of the schema."""
-    sections = [f"## {path or 'Top level'}\n\n{_table(path, model)}" for path, model in _blocks(RunConfig, "")]
+    """Return Markdown with a table for each block of the YAML, for all kinds of runs, in the order of the schema."""
+    sections = [f"## {path or 'Top level'}\n\n{_table(fields)}" for path, fields in _blocks(KINDS, "")]
     return "\n\n".join([_HEAD, *sections]) + "\n"
 
 
-def _blocks(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield a block and its inner blocks, without lists of components."""
-    yield path, model
-    for name, field in model.model_fields.items():
-        inner = _block_of(field.annotation)
-        if inner is not None:
-            yield from _blocks(inner, f"{path}.{name}".lstrip("."))
+def _blocks(models: Iterable[type[BaseModel]], path: str) -> Iterator[tuple[str, dict[str, FieldInfo]]]:
+    """Yield the keys of a block and of its inner blocks, without lists of components."""
+    fields: dict[str, FieldInfo] = {}
+    inner: dict[str, dict[type[BaseModel], None]] = {}
+    for model in models:
+        for name, field in model.model_fields.items():
+            fields.setdefault(name, field)
+            if (block := _block_of(field.annotation)) is not None:
+                inner.setdefault(name, {})[block] = None
+    yield path, fields
+    for name, blocks in inner.items():
+        yield from _blocks(blocks, f"{path}.{name}".lstrip("."))
 
 
-def _table(path: str, model: type[BaseModel]) -> str:
+def _table(fields: Mapping[str, FieldInfo]) -> str:
     rows = ["| key | type | default | description |", "|---|---|---|---|"]
-    for name, field in model.model_fields.items():
+    for name, field in fields.items():
         description = " ".join((field.description or "").replace("``", "`").split())
         rows.append(f"| `{name}` | {_cell(_type_of(field))} | {_default_of(field)} | {_cell(description)} |")
     return "\n".join(rows)

@@ -35,13 +35,8 @@ class GenerationBlock:
 
 def generation_blocks(config: RunConfig) -> list[GenerationBlock]:
     """Return the evaluations' block and the algorithm's; evaluations use the first non-empty one."""
-    policy, evaluation = config.alg.policy, config.train_evaluation.generation_kwargs
-    of_algorithm = (
-        GenerationBlock("alg.generation_kwargs", config.alg.generation_kwargs or {})
-        if policy is None
-        else GenerationBlock("alg.policy.args.generation_kwargs", policy.args.generation_kwargs or {})
-    )
-    return [GenerationBlock("train_evaluation.generation_kwargs", evaluation or {}), of_algorithm]
+    evaluation = config.train_evaluation.generation_kwargs
+    return [GenerationBlock("train_evaluation.generation_kwargs", evaluation or {}), config.own_generation_block]
 
 
 def evaluation_block(config: RunConfig) -> GenerationBlock:
@@ -63,5 +58,5 @@ def evaluation_reply_limit(config: RunConfig) -> int | None:
     block = evaluation_block(config)
     if limit := block.count("max_new_tokens"):
         return limit
-    total = None if config.alg.model_type == "causal" else block.count("max_length")
+    total = block.count("max_length") if config.is_encoder_decoder else None
     return None if total is None else max(1, total - 1)  # max_length includes an encoder-decoder's start token

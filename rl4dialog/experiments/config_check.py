@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
@@ -152,7 +152,7 @@ class _Outside:
         config["tokenizer"]["model_name"] = model_name
         config["tokenizer"].setdefault("vocab_size", 300)
         alg = config["alg"]
-        (alg if alg["id"] == "supervised" else alg["policy"]["args"])["model_name"] = model_name
+        (alg["policy"]["args"] if kind_of(config).has_rollouts else alg)["model_name"] = model_name
         pool = config["datapool"]
         args = pool.get("args") or {}
         DataPoolRegistry.resolve(pool["id"])
@@ -203,7 +203,7 @@ class _Outside:
 def _tiny_model(config: Mapping[str, Any]) -> str:
     """Name of the built-in model with the architecture of a config."""
     alg = config["alg"]
-    supervised = alg["id"] == "supervised"
+    supervised = not kind_of(config).has_rollouts
     name = (alg if supervised else alg["policy"]["args"])["model_name"].lower()
     is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
     if not is_seq2seq:
@@ -217,7 +217,7 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     alg, evaluation = config["alg"], config["train_evaluation"]
     blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]
     evaluation.update(eval_batch_size=4, max_eval_samples=4, eval_every=1)
-    if alg["id"] == "supervised":
+    if not kind_of(config).has_rollouts:
         alg["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
         blocks.append(alg.get("generation_kwargs"))
     else:

@@ -16,7 +16,7 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.streaming import PartialReply, stream_reply
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.rewards.scoring import ReplyScores
-from rl4dialog.training.builders import without_beams
+from rl4dialog.training.building.generation import without_beams
 
 _logger = logging.getLogger(__name__)
 

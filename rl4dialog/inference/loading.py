@@ -18,9 +18,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
 from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
@@ -35,10 +36,17 @@ from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
-from rl4dialog.training import builders
+from rl4dialog.training.building.data import build_data
+from rl4dialog.training.building.generation import evaluation_kwargs, without_beams
+from rl4dialog.training.building.inference_policy import build_inference_policy
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.lengths import run_lengths
+from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
-from rl4dialog.training.inference_policy import build_inference_policy
-from rl4dialog.training.supervised_examples import encode_reply
+from rl4dialog.training.supervised.examples import encode_reply
 
 _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None
@@ -91,17 +99,22 @@ class LoadedPolicy:
     ) -> None:
         self.config, self.run, self._checkpoint = config, run, checkpoint
         self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
-        self.lengths = builders.run_lengths(config, self.tokenizer, builders.Data({}, self.turn_marker), str(model))
+        self.lengths = run_lengths(config, self.tokenizer, Data({}, self.turn_marker), str(model))
         trained = self._language_model(model)
-        if builders.policy_class(config).maskable:
+        if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
         else:
             self.policy = self._around(trained)
 
     @functools.cached_property
-    def data(self) -> builders.Data:
+    def data(self) -> Data:
         """The samples of the run's datapool."""
-        return builders.build_data(self.config, self.tokenizer)
+        return build_data(self.config, self.tokenizer)
+
+    @property
+    def texts(self) -> Texts:
+        """Tokenizer, samples and lengths."""
+        return Texts(self.tokenizer, self.data, self.lengths)
 
     @property
     def turn_marker(self) -> str | None:
@@ -114,7 +127,7 @@ class LoadedPolicy:
     @property
     def generation_kwargs(self) -> dict[str, Any]:
         """Sampling settings of the run's evaluations."""
-        return builders.evaluation_kwargs(self.config)
+        return evaluation_kwargs(self.config)
 
     @property
     def dialogue_format(self) -> DialogueFormat | None:
@@ -162,7 +175,7 @@ class LoadedPolicy:
         if dialogue_format is None:
             raise ConfigError(f"datapool {self.config.datapool.id!r} contains no dialogues, so chat is not available")
         prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona)
-        kwargs = {**builders.without_beams(self.generation_kwargs), **generation_kwargs}
+        kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
         return self._generate([prompt], None, seed, kwargs)[0]
 
     def generate(
@@ -239,7 +252,7 @@ class LoadedPolicy:
             list(meta_infos) if meta_infos is not None else [{} for _ in range(n)],
             range(n),
             on_error=on_error,
-            iteration=self.config.train_evaluation.n_iters or 1,
+            iteration=self.config.n_iters or 1,
             tokenizer=self.tokenizer,
         )
 
@@ -273,7 +286,8 @@ class LoadedPolicy:
             RunFolderError: If there is no checkpoint.
             ModelError: If the run's algorithm has no critic.
         """
-        if self.config.alg.policy is None or not AlgorithmRegistry.resolve(self.config.alg.id).needs_critic:
+        config = self.config
+        if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
         if folder is None:
@@ -281,14 +295,14 @@ class LoadedPolicy:
                 f"{self.run or 'the model'} contains no critic, so values are not available: model/ is only the "
                 f"language model, and there is no checkpoint; set train_evaluation.save_every to keep checkpoints"
             )
-        critic = self.config.alg.policy.args.model_dump().get("critic", "separate")
+        critic = config.alg.policy.args.model_dump().get("critic", "separate")
         lora = self.config.lora
         if lora is None:
             policy = self._around(self._language_model(folder / MODEL_FOLDER), critic=critic)
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
         # The critic's adapters apply to the base model.
-        base = builders.build_language_model(self.config, self.tokenizer, self.data, self.lengths)
+        base = build_language_model(self.config, self.texts)
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
@@ -296,7 +310,7 @@ class LoadedPolicy:
         return policy
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
-        auto_class = builders.policy_class(self.config).auto_class
+        auto_class = policy_class(self.config).auto_class
         return load_language_model(str(name), self.tokenizer, self.lengths.prompt, self.lengths.reply, auto_class)
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
@@ -314,10 +328,10 @@ class LoadedPolicy:
 
     @functools.cached_property
     def _reward_parts(self) -> list[Any]:
-        if self.config.reward_fn is None or self.config.alg.id == "supervised":
+        if self.config.reward_fn is None or not self.config.has_rollouts:
             raise ConfigError("the run has no reward_fn, so there are no scores")
-        toolkit = builders.build_toolkit(self.config, self.tokenizer, self.data)
-        return builders.build_reward_parts(self.config, toolkit)
+        toolkit = build_toolkit(self.config, self.tokenizer, self.data)
+        return build_reward_parts(self.config, toolkit)
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:

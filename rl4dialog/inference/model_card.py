@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.runs.summary import format_number, is_headline
-from rl4dialog.training.builders import policy_class
+from rl4dialog.training.building.policy import policy_class
 
 _CARD = """---
 {metadata}
@@ -95,12 +95,12 @@ def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) 
         for key, value in scores.items()
         if value is not None and is_headline(key)
     ]
-    base, dataset = _public_name(_base_model(config)), _hub_dataset(config)
+    base, dataset = _public_name(config.model_name), _hub_dataset(config)
     return ModelCardData(
         model_name=name,
         library_name="transformers",
         pipeline_tag=_task(config),
-        tags=["rl4dialog", "reinforcement-learning" if config.alg.policy else "fine-tuned", config.alg.id],
+        tags=["rl4dialog", "reinforcement-learning" if config.has_rollouts else "fine-tuned", config.alg.id],
         base_model=base,
         datasets=[dataset] if dataset else None,
         eval_results=results or None,
@@ -108,9 +108,8 @@ def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) 
 
 
 def _what(config: RunConfig) -> str:
-    if config.alg.policy is None:
+    if not isinstance(config, OnPolicyConfig):
         return f"A language model fine-tuned on the references of `{config.datapool.id}`."
-    assert config.reward_fn is not None
     return (
         f"A language model trained with reinforcement learning ({config.alg.id}) on the prompts of "
         f"`{config.datapool.id}`, with the reward `{config.reward_fn.id}`."
@@ -120,12 +119,11 @@ def _what(config: RunConfig) -> str:
 def _facts(
     config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | int]]:
-    yield "base model", f"`{_shortened(_base_model(config))}`"
+    yield "base model", f"`{_shortened(config.model_name)}`"
     yield "algorithm", f"`{config.alg.id}`"
     yield "data", f"`{config.datapool.id}`"
-    if config.reward_fn is not None and config.alg.policy is not None:
+    if isinstance(config, OnPolicyConfig):
         yield "reward", f"`{config.reward_fn.id}`"
-    if config.alg.policy is not None:
         yield "iterations", result["iterations"]
     yield "seed", config.seed
     commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")
@@ -168,10 +166,6 @@ def _yaml(config: RunConfig) -> str:
 
 def _task(config: RunConfig) -> str:
     return "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
-
-
-def _base_model(config: RunConfig) -> str:
-    return config.alg.policy.args.model_name if config.alg.policy is not None else str(config.alg.model_name)
 
 
 def _hub_dataset(config: RunConfig) -> str | None:

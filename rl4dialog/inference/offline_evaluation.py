@@ -16,7 +16,9 @@ from rl4dialog.data.pool import check_split
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, is_headline, table_style
-from rl4dialog.training import builders
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.rewards import build_reward_columns
+from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import Evaluator
 
 
@@ -41,9 +43,9 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
     check_split(split)
     check_is_new(folder)
     config = loaded.config
-    toolkit = builders.build_toolkit(config, loaded.tokenizer, loaded.data)
-    metrics, rewards = builders.build_metrics(config, toolkit), builders.build_reward_columns(config, toolkit)
-    evaluator = Evaluator(config, loaded.data, loaded.lengths, metrics, None, rewards)
+    toolkit = build_toolkit(config, loaded.tokenizer, loaded.data)
+    metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, toolkit)
+    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards)
     result = evaluator.run(loaded.policy, split, 0)
     gold = evaluator.ceiling(loaded.policy, split)
     make_folder(folder)

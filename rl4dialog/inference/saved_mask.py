@@ -22,7 +22,9 @@ from rl4dialog.policies.saving import MASK_FILE, load_state_beside
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete, read_result
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
-from rl4dialog.training import builders
+from rl4dialog.training.building.inference_policy import inference_arguments
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.texts import build_texts
 
 _logger = logging.getLogger(__name__)
 
@@ -73,8 +75,7 @@ def masked_policy(
 
 def _mask_settings(config: RunConfig) -> tuple[bool, int]:
     """Whether the reference is the mask, and otherwise every how many iterations the mask policy is updated."""
-    assert config.alg.policy is not None
-    args = {**PolicyRegistry.defaults(config.alg.policy.id), **builders.inference_arguments(config)}
+    args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
     return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
 
 
@@ -90,8 +91,7 @@ def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
 def first_model(config: RunConfig, run: Path) -> PreTrainedModel | None:
     """The initial language model of a run; ``None`` if it is no longer available."""
     try:
-        tokenizer, data = builders.build_run_tokenizer(config)
-        model = builders.build_language_model(config, tokenizer, data, builders.run_lengths(config, tokenizer, data))
+        model = build_language_model(config, build_texts(config))
     except RL4DialogError as error:
         _logger.warning("the initial model of the run is not available: %s", error)
         return None

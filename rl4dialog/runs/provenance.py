@@ -18,18 +18,16 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.mappings import flatten
+from rl4dialog.data.run_data import Data
 from rl4dialog.runs.git_state import git_state
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
-
-if TYPE_CHECKING:
-    from rl4dialog.training.builders import Data
 
 _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),

@@ -27,7 +27,8 @@ from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.tokenizer import encode_prompt
-from rl4dialog.training.builders import Data, Lengths, build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.generation import build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 
@@ -57,8 +58,7 @@ class Evaluator:
 
     Args:
         config: Of the run.
-        data: Its samples.
-        lengths: Of prompts, in tokens.
+        texts: Of the run.
         metrics: All are computed over each split.
         tracker: Receives the results, if there is one.
         rewards: Score each reply too, if given.
@@ -67,21 +67,20 @@ class Evaluator:
     def __init__(
         self,
         config: RunConfig,
-        data: Data,
-        lengths: Lengths,
+        texts: Texts,
         metrics: Sequence[BaseMetric],
         tracker: Tracker | None,
         rewards: RewardColumns | None = None,
     ) -> None:
         self._settings, self._seed = config.train_evaluation, config.seed
-        self._data, self._lengths, self._metrics, self._tracker = data, lengths, metrics, tracker
+        self._texts, self._metrics, self._tracker = texts, metrics, tracker
         self._rewards = rewards
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_evaluation_post_processor(config)
 
     def samples(self, split: str) -> list[Sample]:
         """Those that a split is measured on."""
-        return self._data.samples(split, self._settings.max_eval_samples)
+        return self._texts.data.samples(split, self._settings.max_eval_samples)
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations.
@@ -96,14 +95,14 @@ class Evaluator:
             self.samples(split),
             self._metrics,
             split,
-            self._lengths.prompt,
+            self._texts.lengths.prompt,
             self._settings.eval_batch_size,
             self._kwargs,
-            self._lengths.truncation_side,
+            self._texts.lengths.truncation_side,
             derive_seed(self._seed, "evaluation", split),
             self._post_process,
             None if rewards is None else functools.partial(rewards.score, must_work=reward_must_work),
-            self._lengths.turn_end,
+            self._texts.lengths.turn_end,
         )
         result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rl4dialog.catalog import AlgorithmRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
@@ -27,8 +27,9 @@ from rl4dialog.policies.architectures import CACHED, UNCACHED
 from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.models import language_model_without_weights
-from rl4dialog.training import builders
+from rl4dialog.policies.models import embedding_rows, language_model_without_weights
+from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.texts import Texts
 
 MIB = 2**20
 _FLOAT = 4
@@ -72,21 +73,17 @@ class MemoryPlan:
         return lasting + max(self.activations or 0, self.rollout)
 
 
-def predict_memory(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data, args: Mapping[str, Any]
-) -> MemoryPlan:
+def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> MemoryPlan:
     """Predict the peak memory of each process of an RL run, without loading a weight.
 
     Args:
         config: Checked, of an RL run.
-        tokenizer: Of the run.
-        data: Of the run.
+        texts: Of the run.
         args: Arguments of algorithm and policy, defaults included.
     """
-    assert config.env is not None and config.alg.policy is not None
-    lengths = builders.run_lengths(config, tokenizer, data)
-    prompt_lengths = _prompt_lengths(tokenizer, data, lengths.prompt)
-    algorithm, policy_class = AlgorithmRegistry.resolve(config.alg.id), builders.policy_class(config)
+    lengths = texts.lengths
+    prompt_lengths = _prompt_lengths(texts)
+    algorithm = AlgorithmRegistry.resolve(config.alg.id)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
     n_envs = math.ceil(config.env.n_envs / n_processes())
     n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)
@@ -103,11 +100,11 @@ def predict_memory(
     n_rows, prompt_length = len(largest), int(of_batch[largest].max()) - lengths.reply
     n_prompts = n_rows
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
-        n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(data.samples("train")))
+        n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(texts.data.samples("train")))
     half = config.precision == "bf16"
-    name, auto_class = config.alg.policy.args.model_name, policy_class.auto_class
+    auto_class = policy_class(config).auto_class
     architecture = functools.partial(
-        language_model_without_weights, name, tokenizer, lengths.prompt, lengths.reply, auto_class
+        language_model_without_weights, config.model_name, texts.tokenizer, lengths.prompt, lengths.reply, auto_class
     )
     with torch.device("meta"):
         model = architecture()
@@ -136,7 +133,7 @@ def predict_memory(
     cache = n_envs * _cache_bytes(model, int(prompt_lengths.max()), lengths.reply)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, PASS_SIZE["cuda" if on_gpu else "cpu"])
-    vocabulary = builders.embedding_rows(model)
+    vocabulary = embedding_rows(model)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * lengths.reply, 3 * n_envs)
     return MemoryPlan(
         program=0 if on_gpu else _resident_bytes(),
@@ -149,12 +146,12 @@ def predict_memory(
     )
 
 
-def _prompt_lengths(tokenizer: PreTrainedTokenizerBase, data: builders.Data, limit: int) -> np.ndarray:
+def _prompt_lengths(texts: Texts) -> np.ndarray:
     """Tokens of some prompts of the train split."""
-    samples = data.samples("train")
+    samples = texts.data.samples("train")
     chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
-    lengths = [len(tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
-    return np.clip(lengths, 1, limit)
+    lengths = [len(texts.tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
+    return np.clip(lengths, 1, texts.lengths.prompt)
 
 
 def _predicted_activations(

@@ -8,16 +8,22 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
-from rl4dialog.training import builders
+from rl4dialog.training.building.algorithm import check_env_workers
+from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.policy import all_arguments, policy_class
+from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.texts import Texts, build_texts
+from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -30,40 +36,39 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     Raises:
         RL4DialogError: If one of them cannot be built, or the rewards cannot be given to worker processes.
     """
-    tokenizer, data = builders.build_run_tokenizer(config)
-    lengths = builders.run_lengths(config, tokenizer, data)
+    texts = build_texts(config)
+    lengths = texts.lengths
     table = Table(title="Plan", show_header=False)
-    for split, pool in data.pools.items():
+    for split, pool in texts.data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
     table.add_row("longest reply", f"{lengths.reply} tokens")
-    model_name = config.alg.policy.args.model_name if config.alg.policy else str(config.alg.model_name)
-    auto_class = builders.policy_class(config).auto_class
+    auto_class = policy_class(config).auto_class
     with torch.device("meta"):
-        model = language_model_without_weights(model_name, tokenizer, lengths.prompt, lengths.room, auto_class)
+        model = language_model_without_weights(
+            config.model_name, texts.tokenizer, lengths.prompt, lengths.room, auto_class
+        )
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
-    reward_parts = _add_rewards_and_metrics(table, config, tokenizer, data)
-    table.add_row("architecture", _examined_architecture(model, model_name, auto_class, n_parameters))
-    _add_examples(table, config, tokenizer, data, lengths, model)
-    if config.env is not None and config.alg.policy is not None:
-        builders.check_env_workers(config, tokenizer, data, model, lengths, reward_parts)
-        _add_rl_rows(table, config, tokenizer, data)
+    reward_parts = _add_rewards_and_metrics(table, config, texts)
+    table.add_row("architecture", _examined_architecture(model, config.model_name, auto_class, n_parameters))
+    _add_examples(table, config, texts, model)
+    if isinstance(config, OnPolicyConfig):
+        check_env_workers(config, texts, model, reward_parts)
+        _add_rl_rows(table, config, texts)
     (console or Console()).print(table)
 
 
-def _add_rewards_and_metrics(
-    table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data
-) -> list[RewardPart]:
+def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> list[RewardPart]:
     """Build rewards and metrics; returns the reward's parts."""
-    toolkit = builders.build_toolkit(config, tokenizer, data, trains_classifier=False)
+    toolkit = build_toolkit(config, texts.tokenizer, texts.data, trains_classifier=False)
     parts = []
     if config.reward_fn is not None:
-        parts = builders.build_reward_parts(config, toolkit)
+        parts = build_reward_parts(config, toolkit)
         table.add_row("rewards", ", ".join(part.name for part in parts))
-    builders.build_metrics(config, toolkit)
+    build_metrics(config, toolkit)
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
-    if toolkit.get("classifier") is builders.MISSING_CLASSIFIER:
+    if toolkit.get("classifier") is MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
     return parts
 
@@ -83,28 +88,18 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
     return f"{name}, examined with random weights"
 
 
-def _add_examples(
-    table: Table,
-    config: RunConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    data: builders.Data,
-    lengths: builders.Lengths,
-    model: PreTrainedModel,
-) -> None:
+def _add_examples(table: Table, config: RunConfig, texts: Texts, model: PreTrainedModel) -> None:
     """Count what is learned from references; what of them does not fit is said meanwhile."""
-    of_run = (config, tokenizer, data, lengths, model.config)
     if config.warm_start is not None:
-        table.add_row("warm start", f"{len(builders.build_warm_start_examples(*of_run).train):,} references")
-    if config.alg.id == "supervised":
-        table.add_row("learned", f"{len(builders.build_supervised_examples(*of_run).train):,} references")
+        table.add_row("warm start", f"{len(build_warm_start_examples(config, texts, model.config).train):,} references")
+    if isinstance(config, SupervisedConfig):
+        table.add_row("learned", f"{len(build_supervised_examples(config, texts, model.config).train):,} references")
 
 
-def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: builders.Data) -> None:
-    assert config.env is not None and config.alg.policy is not None
-    args = builders.all_arguments(config)
+def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
+    args = all_arguments(config)
     n_tokens = args["n_steps"] * config.env.n_envs
-    n_iters = config.train_evaluation.n_iters or 0
-    table.add_row("iterations", f"{n_iters:,}")
+    table.add_row("iterations", f"{config.n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs}")
     n_workers = {
         "blocks": str(worker_count(config.env.n_envs, config.env.n_workers)),
@@ -118,17 +113,16 @@ def _add_rl_rows(table: Table, config: RunConfig, tokenizer: PreTrainedTokenizer
     if args.get("batch_size") and args.get("n_epochs"):
         n_batches = max(1, math.floor(n_tokens / args["batch_size"] + 0.5))
         table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
-        table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * n_iters:,}")
-    memory = predict_memory(config, tokenizer, data, args)
+        table.add_row("optimizer steps", f"about {n_batches * args['n_epochs'] * config.n_iters:,}")
+    memory = predict_memory(config, texts, args)
     for what in ("program", "weights", "gradients", "optimizer", "frozen", "activations", "rollout"):
         n_bytes = getattr(memory, what)
         known = "not predicted for this architecture" if n_bytes is None else f"{n_bytes / MIB:,.0f} MiB"
         table.add_row(f"memory: {what}", known)
     how_well = "about" if memory.activations is not None else "more than"
     table.add_row("memory: peak of a process", f"{how_well} {memory.total / MIB:,.0f} MiB")
-    settings = GenerationSettings.from_kwargs(
-        config.alg.policy.args.generation_kwargs, "alg.policy.args.generation_kwargs"
-    )
+    block = config.own_generation_block
+    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
     table.add_row("replies written by", config.generation.backend)
     measure = "sampler_kl" if config.generation.backend == "vllm" else "truncated_mass"
     behaviour = (

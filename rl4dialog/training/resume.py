@@ -32,10 +32,7 @@ def is_done(root: Path, config: RunConfig) -> bool:
     if not is_complete(root):
         return False
     _check_same(root, config)
-    if config.alg.id == "supervised":
-        return True
-    before = _stored_config(root).train_evaluation.n_iters or 0
-    return (config.train_evaluation.n_iters or 0) <= before
+    return not config.has_checkpoints or config.n_iters <= _stored_config(root).n_iters
 
 
 def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
@@ -69,11 +66,10 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
             f"the run in {root} has no whole checkpoint to go on from (train_evaluation.save_every keeps some); "
             f"begin another run with another --experiment_name, or this one anew with --overwrite instead of --resume"
         )
-    n_iters = config.train_evaluation.n_iters or 0
-    if checkpoint.iteration > n_iters:
+    if checkpoint.iteration > config.n_iters:
         raise CheckpointError(
-            f"{checkpoint.path} is of iteration {checkpoint.iteration}, and train_evaluation.n_iters is {n_iters}; "
-            f"give at least as many"
+            f"{checkpoint.path} is of iteration {checkpoint.iteration}, and train_evaluation.n_iters is "
+            f"{config.n_iters}; give at least as many"
         )
     return checkpoint
 

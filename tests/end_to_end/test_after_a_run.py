@@ -21,7 +21,7 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.saving import save_policy
-from rl4dialog.training.builders import build_language_model
+from rl4dialog.training.building.language_model import build_language_model
 
 OWN_REWARD = """
 from rl4dialog import RewardFunctionRegistry
@@ -208,7 +208,7 @@ def test_values_of_adapters_are_read_around_the_base_model(copied: Path) -> None
     config = read(copied / "config.json")
     (copied / "config.json").write_text(json.dumps({**config, "lora": {"r": 2}}))
     loaded = rl4dialog.load_policy(copied, trust=True)
-    base = build_language_model(loaded.config, loaded.tokenizer, loaded.data, loaded.lengths)
+    base = build_language_model(loaded.config, loaded.texts)
     policy = loaded._around(base, critic="separate", lora={"r": 2})
     for parameter in policy.critic_parameters():
         torch.nn.init.normal_(parameter, std=0.2)

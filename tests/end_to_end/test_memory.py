@@ -51,16 +51,16 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
     """A model of 7 billion weights is predicted in the memory of a test."""
     from transformers import LlamaConfig
 
-    from rl4dialog.core.config import parse_config
-    from rl4dialog.training import builders
+    from rl4dialog.core.config import OnPolicyConfig, parse_config
+    from rl4dialog.training.building.texts import build_texts
     from rl4dialog.training.memory import predict_memory
 
     LlamaConfig(vocab_size=32000).save_pretrained(tmp_path / "llama")
     config = parse_config(make_config(tmp_path), "test")
-    tokenizer, data = builders.build_run_tokenizer(config)
-    assert config.alg.policy is not None
+    assert isinstance(config, OnPolicyConfig)
+    texts = build_texts(config)
     config.alg.policy.args.model_name = str(tmp_path / "llama")
-    plan = predict_memory(config, tokenizer, data, {**config.alg.args, "critic": "shared"})
+    plan = predict_memory(config, texts, {**config.alg.args, "critic": "shared"})
     assert 4 * 6.7e9 < plan.weights < 4 * 6.8e9
     assert plan.optimizer == 2 * plan.gradients == 2 * plan.weights
     assert plan.total > plan.frozen + 4 * plan.weights

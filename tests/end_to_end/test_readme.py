@@ -18,10 +18,11 @@ from runs import lines, make_config, run_folder, train
 
 from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import GenerationConfig, parse_config
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.config_blocks import GenerationConfig
 from rl4dialog.core.yaml_loader import parse_yaml
 from rl4dialog.data.tables import Columns
-from rl4dialog.training.builders import check_components
+from rl4dialog.training.building.components import check_components
 
 
 @pytest.mark.parametrize("page", ["docs/configs.md", "docs/coming_from/openrl.md"])

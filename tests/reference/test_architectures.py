@@ -28,8 +28,8 @@ from rl4dialog.policies.examination import examine
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.supervised import mean_loss, train_supervised
-from rl4dialog.training.supervised_examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples
+from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples
+from rl4dialog.training.supervised.fine_tuning import mean_loss, train_supervised
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text(encoding="utf-8")
 TOKENIZER = make_tokenizer()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.config import kind_of
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
 from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
@@ -85,13 +86,13 @@ def read_run(path: str | Path) -> Run:
     config = _read_object(path / CONFIG_FILE)
     if not config:
         notes.append(f"There is no {CONFIG_FILE}.")
-    is_supervised = (config.get("alg") or {}).get("id") == "supervised"
+    has_rollouts = kind_of(config).has_rollouts
     return Run(
         path,
         config,
         _read_object(path / PROVENANCE_FILE),
-        [] if is_supervised else _merge(rollouts, updates),
-        updates[-1] if is_supervised and updates else {},
+        _merge(rollouts, updates) if has_rollouts else [],
+        updates[-1] if updates and not has_rollouts else {},
         {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
         notes,

@@ -10,8 +10,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 class IterationCallback(BaseCallback):
     """Acts between iterations: at the start of a rollout, the training on the last one is done.
 
-    Its constructor refuses values that make no sense and does nothing else, so that a config can be checked by it.
-
     Attributes:
         stop_reason: Why it has ended the training; ``None`` while it has not.
     """

@@ -12,8 +12,9 @@ from rl4dialog.functional.distributed import gather, largest, n_processes
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import SPLIT, EvaluationResult
-from rl4dialog.training.checkpoint import CheckpointStore, capture_state
+from rl4dialog.training.checkpoint import CheckpointStore
 from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.trainee import Resumable
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class CheckpointCallback(IterationCallback):
         store: Of the run.
         tracker: Of the run; ``None`` in a process that does not write.
         signals: That may stop the run. Of several processes, all stop between iterations if one received a signal.
-        reference_hash: Of the model that the run began with.
+        trainee: What is saved.
         every: Iterations from one checkpoint to the next; the last one is saved in any case. ``None`` saves only that
             one, and when a signal stops the run.
         keep_best: Metric of the val split that marks the best checkpoint, and whether ``max`` or ``min`` is best.
@@ -39,14 +40,14 @@ class CheckpointCallback(IterationCallback):
         store: CheckpointStore,
         tracker: Tracker | None,
         signals: StopSignals,
-        reference_hash: str,
+        trainee: Resumable,
         every: int | None,
         keep_best: tuple[str, str] | None = None,
         evaluations: Sequence[EvaluationResult] = (),
     ) -> None:
         super().__init__()
         self._store, self._tracker, self._signals = store, tracker, signals
-        self._reference_hash, self._every, self._keep_best = reference_hash, every, keep_best
+        self._trainee, self._every, self._keep_best = trainee, every, keep_best
         self._evaluations = evaluations
         self._state: dict[str, Any] = {}
         self._in_rollout = False
@@ -126,14 +127,14 @@ class CheckpointCallback(IterationCallback):
         self.stop_if_asked()
 
     def _capture(self) -> None:
-        self._state = {**capture_state(self.model), "reference_hash": self._reference_hash}
+        self._state = self._trainee.capture_state()
         if self._tracker is not None:
             self._state["log_sizes"] = self._tracker.run_folder.log_sizes()
             self._state["wandb_run_id"] = self._tracker.wandb_run_id
 
     def _save(self) -> bool:
         try:
-            self._store.save(self.model.policy, self._state)
+            self._store.save(self._state, self._trainee.save_state)
         except RunFolderError as error:
             _logger.warning("no checkpoint of iteration %d: %s", self._state["iteration"], error)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stable_baselines3.common.logger import Figure, HParam, Image, Video
@@ -13,6 +14,7 @@ from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.memory import peak_mib
 
+Told = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]
 _MEDIA = (Figure, HParam, Image, Video)  # no numbers, so nothing for a file of records
 
 
@@ -21,11 +23,16 @@ class TrackingCallback(IterationCallback):
 
     It comes before the other callbacks, which find the last iteration written down; what they log is written by its
     :attr:`last`, which comes after them.
+
+    Args:
+        tracker: Of the run.
+        progress: Over its iterations.
+        told: From what a rollout logged, and the seconds of its iteration: what else is logged, and what is shown.
     """
 
-    def __init__(self, tracker: Tracker, progress: Progress) -> None:
+    def __init__(self, tracker: Tracker, progress: Progress, told: Told) -> None:
         super().__init__()
-        self._tracker, self._progress = tracker, progress
+        self._tracker, self._progress, self._told = tracker, progress, told
         self._started = time.perf_counter()
         self._rollout: dict[str, float] | None = None  # of the iteration whose training is not written down yet
         self._written: dict[str, Any] = {}  # of the training before
@@ -61,20 +68,15 @@ class TrackingCallback(IterationCallback):
         rollout, self._rollout = self._rollout, None
         now = time.perf_counter()
         self._written = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
+        rates, shown = self._told(rollout, now - self._started)
         logged = {
             **self._written,
             "time/update_s": now - self._rollout_ended,
-            "time/tokens_per_s": rollout["rollout/tokens"] / (now - self._started),
+            **rates,
             "memory/peak_mib": peak_mib(self.model.device),
         }
         self._tracker.log_training_infos({"iteration": self.iteration, **logged})
-        self._progress.advance(
-            shown={
-                "reward": f"{rollout['rollout/task_reward']:.3f}",
-                "KL": f"{rollout['rollout/kl']:.3f}",
-                "tokens/s": f"{logged['time/tokens_per_s']:.0f}",
-            }
-        )
+        self._progress.advance(shown=shown)
 
 
 class _AfterOthers(IterationCallback):

@@ -1,4 +1,4 @@
-"""The parts of a run that is examined. Each is built when a check first asks for it, by the builders of every run."""
+"""The parts of a run that is examined. Each is built when a check first asks for it, as in every run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import is_cached
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import RewardPart
+from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training import builders
+from rl4dialog.training.building.algorithm import build_algorithm
+from rl4dialog.training.building.language_model import WARM_START, build_language_model, warm_start_key
+from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
+from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.doctor.finding import NotApplicable
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
@@ -78,47 +87,50 @@ class Subject:
             close(self.algorithm.env)
 
     @_Part
-    def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, builders.Data]:
-        return builders.build_run_tokenizer(self.config)
+    def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, Data]:
+        return build_run_tokenizer(self.config)
 
     @_Part
     def tokenizer(self) -> PreTrainedTokenizerBase:
         return self._tokenizer_and_data[0]
 
     @_Part
-    def data(self) -> builders.Data:
+    def data(self) -> Data:
         return self._tokenizer_and_data[1]
 
     @_Part
-    def lengths(self) -> builders.Lengths:
-        return builders.run_lengths(self.config, self.tokenizer, self.data)
+    def lengths(self) -> Lengths:
+        return run_lengths(self.config, self.tokenizer, self.data)
+
+    @_Part
+    def texts(self) -> Texts:
+        return Texts(self.tokenizer, self.data, self.lengths)
 
     @_Part
     def _toolkit(self) -> dict[str, Any]:
-        return builders.build_toolkit(self.config, self.tokenizer, self.data)
+        return build_toolkit(self.config, self.tokenizer, self.data)
 
     @_Part
     def reward_parts(self) -> list[RewardPart]:
-        self._needs_rl()
-        return builders.build_reward_parts(self.config, self._toolkit)
+        return build_reward_parts(self._rl_config, self._toolkit)
 
     @_Part
     def metrics(self) -> list[BaseMetric]:
-        return builders.build_metrics(self.config, self._toolkit)
+        return build_metrics(self.config, self._toolkit)
 
     @_Part
     def memory_plan(self) -> MemoryPlan:
-        self._needs_rl()
-        return predict_memory(self.config, self.tokenizer, self.data, builders.all_arguments(self.config))
+        config = self._rl_config
+        return predict_memory(config, self.texts, all_arguments(config))
 
     @_Part
     def _model_and_state(self) -> tuple[PreTrainedModel, str]:
-        config, parts = self.config, (self.tokenizer, self.data, self.lengths)
-        model = builders.build_language_model(config.model_copy(update={"warm_start": None}), *parts)
+        config = self.config
+        model = build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
         if config.warm_start is None:
             return model, "as it is loaded"
-        if is_cached(builders.WARM_START, builders.warm_start_key(config, model, *parts)):
-            return builders.build_language_model(config, *parts), "after its warm start, from the cache"
+        if is_cached(WARM_START, warm_start_key(config, model, self.texts)):
+            return build_language_model(config, self.texts), "after its warm start, from the cache"
         return model, "before its warm start, which is not in the cache"
 
     @_Part
@@ -137,15 +149,13 @@ class Subject:
 
     @_Part
     def end_of_turn(self) -> EndOfTurn:
-        return builders.build_end_of_turn(self.config, self.tokenizer, self.data, self.model)
+        return build_end_of_turn(self.config, self.tokenizer, self.data.turn_marker, self.model)
 
     @_Part
     def algorithm(self) -> Any:
         """The run's, but for one reply in each of :data:`N_REPLIES` environments, and a learning rate of 0."""
-        self._needs_rl()
-        config = self.config.model_copy(deep=True)
-        assert config.env is not None
-        defaults = builders.all_arguments(config)
+        config = self._rl_config.model_copy(deep=True)
+        defaults = all_arguments(config)
         group_size = defaults.get("n_generations", 1)
         config.env.n_envs = math.ceil(N_REPLIES / group_size) * group_size
         config.alg.args |= {"n_steps": 1, "learning_rate": 0.0}
@@ -153,9 +163,7 @@ class Subject:
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of batches that do not fit so small a rollout
-            algorithm = builders.build_algorithm(
-                config, self.data, self.model, self.end_of_turn, self.lengths, self.reward_parts
-            )
+            algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.reward_parts)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 
@@ -185,6 +193,8 @@ class Subject:
             [episode["r"] for episode in algorithm.ep_info_buffer],
         )
 
-    def _needs_rl(self) -> None:
-        if self.config.alg.id == "supervised":
-            raise NotApplicable("alg.id: supervised has no rollouts")
+    @property
+    def _rl_config(self) -> OnPolicyConfig:
+        if not isinstance(self.config, OnPolicyConfig):
+            raise NotApplicable(f"alg.id: {self.config.alg.id} has no rollouts")
+        return self.config

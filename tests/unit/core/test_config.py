@@ -70,7 +70,10 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("alg.kl_div.coeff", -1, "greater than or equal to 0"),
         ("alg.kl_div.type", "fixed", "target_kl has no meaning with type: fixed"),
         ("alg.kl_div", None, "'kl_div' is missing"),
-        ("env", None, "'env' is missing"),
+        ("env", None, "x.yml: the key 'env' is missing, which alg.id: ppo needs"),
+        ("alg.policy", None, "alg: the key 'policy' is missing, which alg.id: ppo needs"),
+        ("alg.training_args", {}, "alg: the key 'training_args' has no meaning with alg.id: ppo"),
+        ("alg.trainin_args", {}, r"unknown key 'alg.trainin_args' \(known here: id, args, kl_div, policy\)"),
         ("seed", -1, "seed"),
         ("env.args.max_turns", 2, "partner_replies"),
         ("env.args.partner_replies", [], "env.args.partner_replies: .*at least 1 item"),
@@ -108,6 +111,25 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def test_supervised_needs_its_own_keys() -> None:
-    config = changed("alg", {"id": "supervised", "model_type": "causal", "model_name": "gpt2"})
-    with pytest.raises(ConfigError, match="'training_args' is missing"):
-        parse_config(config, "x.yml")
+    alg = {"id": "supervised", "model_type": "causal", "model_name": "gpt2"}
+    with pytest.raises(ConfigError, match=r"alg: the key 'training_args' is missing, which alg.id: supervised needs"):
+        parse_config(changed("alg", alg), "x.yml")
+    alg |= {"training_args": {}, "kl_div": {"coeff": 0.1}}
+    with pytest.raises(ConfigError, match=r"alg: the key 'kl_div' has no meaning with alg.id: supervised"):
+        parse_config(changed("alg", alg), "x.yml")
+
+
+@pytest.mark.parametrize(
+    ("alg", "of_other_kinds"),
+    [
+        (CONFIG["alg"], {"training_args": None, "model_type": None, "model_name": None, "loss_on": "reply"}),
+        (
+            {"id": "supervised", "model_type": "causal", "model_name": "gpt2", "training_args": {}},
+            {"kl_div": None, "policy": None},
+        ),
+    ],
+)
+def test_resolved_config_of_an_earlier_version_is_the_same_config(alg: Any, of_other_kinds: Any) -> None:
+    now = parse_config(changed("alg", alg), "x.yml").model_dump(mode="json")
+    for other in (changed("alg", {**alg, **of_other_kinds}), now):
+        assert parse_config(other, "x.yml").model_dump(mode="json") == now

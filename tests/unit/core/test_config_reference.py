@@ -9,10 +9,15 @@ import pytest
 from pydantic import BaseModel
 
 from rl4dialog.cli import main
-from rl4dialog.core import config
+from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config_reference import schema_page
 
-MODELS = [value for value in vars(config).values() if isinstance(value, type) and issubclass(value, BaseModel)]
+MODELS = {
+    value
+    for module in (config, config_blocks)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, BaseModel)
+}
 
 
 def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,7 +26,7 @@ def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]
     assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --schema"
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
 def test_every_key_is_described(model: type[BaseModel]) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 

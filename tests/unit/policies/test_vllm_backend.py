@@ -30,7 +30,7 @@ from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
 from rl4dialog.policies.vllm_engine import VLLMEngine
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.builders import check_components
+from rl4dialog.training.building.components import check_components
 
 TOKENIZER = make_tokenizer()
 N_PROMPT, N_REPLY = 6, 8

@@ -14,6 +14,7 @@ from tiny import make_gpt2, make_samples, make_tokenizer
 
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.run_data import Data
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs import provenance as module
 from rl4dialog.runs.git_state import GitState
@@ -26,7 +27,6 @@ from rl4dialog.runs.provenance import (
     record_start,
 )
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training.builders import Data
 
 
 @pytest.fixture

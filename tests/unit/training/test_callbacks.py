@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 from rl4dialog.catalog import CallbackRegistry
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training.builders import check_callback
+from rl4dialog.training.building.callbacks import check_callback
 from rl4dialog.training.callbacks.best_model import SaveBestModel
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.every_n import EveryNIterations, EveryNTimesteps

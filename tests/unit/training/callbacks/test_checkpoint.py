@@ -15,25 +15,38 @@ import pytest
 from rl4dialog.core.errors import ConfigError, RunInterrupted
 from rl4dialog.runs import run_folder as run_folder_module
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training import checkpoint as store_module
-from rl4dialog.training.callbacks import checkpoint as module
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.history import EvaluationResult
-from rl4dialog.training.checkpoint import CheckpointStore
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
 from rl4dialog.training.interruption import StopSignals
 
 BEFORE = [EvaluationResult(0, "val", {"m": 0.1, "reward": 0.2}), EvaluationResult(0, "test", {"other": 1.0})]
 
 
+class Weightless:
+    """Something that is trained and weighs nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def capture_state(self) -> dict[str, Any]:
+        return {"iteration": self._model.iteration}
+
+    def save_state(self, folder: Path | None) -> None: ...
+
+    def restore(self, checkpoint: Checkpoint) -> None: ...
+
+
 class Run:
-    """A run of a model that weighs nothing."""
+    """Its run."""
 
     def __init__(self, folder: Path, every: int | None = 10, **kwargs: Any) -> None:
         self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
         self.store = CheckpointStore(self.folder, keep_last=2)
         tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
-        self.callback = CheckpointCallback(self.store, tracker, self.signals, "hash", every, **kwargs)
-        self.model: Any = SimpleNamespace(iteration=0, policy=None, num_timesteps=0, logger=None, get_env=lambda: None)
+        self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
+        trainee = Weightless(self.model)
+        self.callback = CheckpointCallback(self.store, tracker, self.signals, trainee, every, **kwargs)
         self.callback.init_callback(self.model)
 
     @property
@@ -51,12 +64,6 @@ class Run:
         self.model.iteration += 1
         self.callback._capture()
         self.callback.evaluated(metrics)
-
-
-@pytest.fixture(autouse=True)
-def light_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "save_policy", lambda policy, folder: None)
-    monkeypatch.setattr(module, "capture_state", lambda model: {"iteration": model.iteration})
 
 
 @pytest.mark.parametrize("every", [10, None])

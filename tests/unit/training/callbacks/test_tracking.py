@@ -10,6 +10,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 
 from rl4dialog.training.callbacks import tracking as module
+from rl4dialog.training.on_policy.trainee import rates_and_shown
 
 
 class Records:
@@ -30,7 +31,8 @@ def test_what_other_callbacks_take_between_iterations_does_not_count(monkeypatch
     now = 0.0
     monkeypatch.setattr(module.time, "perf_counter", lambda: now)
     tracker: Any = Records()
-    tracking = module.TrackingCallback(tracker, SimpleNamespace(advance=lambda **_: None))  # type: ignore[arg-type]
+    progress: Any = SimpleNamespace(advance=lambda **_: None)
+    tracking = module.TrackingCallback(tracker, progress, rates_and_shown)
     model: Any = SimpleNamespace(
         logger=Logger(None, []), ep_info_buffer=[], iteration=0, device=torch.device("cpu"), get_env=lambda: None
     )

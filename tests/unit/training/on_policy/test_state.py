@@ -12,8 +12,9 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.training import checkpoint as module
-from rl4dialog.training.checkpoint import Checkpoint, capture_state, restore_state
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.on_policy import state as module
+from rl4dialog.training.on_policy.state import capture_state, restore_state
 
 
 def make_algorithm() -> Any:

@@ -1,6 +1,6 @@
 """Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
 
-What is learned is decided in `supervised_examples`. Only labelled positions go through the language model's head, which
+What is learned is decided in `examples`. Only labelled positions go through the language model's head, which
 with a large vocabulary is most of the work.
 """
 
@@ -31,7 +31,7 @@ from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_number
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.seq2seq import EncoderDecoder
-from rl4dialog.training.supervised_examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
+from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
 # Arguments of the transformers versions that RL4LMs' configs were written for.
@@ -60,7 +60,7 @@ def train_supervised(
     Args:
         model: Is trained.
         tokenizer: The model's.
-        examples: Of :func:`~rl4dialog.training.supervised_examples.build_example_sets`.
+        examples: Of :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
         seed: Of data order and dropout.
         output_dir: For checkpoints, if ``training_args`` ask for any.
@@ -70,7 +70,7 @@ def train_supervised(
     Returns:
         ``train_loss`` (mean over all steps, in nats per learned token), ``tokens_per_s`` (without padding),
         ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
-        (see :class:`~rl4dialog.training.supervised_examples.Truncation`); with held-out examples ``eval_loss`` and
+        (see :class:`~rl4dialog.training.supervised.examples.Truncation`); with held-out examples ``eval_loss`` and
         ``eval_perplexity``.
 
     Raises:

@@ -13,7 +13,8 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
-from rl4dialog.training.builders import Data, Lengths, run_lengths
+from rl4dialog.data.run_data import Data
+from rl4dialog.training.building.lengths import Lengths, run_lengths
 
 MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
 SAMPLES = [Sample(0, "w1 w2 w3", ["w4"]), Sample(1, "w1", ["w2 w3 w4"])]

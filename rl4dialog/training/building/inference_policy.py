@@ -7,12 +7,14 @@ from typing import Any
 from gymnasium import spaces
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.training import builders
+from rl4dialog.training.building.generation import without_beams
+from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 
 
 def build_inference_policy(
@@ -20,7 +22,7 @@ def build_inference_policy(
     tokenizer: PreTrainedTokenizerBase,
     turn_marker: str | None,
     model: PreTrainedModel,
-    lengths: builders.Lengths,
+    lengths: Lengths,
     **changes: Any,
 ) -> LMActorCriticPolicy:
     """A policy around a language model, with the run's way of generating.
@@ -33,15 +35,26 @@ def build_inference_policy(
         lengths: Of the run.
         changes: Arguments of the policy in place of the run's; ``critic`` is ``none`` and ``lora`` nothing otherwise.
     """
-    end_of_turn = builders.build_end_of_turn(config, tokenizer, builders.Data({}, turn_marker), model)
+    end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
     anything = [Sample(0, "", [])]
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)
-    return builders.policy_class(config)(
+    return policy_class(config)(
         env.observation_space,
         env.action_space,
         lambda _: 0.0,
         model=model,
         end_of_turn=end_of_turn,
-        **{**builders.inference_arguments(config), "critic": "none", "precision": config.precision, **changes},
+        **{**inference_arguments(config), "critic": "none", "precision": config.precision, **changes},
     )
+
+
+def inference_arguments(config: RunConfig) -> dict[str, Any]:
+    """Arguments of the policy that still mean something where nothing is trained."""
+    if not isinstance(config, OnPolicyConfig):
+        return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
+    for_training = (
+        *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
+        *("gradient_checkpointing", "reference", "offload_reference"),
+    )
+    return {name: value for name, value in own_policy_args(config).items() if name not in for_training}

@@ -22,7 +22,6 @@ from rl4dialog.runs.progress import say
 from rl4dialog.text.tokenizer import encode_prompt
 
 IGNORED_LABEL = -100
-LOSS_ON = ("reply", "all")
 
 
 class SupervisedExample(TypedDict):
@@ -157,12 +156,10 @@ def build_examples(
         The examples, and what did not fit.
 
     Raises:
-        ConfigError: If ``loss_on`` is unknown, or ``all`` where an encoder reads the prompt.
+        ConfigError: If ``loss_on`` is ``all`` where an encoder reads the prompt.
         DataError: If no sample has a reference, or none fits.
         ModelError: If the tokenizer cannot write the end of a reply.
     """
-    if loss_on not in LOSS_ON:
-        raise ConfigError(f"loss_on must be one of {', '.join(LOSS_ON)}, not {loss_on!r}")
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
     _check_end(tokenizer, end_of_turn)

@@ -20,16 +20,19 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.run_data import Data
 from rl4dialog.policies.lm_head import head_is_plain
-from rl4dialog.training import builders
-from rl4dialog.training.supervised import known_training_args, mean_loss, train_supervised, warm_start
-from rl4dialog.training.supervised_examples import (
+from rl4dialog.training.building.examples import build_warm_start_examples
+from rl4dialog.training.building.lengths import run_lengths
+from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.supervised.examples import (
     IGNORED_LABEL,
     ExampleSets,
     PaddingCollator,
     build_example_sets,
     build_examples,
 )
+from rl4dialog.training.supervised.fine_tuning import known_training_args, mean_loss, train_supervised, warm_start
 
 LENGTHS: dict[str, Any] = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
 # Replies count on from the prompt's last word: something to learn.
@@ -227,11 +230,11 @@ def test_checkpoints_are_written_only_when_asked_for(tokenizer: Any, tmp_path: P
 
 def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, tmp_path: Path) -> None:
     model, drawn = make_model(tokenizer), []
-    data = builders.Data({"train": TextGenPool(SAMPLES)}, None)
+    data = Data({"train": TextGenPool(SAMPLES)}, None)
     for seed in (0, 0, 1):
         config = parse_config(make_config(tmp_path, seed=seed, warm_start={"max_samples": 4}), "test")
-        lengths = builders.run_lengths(config, tokenizer, data)
-        drawn.append(builders.build_warm_start_examples(config, tokenizer, data, lengths, model.config).train)
+        texts = Texts(tokenizer, data, run_lengths(config, tokenizer, data))
+        drawn.append(build_warm_start_examples(config, texts, model.config).train)
     assert drawn[0] == drawn[1] != drawn[2]
     assert len({tuple(example["input_ids"]) for example in drawn[0]}) == 4
 

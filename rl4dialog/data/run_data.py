@@ -1,0 +1,20 @@
+"""The samples of a run, by split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool
+
+
+@dataclass
+class Data:
+    """The samples of a run, and how its dialogue format ends a turn."""
+
+    pools: dict[str, TextGenPool]
+    turn_marker: str | None
+
+    def samples(self, split: str, limit: int | None = None) -> list[Sample]:
+        """Samples of a split, the first ``limit`` of them."""
+        return [sample for sample, _ in self.pools[split]][:limit]

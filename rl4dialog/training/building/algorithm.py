@@ -1,0 +1,144 @@
+"""The algorithm of an RL run, its environments and its policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from rl4dialog.catalog import AlgorithmRegistry
+from rl4dialog.core.config import OnPolicyConfig
+from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.core.types import RewardPart
+from rl4dialog.envs.partners import ScriptedPartner
+from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import check_workers, make_vec_env
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies import vllm_engine
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.generation import GenerationBackend
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.policies.vllm_backend import VLLMBackend
+from rl4dialog.rewards.parts import is_batched
+from rl4dialog.rewards.scoring import BatchScorer
+from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.kl_controllers import build_kl_controller
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
+from rl4dialog.training.building.rewards import build_reward_normalizer
+from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.toolkit import async_calls
+from rl4dialog.training.processes import sharding
+
+
+def build_algorithm(
+    config: OnPolicyConfig,
+    texts: Texts,
+    model: PreTrainedModel,
+    end_of_turn: EndOfTurn,
+    reward_parts: list[RewardPart],
+) -> Any:
+    """The environments, the policy and the algorithm."""
+    env = config.env
+    vec_env = make_vec_env(
+        _env_kwargs(config, texts, model, end_of_turn, reward_parts),
+        env.n_envs // n_processes(),
+        env.vec_env,
+        env.n_workers,
+        env.max_restarts if env.on_worker_death == "restart" else 0,
+        config.reward_fn.timeout_s,
+    )
+    kl, reward = config.alg.kl_div, config.reward_fn
+    algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
+    if not algorithm.needs_critic:
+        policy_args["critic"] = "none"
+    try:
+        built = algorithm(
+            policy_class(config),
+            vec_env,
+            policy_kwargs={
+                **policy_args,
+                "model": model,
+                "end_of_turn": end_of_turn,
+                "precision": config.precision,
+                "lora": config.lora,
+            },
+            seed=config.seed,
+            kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
+            collector=RolloutCollector(
+                BatchScorer(reward_parts, reward.on_error, async_calls(reward), reward.timeout_s),
+                mask_failed_rewards=reward.on_error == "mask",
+                bootstrap_truncated=env.args.bootstrap_truncated,
+                normalizer=build_reward_normalizer(reward),
+                log_infos=config.logging.log_infos,
+            ),
+            normalize_rewards=kl.norm_reward,
+            sharding=sharding(),
+            **config.alg.args,
+        )
+        built.policy.backend = _build_backend(config, built.policy, texts.lengths)
+    except (AssertionError, TypeError, ValueError) as error:
+        close(vec_env)
+        raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+    except GenerationError:
+        close(vec_env)
+        raise
+    return built
+
+
+def check_env_workers(
+    config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, reward_parts: list[RewardPart]
+) -> None:
+    """Check that the environments can be given to worker processes, where a run has any, without starting one.
+
+    Args:
+        config: Of an RL run.
+        texts: Of the run.
+        model: Of the run; it need not have weights.
+        reward_parts: Of :func:`build_reward_parts`.
+
+    Raises:
+        EnvWorkerError: If they cannot; see :func:`~rl4dialog.envs.vectorize.check_workers`.
+    """
+    end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
+    check_workers(_env_kwargs(config, texts, model, end_of_turn, reward_parts), config.env.vec_env)
+
+
+def _env_kwargs(
+    config: OnPolicyConfig,
+    texts: Texts,
+    model: PreTrainedModel,
+    end_of_turn: EndOfTurn,
+    reward_parts: list[RewardPart],
+) -> dict[str, Any]:
+    args, train = config.env.args, texts.data.pools["train"]
+    return {
+        "end_of_turn": end_of_turn,
+        "samples": list(train),
+        "reward_parts": [part for part in reward_parts if not is_batched(part.function)],
+        "max_prompt_length": texts.lengths.prompt,
+        "max_episode_length": texts.lengths.reply,
+        "vocab_size": embedding_rows(model),
+        "prompt_truncation_side": texts.lengths.truncation_side,
+        "max_turns": args.max_turns,
+        "priority_scale": args.priority_scale,
+        "between_turns": getattr(train, "between_turns", None),
+        "partner": ScriptedPartner(args.partner_replies) if args.partner_replies is not None else None,
+    }
+
+
+def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
+    """What generates in the policy's place, if anything does."""
+    settings = config.generation.model_dump()
+    if settings.pop("backend") == "transformers":
+        return None
+    engine = vllm_engine.VLLMEngine(
+        policy.language_model,
+        policy.end_of_turn,
+        lengths.prompt + lengths.reply,
+        {"fp32": "float32", "bf16": "bfloat16"}[config.precision],
+        config.seed,
+        **settings,
+    )
+    return VLLMBackend(engine)

@@ -1,0 +1,141 @@
+"""Checks of every id and argument of a config, before anything loads."""
+
+from __future__ import annotations
+
+import tempfile
+
+from accelerate.utils import is_deepspeed_available
+
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistry
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.generation_blocks import generation_blocks
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies import vllm_engine
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
+from rl4dialog.policies.lora import check_settings
+from rl4dialog.runs.run_logger import check_outputs
+from rl4dialog.training.building.callbacks import check_callback
+from rl4dialog.training.building.generation import build_post_processor
+from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.toolkit import metrics_and_rewards
+from rl4dialog.training.processes import sharding
+from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
+
+
+def check_components(config: RunConfig) -> None:
+    """Check every id and argument before anything loads.
+
+    Raises:
+        ConfigError: If an id or an argument is unknown, or a required argument is missing.
+    """
+    if "split" in config.datapool.args:
+        raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
+    DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
+    for registry, id, args, where in metrics_and_rewards(config):
+        registry.check(id, args, where)
+        config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
+    for block in generation_blocks(config):
+        in_rollouts = block.where.startswith("alg.policy")
+        settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
+        build_post_processor(block)
+        if settings.num_beams > 1:
+            _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
+    if config.generation.backend == "vllm":
+        _check_vllm(config)
+    check_outputs(config.logging.outputs)
+    for i, component in enumerate(config.callbacks):
+        check_callback(component.id, component.args, f"callbacks[{i}].args")
+    if isinstance(config, SupervisedConfig):
+        _check_supervised(config)
+    elif isinstance(config, OnPolicyConfig):
+        _check_on_policy(config)
+
+
+def _check_supervised(config: SupervisedConfig) -> None:
+    if n_processes() > 1:
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+    if config.lora is not None:
+        check_settings(config.lora)
+    with tempfile.TemporaryDirectory() as folder:
+        build_training_arguments(config.alg.training_args, folder, config.seed, with_val=True)
+    ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
+    config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
+
+
+def _check_on_policy(config: OnPolicyConfig) -> None:
+    chosen = [
+        ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
+        ("alg.policy.args", PolicyRegistry, config.alg.policy.id, own_policy_args(config)),
+    ]
+    for where, registry, id, args in chosen:
+        for name in args:
+            if name in registry.provided:
+                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
+        registry.check(id, args, where)
+    algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
+    if sharding() is not None:
+        _check_sharding(config)
+    if n_processes() > 1 and not algorithm.data_parallel:
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+    if config.env.n_envs % n_processes():
+        raise ConfigError(f"env.n_envs is {config.env.n_envs}, which {n_processes()} processes cannot share evenly")
+    algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
+    policy.check_arguments({**own_policy_args(config), "lora": config.lora})
+    if algorithm.maskable != policy.maskable:
+        plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
+        fitting = masked if algorithm.maskable else plain
+        raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
+    if algorithm.needs_critic and own_policy_args(config).get("critic") == "none":
+        raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
+    if own_policy_args(config).get("reference") == "none" and config.alg.kl_div.coeff:
+        raise ConfigError(
+            f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
+            f"KL to charge for; set the coefficient to 0, or reference to copy"
+        )
+
+
+def _check_beams(config: RunConfig, what: str) -> None:
+    """Check that evaluations can search with beams."""
+    if config.env is not None and config.env.args.max_turns > 1:
+        raise ConfigError(
+            f"{what}, which does not go with env.args.max_turns: {config.env.args.max_turns}: beams are for the "
+            f"evaluation of single replies; remove num_beams"
+        )
+    if sharding() is not None:
+        raise ConfigError(f"{what}, which does not go with weights that are spread over processes; remove num_beams")
+
+
+def _check_sharding(config: OnPolicyConfig) -> None:
+    """Check that a run can be spread over its processes as the launcher's config says."""
+    if sharding() == "deepspeed":
+        if not is_deepspeed_available():
+            raise ConfigError("the launcher's config asks for DeepSpeed, which is not installed: pip install deepspeed")
+        if config.alg.args.get("target_kl") is not None:
+            raise ConfigError("alg.args.target_kl does not go with DeepSpeed: a minibatch cannot be left half way")
+        return
+    for key, is_used in (
+        ("lora", config.lora is not None),
+        ("generation.backend: vllm", config.generation.backend == "vllm"),
+        ("env.args.bootstrap_truncated", config.env.args.bootstrap_truncated),
+        ("metric causal_perplexity", any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics)),
+        ("alg.policy.args.offload_reference", own_policy_args(config).get("offload_reference", False)),
+    ):
+        if is_used:
+            raise ConfigError(f"{key} does not go with FSDP; choose a launcher's config without it")
+
+
+def _check_vllm(config: RunConfig) -> None:
+    """Check that vLLM can write this run's replies, and is there."""
+    if not config.has_rollouts:
+        raise ConfigError(f"generation.backend: vllm does not go with alg.id: {config.alg.id}; use transformers")
+    policy = policy_class(config)
+    if not issubclass(policy, CausalLMActorCriticPolicy) or policy.maskable:
+        raise ConfigError(
+            f"generation.backend: vllm does not go with policy {config.policy_id!r}; it writes for decoder-only "
+            f"models without a mask (causal_lm_actor_critic_policy)"
+        )
+    for block in generation_blocks(config):
+        vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
+    vllm_engine.import_vllm(config.generation.tensor_parallel_size)

@@ -1,0 +1,60 @@
+"""The examples of supervised training and of warm starts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from rl4dialog.core.config import RunConfig, SupervisedConfig
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
+
+
+def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
+    """What a supervised run learns and measures its perplexity on.
+
+    Raises:
+        RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
+            :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
+    """
+    return build_example_sets(
+        model_config,
+        texts.tokenizer,
+        texts.data.samples("train"),
+        val_samples=texts.data.samples("val", config.train_evaluation.max_eval_samples),
+        loss_on=config.alg.loss_on,
+        **_learned_lengths(texts),
+    )
+
+
+def build_warm_start_examples(config: RunConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
+    """What a warm start learns; as :func:`build_supervised_examples`."""
+    assert config.warm_start is not None
+    samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples
+    if n_samples is not None and n_samples < len(samples):
+        samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
+    return build_example_sets(
+        model_config,
+        texts.tokenizer,
+        samples,
+        loss_on=config.warm_start.loss_on,
+        description="Warm start",
+        **_learned_lengths(texts),
+    )
+
+
+def _learned_lengths(texts: Texts) -> dict[str, Any]:
+    """The arguments of `build_example_sets` that say what of a sample is learned."""
+    lengths = texts.lengths
+    with_env = lengths.target is not None
+    return {
+        "end_of_turn": texts.data.turn_marker,
+        "max_prompt_length": lengths.prompt if with_env else None,
+        "max_reply_length": lengths.target,
+        "max_length": lengths.total,
+        "prompt_truncation_side": lengths.truncation_side,
+        "whole_turns": not with_env,
+    }

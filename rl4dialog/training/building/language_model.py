@@ -1,0 +1,87 @@
+"""The language model of a run, warm-started if the config says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rl4dialog.core.cache import cached_folder, content_hash
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.policies.examination import examine
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.models import check_fits, load_language_model
+from rl4dialog.runs.progress import say
+from rl4dialog.runs.run_folder import write_json
+from rl4dialog.training.building.examples import build_warm_start_examples
+from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.texts import Texts, build_texts
+from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.supervised.fine_tuning import warm_start
+
+WARM_START = "warm_start"  # its kind in the cache
+_TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
+
+
+def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
+    """Load or make the language model, and warm-start it if the config says so (cached by content)."""
+    auto_class = policy_class(config).auto_class
+    fit = (texts.tokenizer, texts.lengths.prompt, texts.lengths.room)
+    model = load_language_model(config.model_name, *fit, auto_class, derive_seed(config.seed, "model"))
+    examine(model, config.model_name)
+    if config.warm_start is None:
+        return model
+    key = warm_start_key(config, model, texts)
+    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # which decide the examples
+
+    @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
+    def train() -> dict[str, float]:
+        examples = build_warm_start_examples(config, texts, model.config)
+        return warm_start(model, texts.tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
+
+    def build(folder: Path) -> None:
+        info = train()
+        model.save_pretrained(folder)
+        counts = {name: int(info[name]) for name in ("n_prompts_cut", "n_references_cut", "n_left_out")}
+        write_json(folder / _TRUNCATION_FILE, counts)
+
+    cached = cached_folder(WARM_START, key, build)
+    counts = json.loads((cached / _TRUNCATION_FILE).read_text(encoding="utf-8"))
+    if not train.cache_info().currsize and any(counts.values()):
+        say(
+            f"Warm start, from the cache: {counts['n_prompts_cut']} references with a cut prompt, "
+            f"{counts['n_references_cut']} without their end, {counts['n_left_out']} left out",
+            on_terminals=True,
+        )
+    warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove it.", dtype=torch.float32)
+    check_fits(warmed, *fit, config.model_name)
+    return warmed  # type: ignore[no-any-return]
+
+
+def warm_start_key(config: RunConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:
+    """Everything that decides what a warm start makes of a model, for the cache."""
+    assert config.warm_start is not None
+    samples = texts.data.samples("train")
+    return {
+        "weights": weights_hash(model),
+        "samples": content_hash(text for s in samples for text in (s.prompt_or_input_text, *s.references)),
+        "tokenizer": content_hash([texts.tokenizer.backend_tokenizer.to_str()]),
+        "turn_marker": texts.data.turn_marker,
+        "lengths": dataclasses.asdict(texts.lengths),
+        "settings": config.warm_start.model_dump(),
+        "seed": config.seed,
+    }
+
+
+def fill_cache(config: RunConfig) -> None:
+    """Do what a run keeps in the cache: the intent classifier, and the warm start."""
+    texts = build_texts(config)
+    build_toolkit(config, texts.tokenizer, texts.data)
+    build_language_model(config, texts)

@@ -1,0 +1,27 @@
+"""What all that reads or writes texts needs: the tokenizer, the samples, and how long texts may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.data.run_data import Data
+from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.tokenizer import build_run_tokenizer
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Those of a run."""
+
+    tokenizer: PreTrainedTokenizerBase
+    data: Data
+    lengths: Lengths
+
+
+def build_texts(config: RunConfig) -> Texts:
+    """Build a run's tokenizer and data, and find out its lengths."""
+    tokenizer, data = build_run_tokenizer(config)
+    return Texts(tokenizer, data, run_lengths(config, tokenizer, data))

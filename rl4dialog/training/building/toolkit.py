@@ -1,0 +1,84 @@
+"""What metrics and rewards may ask for by parameter name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import RewardConfig
+from rl4dialog.core.registry import Registry
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.data.run_data import Data
+from rl4dialog.metrics.intent_classifier import IntentClassifier
+from rl4dialog.rewards.async_reward import AsyncCalls
+from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
+
+MISSING_CLASSIFIER = object()
+
+
+def build_toolkit(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
+) -> dict[str, Any]:
+    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``.
+
+    Args:
+        config: Checked.
+        tokenizer: Of the run.
+        data: Its samples.
+        trains_classifier: Whether the built-in classifier is trained where it is not cached; else it is missing then,
+            and components can be built with the toolkit but not used.
+    """
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
+    if config.reward_fn is not None:
+        toolkit["async_calls"] = async_calls(config.reward_fn)
+    if _needs_builtin_classifier(config):
+        samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
+        if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
+            return {**toolkit, "classifier": MISSING_CLASSIFIER}
+        folder = builtin_intent_classifier(samples, data.samples("val"), seed)
+        toolkit["classifier"] = IntentClassifier.from_pretrained(str(folder))
+    return toolkit
+
+
+def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a toolkit for a component with these arguments, which may name a classifier of its own."""
+    own_classifier = not _names_builtin_classifier(args)
+    return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
+
+
+def async_calls(config: RewardConfig) -> AsyncCalls:
+    """How a run awaits rewards that are coroutines."""
+    return AsyncCalls(**config.async_calls.model_dump())
+
+
+def _needs_builtin_classifier(config: RunConfig) -> bool:
+    return any(
+        "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
+        for registry, id, args, _ in metrics_and_rewards(config)
+    )
+
+
+def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
+    return str(args.get("model_name", args.get("intent_model", "builtin/"))).startswith("builtin/")
+
+
+def metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+    """Every metric and reward of a run, and those inside them: registry, id, arguments, and the path of these."""
+
+    def with_inner(
+        registry: Registry, id: str, args: dict[str, Any], where: str
+    ) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+        yield registry, id, args, where
+        inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
+        for inner in inner_rewards(args, where) if inner_rewards is not None else ():
+            yield from with_inner(RewardFunctionRegistry, *inner)
+
+    for i, metric in enumerate(config.train_evaluation.metrics):
+        yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
+    if config.reward_fn is not None and config.uses_reward:
+        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")

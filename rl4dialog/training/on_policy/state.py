@@ -1,0 +1,79 @@
+"""All that decides the next iteration of an on-policy algorithm.
+
+Beside it a checkpoint holds ``model/`` (language model and tokenizer, as transformers reads them),
+``critic.safetensors``, ``mask.safetensors`` and ``optimizer.safetensors``. The reference is not in it: it is the model
+that the run began with, built again and compared by its hash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.functional.distributed import gather, n_processes, process_index
+from rl4dialog.policies.saving import load_optimizer, load_policy_weights
+from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.random_state import random_state, set_random_state
+
+
+def capture_state(algorithm: Any) -> dict[str, Any]:
+    """All but weights that decides the next iteration; all processes must call it, between two iterations.
+
+    Returns:
+        JSON.
+    """
+    normalizer = algorithm.collector.normalizer
+    own = {
+        "random": random_state(),
+        "envs": env_states(algorithm.env),
+        "episodes": list(algorithm.ep_info_buffer or []),
+    }
+    state: dict[str, Any] = to_plain(
+        {
+            "iteration": algorithm.iteration,
+            "num_timesteps": algorithm.num_timesteps,
+            "n_updates": algorithm._n_updates,
+            "kl_controller": algorithm.kl_controller.state_dict(),
+            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
+            "normalizer": normalizer.state_dict() if normalizer is not None else None,
+            "processes": gather(own),
+        }
+    )
+    return state
+
+
+def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
+    """Put an algorithm, built from the same config, where it was when the checkpoint was written.
+
+    ``learn(..., reset_num_timesteps=False)`` then goes on with the next iteration.
+
+    Raises:
+        CheckpointError: If it was written by another number of processes or environments.
+        ModelError: If its weights do not fit.
+    """
+    state = checkpoint.state
+    if len(state["processes"]) != n_processes():
+        raise CheckpointError(
+            f"{checkpoint.path} was written by {len(state['processes'])} processes, and this run has {n_processes()}; "
+            f"start as many"
+        )
+    own = state["processes"][process_index()]
+    if len(own["envs"]) != algorithm.env.num_envs:
+        raise CheckpointError(
+            f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
+        )
+    load_policy_weights(algorithm.policy, checkpoint.path)
+    load_optimizer(algorithm.policy, checkpoint.path)
+    algorithm.num_timesteps = state["num_timesteps"]
+    algorithm._n_updates = state["n_updates"]
+    algorithm.kl_controller.load_state_dict(state["kl_controller"])
+    algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
+    if algorithm.collector.normalizer is not None:
+        algorithm.collector.normalizer.load_state_dict(state["normalizer"])
+    algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)
+    algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
+    algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
+    set_random_state(own["random"])

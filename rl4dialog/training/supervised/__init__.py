@@ -1,0 +1,1 @@
+"""Supervised fine-tuning: runs of it, and warm starts."""

@@ -1,0 +1,93 @@
+"""What all kinds of runs that train a language model on texts share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from transformers import PreTrainedModel
+
+from rl4dialog.core.config import RunConfig
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.runs.provenance import changed_splits, record_contents
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.rewards import build_reward_columns, build_reward_parts
+from rl4dialog.training.building.texts import build_texts
+from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.evaluation import Evaluation, Evaluator
+from rl4dialog.training.trainee import Trainee
+
+
+class TextTrainee(Trainee):
+    """Tokenizer, data, rewards and evaluator of a run, and its language model.
+
+    Args:
+        config: Checked.
+        tracker: Receives what is measured; ``None`` in a process that is not the main one.
+        checkpoint: Where the run continues, if it does.
+
+    Raises:
+        CheckpointError: If the data are not those that the run began with; the run folder is then as it was.
+
+    Attributes:
+        labels: Names of the evaluations before and after training in the summary.
+    """
+
+    labels = ("before", "after")
+
+    def __init__(self, config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        self._tracker = tracker
+        self.texts = build_texts(config)
+        folder = tracker.run_folder if tracker is not None else None
+        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
+            raise CheckpointError(
+                f"datapool {config.datapool.id!r} does not give the samples that the run in {folder.root} was "
+                f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
+                f"another run with another --experiment_name"
+            )
+        toolkit = build_toolkit(config, self.texts.tokenizer, self.texts.data)
+        metrics = []
+        if tracker is not None:
+            sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
+            tracker.log_info(f"datapool: {sizes}")
+            metrics = build_metrics(config, toolkit)
+        self.reward_parts = build_reward_parts(config, toolkit) if config.uses_reward else []
+        rewards = build_reward_columns(config, toolkit, self.reward_parts)
+        self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
+
+    def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
+        """Build the language model, and record what the run began with.
+
+        Raises:
+            CheckpointError: If it is not the model that the run began with; the run folder is then as it was.
+        """
+        model = build_language_model(config, self.texts)
+        self._reference_hash = weights_hash(model)
+        if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
+            raise CheckpointError(
+                f"the model that the run began with, and with it the reference of the KL penalty, is not the one of "
+                f"{checkpoint.path} any more: give alg.policy.args.model_name and the warm start's data as they were"
+            )
+        if self._tracker is not None:
+            record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)
+        return model
+
+    @abstractmethod
+    def generator(self) -> LMActorCriticPolicy:
+        """The policy that generates with the model as it is now."""
+
+    def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        return self.evaluator.run(self.generator(), split, iteration, reward_must_work)
+
+    def recall(self, split: str, iteration: int) -> Evaluation:
+        return self.evaluator.recall(split, iteration)
+
+    def summarize(self, before: Evaluation, after: Evaluation) -> None:
+        self.evaluator.summarize(before, after, self.generator(), self.labels)
+
+    def close(self) -> None:
+        pass

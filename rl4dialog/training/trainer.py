@@ -1,0 +1,199 @@
+"""One run from start to end: evaluate, learn, evaluate, save, tell. What is trained is the trainee's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.core.errors import RewardError
+from rl4dialog.functional.distributed import gather, wait_for_all
+from rl4dialog.runs.plots import plot_reward_curve_or_warn
+from rl4dialog.runs.progress import say
+from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.runs.results import write_result
+from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.callbacks import build_callbacks
+from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
+from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
+from rl4dialog.training.callbacks.evaluation import EvaluationCallback
+from rl4dialog.training.callbacks.history import EvaluationResult, recorded_evaluations
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
+from rl4dialog.training.evaluation import Evaluation, metrics_of
+from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
+from rl4dialog.training.processes import has_checkpoints
+from rl4dialog.training.random_state import random_states_kept
+from rl4dialog.training.resume import go_back_to
+from rl4dialog.training.supervised.trainee import SupervisedTrainee
+from rl4dialog.training.trainee import Resumable, Trainee
+
+SPLITS = ("val", "test")
+
+
+class Trainer:
+    """Runs a config.
+
+    Args:
+        config: Checked.
+        tracker: Receives everything that is measured and saved; ``None`` in a process that is not the main one.
+        checkpoint: Where to go on from; by default the run begins.
+        signals: That may stop the run while it learns.
+
+    Raises:
+        CheckpointError: If the checkpoint does not fit the config, or data or reference are not those that the run
+            began with; the run folder is then as it was.
+
+    Attributes:
+        trainee: What is trained.
+        evaluations: What all evaluations of the run have found, the same in every process.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        tracker: Tracker | None = None,
+        checkpoint: Checkpoint | None = None,
+        signals: StopSignals | None = None,
+    ) -> None:
+        torch.manual_seed(config.seed)
+        self._config, self._tracker = config, tracker
+        self._checkpoint, self._signals = checkpoint, signals or StopSignals()
+        self.evaluations: list[EvaluationResult] = []
+        self._latest: dict[str, Evaluation] = {}
+        self._reward_error: str | None = None  # that of the last evaluation
+        toolkit = {
+            "evaluations": self.evaluations,
+            "save_model": lambda folder_name: self.trainee.save_model(folder_name),
+            "run_folder": tracker.run_folder if tracker is not None else None,
+        }
+        self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
+        self.trainee: Trainee = _build_trainee(config, tracker, checkpoint)
+        self._before = self._go_on(checkpoint) if checkpoint is not None else None
+
+    def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
+        """Evaluate, train, evaluate, save and print a summary.
+
+        Returns:
+            The test split's evaluations before and after; ``None`` in a process that is not the main one.
+
+        Raises:
+            RunInterrupted: If a signal stopped it.
+            RewardError: If a reward failed. Where that was in an evaluation between or after iterations, the model, a
+                checkpoint and the metrics are saved first.
+        """
+        try:
+            before = self._before or self._evaluate(SPLITS, 0, reward_must_work=True)
+            # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
+            if self._config.n_iters or self._checkpoint is not None:
+                self._learn(self._config.n_iters)
+            # Before the evaluation, which may fail.
+            self.trainee.save_model(MODEL_FOLDER)
+            if self._reward_error is None:
+                self._evaluate(self._missing_splits(), self.trainee.iteration)
+            after = {**before, **self._latest}
+        finally:
+            self.trainee.close()
+        n_done = self.trainee.iteration
+        if self._reward_error is not None:
+            resume = ", and --resume continues the run" if self._has_checkpoints else ""
+            raise RewardError(
+                f"{self._reward_error} (in the evaluation after iteration {n_done}; the model as it was then is in "
+                f"{MODEL_FOLDER}/{resume})"
+            )
+        if self._tracker is None:
+            return None
+        run_path = self._tracker.run_folder.root
+        if n_done and self._config.has_rollouts:
+            plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
+        write_report_or_warn(run_path)
+        write_result(self._tracker.run_folder, n_done, metrics_of(before), metrics_of(after))
+        self._tracker.show()
+        self.trainee.summarize(before["test"], after["test"])
+        return before["test"], after["test"]
+
+    @property
+    def _has_checkpoints(self) -> bool:
+        return self._config.has_checkpoints and has_checkpoints()
+
+    def _go_on(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
+        """Go back to a checkpoint, and in the run folder too; returns the evaluations before training, by split."""
+        assert isinstance(self.trainee, Resumable)
+        self.trainee.restore(checkpoint)
+        before = {split: self.trainee.recall(split, 0) for split in SPLITS}
+        wait_for_all()
+        # Only now, as a checkpoint that is refused, by whichever process, leaves the folder as it was.
+        if self._tracker is not None:
+            go_back_to(checkpoint, self._tracker.run_folder)
+            with random_states_kept():  # from what an output may draw
+                self._tracker.open()
+            self.evaluations += recorded_evaluations(self._tracker.run_folder)
+        # In place, as the callbacks hold this list.
+        self.evaluations[:] = gather(self.evaluations)[0]
+        say(f"Resumed after iteration {checkpoint.iteration} of {self._config.n_iters}", on_terminals=True)
+        return before
+
+    def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
+        found = {split: self.trainee.evaluate(split, iteration, reward_must_work) for split in splits}
+        errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
+        self._reward_error = next(iter(gather(errors)[0]), None)
+        # The main process alone measures, and the others wait for what it has found.
+        measured = gather({split: evaluation.metrics for split, evaluation in found.items()})[0]
+        self._latest.update(found)
+        self.evaluations += [EvaluationResult(iteration, split, metrics) for split, metrics in measured.items()]
+        return found
+
+    def _missing_splits(self) -> list[str]:
+        """Those that are not evaluated after the present iteration."""
+        done = {result.split for result in self.evaluations if result.iteration == self.trainee.iteration}
+        return [split for split in SPLITS if split not in done]
+
+    def _learn(self, n_iters: int) -> None:
+        checkpoints = self._checkpoint_callback()
+        self._signals.deferred = checkpoints is not None
+        self.trainee.learn(n_iters, self._callbacks(checkpoints))
+        self._signals.deferred = False
+        if checkpoints is not None:  # a signal may have come in the evaluation after the last iteration
+            checkpoints.stop_if_asked()
+        if self.trainee.iteration < n_iters:
+            reason = next((reason for reason in gather(self._configured.stopped_by) if reason), "a callback")
+            reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
+            say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
+
+    def _checkpoint_callback(self) -> CheckpointCallback | None:
+        settings = self._config.train_evaluation
+        if not self._has_checkpoints:
+            return None
+        assert isinstance(self.trainee, Resumable)
+        return CheckpointCallback(
+            CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
+            self._tracker,
+            self._signals,
+            self.trainee,
+            settings.save_every,
+            (settings.keep_best.metric, settings.keep_best.mode) if settings.keep_best is not None else None,
+            self.evaluations,
+        )
+
+    def _callbacks(self, checkpoints: CheckpointCallback | None) -> list[BaseCallback]:
+        """In the order in which they act between iterations."""
+
+        def evaluate(iteration: int) -> None:
+            found = self._evaluate(("val",), iteration)
+            if self._reward_error is not None:
+                self.trainee.stop()
+            if checkpoints is not None:
+                checkpoints.evaluated(found["val"].metrics)
+
+        evaluation = EvaluationCallback(evaluate, self._config.train_evaluation.eval_every)
+        return [*([checkpoints] if checkpoints is not None else []), evaluation, self._configured]
+
+
+def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
+    if isinstance(config, SupervisedConfig) and tracker is not None:
+        return SupervisedTrainee(config, tracker)
+    assert isinstance(config, OnPolicyConfig)
+    return OnPolicyTrainee(config, tracker, checkpoint)

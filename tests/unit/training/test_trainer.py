@@ -1,0 +1,111 @@
+"""The loop of a run, around something that is neither a language model nor an algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from runs import lines, make_config
+from safetensors.torch import load_file, save_file
+from stable_baselines3.common.callbacks import CallbackList
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import RunInterrupted
+from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training import trainer as module
+from rl4dialog.training.checkpoint import newest_checkpoint
+from rl4dialog.training.evaluation import Evaluation
+from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.random_state import random_state, set_random_state
+
+
+class RandomWalk:
+    """A number that goes a random step in every iteration."""
+
+    def __init__(self, tracker: Tracker, signals: StopSignals, stop_after: int | None) -> None:
+        self._tracker, self._signals, self._stop_after = tracker, signals, stop_after
+        self.place = torch.zeros(1)
+        self._model: Any = SimpleNamespace(
+            iteration=0, stop_requested=False, num_timesteps=0, logger=None, get_env=lambda: None
+        )
+
+    @property
+    def iteration(self) -> int:
+        return int(self._model.iteration)
+
+    def learn(self, n_iters: int, callbacks: Any) -> None:
+        callback = CallbackList(list(callbacks))
+        callback.init_callback(self._model)
+        callback.on_training_start({}, {})
+        while self.iteration < n_iters:
+            callback.on_rollout_start()
+            if self._model.stop_requested:
+                break
+            self._model.iteration += 1
+            callback.on_rollout_end()
+            self.place = self.place + torch.randn(1)
+            self._signals.received = "SIGTERM" if self.iteration == self._stop_after else None
+        callback.on_training_end()
+
+    def stop(self) -> None:
+        self._model.stop_requested = True
+
+    def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        evaluation = Evaluation({"place": self.place.item()}, [])
+        self._tracker.log_metrics(iteration, split, evaluation.metrics)
+        self._tracker.log_predictions(iteration, split, [])
+        return evaluation
+
+    def recall(self, split: str, iteration: int) -> Evaluation:
+        return Evaluation(*self._tracker.recall(iteration, split))
+
+    def capture_state(self) -> dict[str, Any]:
+        return {"iteration": self.iteration, "random": random_state()}
+
+    def save_state(self, folder: Path | None) -> None:
+        assert folder is not None
+        save_file({"place": self.place}, folder / "place.safetensors")
+
+    def restore(self, checkpoint: Any) -> None:
+        self.place = load_file(checkpoint.path / "place.safetensors")["place"]
+        self._model.iteration = checkpoint.iteration
+        set_random_state(checkpoint.state["random"])
+
+    def save_model(self, folder_name: str) -> Path:
+        return self._tracker.run_folder.path(folder_name)
+
+    def summarize(self, before: Evaluation, after: Evaluation) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int | None = None, resume: bool = False) -> Path:
+    config = parse_config(make_config(folder.parent, train_evaluation__n_iters=4, callbacks=[]), "test")
+    root, signals = folder / "p" / "e", StopSignals()
+    checkpoint = newest_checkpoint(root) if resume else None
+    tracker = Tracker(
+        RunFolder(folder, "p", "e", resume=resume), config.model_dump(mode="json"), "p", "e", resume=resume
+    )
+    monkeypatch.setattr(module, "_build_trainee", lambda *_: RandomWalk(tracker, signals, stop_after))
+    try:
+        module.Trainer(config, tracker, checkpoint, signals).train_and_eval()
+    finally:
+        tracker.close()
+    return root
+
+
+def test_anything_that_can_say_its_state_is_resumed_as_if_it_had_not_been_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tmp_path / "whole", monkeypatch)
+    with pytest.raises(RunInterrupted, match="after iteration 2; saved"):
+        run(tmp_path / "stopped", monkeypatch, stop_after=2)
+    assert newest_checkpoint(tmp_path / "stopped" / "p" / "e") is not None
+    resumed = run(tmp_path / "stopped", monkeypatch, resume=True)
+    for name in ("val_split_metrics.jsonl", "test_split_metrics.jsonl", "result.json"):
+        assert (whole / name).read_text() == (resumed / name).read_text()
+    assert len({record["metrics"]["place"] for record in lines(whole / "val_split_metrics.jsonl")}) == 5
