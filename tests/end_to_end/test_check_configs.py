@@ -30,10 +30,13 @@ NOTES = {
     "answers_t5_ppo.yml": [
         MODEL_PARALLEL,
         START,
-        "tokenizer.truncation_side, right, has no effect",
+        "tokenizer.truncation_side: right has no effect",
         "alg.policy.args.generation_kwargs has no max_new_tokens",
     ],
-    "dialog_gpt2_nlpo.yml": [MODEL_PARALLEL, "train_evaluation.generation_kwargs.num_beams is refused by NLPO's mask"],
+    "dialog_gpt2_nlpo.yml": [
+        MODEL_PARALLEL,
+        "train_evaluation.generation_kwargs.num_beams is ignored, because NLPO's mask",
+    ],
     "film_gpt2_supervised.yml": [
         "alg.generation_kwargs samples without top_k",
         "alg.loss_on is reply",

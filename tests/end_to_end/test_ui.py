@@ -197,7 +197,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         assert [len(tab.texts(f"#chat-{i} .origin")) for i in (0, 1)] == [1, 0]
         tab.click("#down-1", "The rating was appended")
         tab.reload(n_turns=2)
-        tab.click("#down-1", "rated down already")
+        tab.click("#down-1", "already rated down")
 
         tab.write("#correction-1 input, #correction-1 textarea", "yes , i do .")
         tab.click("#correct-1", "The correction was appended")
@@ -256,7 +256,7 @@ def test_what_cannot_be_served_is_told_before_a_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]) == 2
-    assert "error: --compare_checkpoint goes with --compare" in capsys.readouterr().err
+    assert "error: --compare_checkpoint needs --compare" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "gradio", None)
         assert cli.main(["ui", "--run", "nowhere"]) == 2

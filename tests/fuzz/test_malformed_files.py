@@ -138,7 +138,7 @@ def _utf_16(folder: Path) -> None:
 
 
 CONFIG_FILES = [
-    Case("empty config", ("config.yml", "holds nothing"), damage=_text("")),
+    Case("empty config", ("config.yml", "contains nothing"), damage=_text("")),
     Case("config of NULs", ("config.yml",), damage=_bytes(bytes(4096))),
     Case("config in UTF-16", ("config.yml", "UTF-8"), damage=_utf_16),
     Case("config that is a picture", ("config.yml",), damage=_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))),
@@ -278,7 +278,7 @@ DATA = [
     ),
     Case("ragged rows", ("train.csv:3", "2 columns"), CSV, _all_files("csv", "prompt,reference\na,b\na,b,c\n")),
     Case("open quotation mark", ("train.csv",), CSV, _all_files("csv", 'prompt,reference\n"a,b\n')),
-    Case("column twice", ("train.csv:1", "twice"), CSV, _all_files("csv", "prompt,prompt\na,b\n")),
+    Case("column twice", ("train.csv:1", "duplicate"), CSV, _all_files("csv", "prompt,prompt\na,b\n")),
     Case("no Parquet", ("train.parquet", "Parquet"), PARQUET, _all_files("parquet", "PAR1")),
     Case("encrypted zip", ("train.zip", "encrypted"), ARCHIVE, lambda folder: _zips(folder, _encrypt)),
     Case("zip bomb", ("train.zip", "200 times"), ARCHIVE, _bomb),
