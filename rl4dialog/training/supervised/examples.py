@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -131,7 +131,7 @@ def build_examples(
     max_prompt_length: int | None,
     max_reply_length: int | None,
     max_length: int | None = None,
-    loss_on: str = "reply",
+    loss_on: Literal["reply", "all"] = "reply",
     in_encoder: bool = False,
     prompt_truncation_side: str = "left",
     whole_turns: bool = False,

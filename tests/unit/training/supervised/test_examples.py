@@ -9,7 +9,7 @@ from tiny import make_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.types import Sample
 from rl4dialog.text.tokenizer import encode_prompt
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_examples
@@ -156,11 +156,6 @@ def test_tokenizer_without_any_end_is_an_error() -> None:
 def test_samples_without_references_are_an_error() -> None:
     with pytest.raises(DataError, match="no sample of the datapool has a reference"):
         build([Sample(0, "w1", [])], make_tokenizer())
-
-
-def test_unknown_loss_on_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="reply, all, not 'prompt'"):
-        build([Sample(0, "w1", ["w2"])], make_tokenizer(), loss_on="prompt")
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
