@@ -130,7 +130,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
 
 
 def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Path) -> Checkpoint | None:
-    from rl4dialog.functional.distributed import gather, is_main_process
+    from rl4dialog.functional.distributed import all_gather_object, is_main_process
     from rl4dialog.training.processes import has_checkpoints
     from rl4dialog.training.resume import find_run
 
@@ -142,7 +142,7 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
         raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
     if not has_checkpoints():
         raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
-    return gather(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
+    return all_gather_object(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
 
 
 @contextmanager

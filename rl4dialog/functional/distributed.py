@@ -30,14 +30,14 @@ def is_main_process() -> bool:
     return process_index() == 0
 
 
-def wait_for_all() -> None:
+def barrier() -> None:
     """Return when every process has come here."""
     if _is_parallel():
         with _talking():
             dist.barrier()
 
 
-def total(value: Tensor) -> Tensor:
+def all_reduce(value: Tensor) -> Tensor:
     """Sum of a tensor over the processes, which must all have it in the same shape."""
     if _is_parallel():
         value = value.clone()
@@ -46,18 +46,18 @@ def total(value: Tensor) -> Tensor:
     return value
 
 
-def total_of_numbers(*values: float) -> list[float]:
+def all_reduce_numbers(*values: float) -> list[float]:
     """Sums of numbers over the processes."""
-    found: list[float] = total(torch.tensor(values, dtype=torch.float64, device=_device())).tolist()
+    found: list[float] = all_reduce(torch.tensor(values, dtype=torch.float64, device=_device())).tolist()
     return found
 
 
-def smallest(value: int) -> int:
+def all_reduce_min(value: int) -> int:
     """The smallest of the processes' numbers."""
-    return -largest(-value)
+    return -all_reduce_max(-value)
 
 
-def largest(value: int) -> int:
+def all_reduce_max(value: int) -> int:
     """The largest of the processes' numbers."""
     if not _is_parallel():
         return value
@@ -67,12 +67,12 @@ def largest(value: int) -> int:
     return int(found)
 
 
-def largest_numbers(*values: float) -> list[float]:
+def all_reduce_max_numbers(*values: float) -> list[float]:
     """The largest of each number over the processes; NaN where one has NaN."""
     numbers = torch.tensor(values, dtype=torch.float64, device=_device())
     if _is_parallel():
         # What a reduction makes of NaN depends on the backend.
-        lost = total(numbers.isnan().double()) > 0
+        lost = all_reduce(numbers.isnan().double()) > 0
         with _talking():
             dist.all_reduce(numbers, dist.ReduceOp.MAX)
         numbers[lost] = torch.nan
@@ -83,13 +83,13 @@ def largest_numbers(*values: float) -> list[float]:
 def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[float, float]:
     """Mean and standard deviation of the numbers of all processes together. Shape (N,), N of any size in each."""
     numbers = torch.as_tensor(values, dtype=torch.float64).flatten()
-    count, sum_ = total_of_numbers(len(numbers), float(numbers.sum()))
+    count, sum_ = all_reduce_numbers(len(numbers), float(numbers.sum()))
     mean = sum_ / count
-    (squares,) = total_of_numbers(float((numbers - mean).square().sum()))
+    (squares,) = all_reduce_numbers(float((numbers - mean).square().sum()))
     return mean, float((squares / (count - unbiased)) ** 0.5)
 
 
-def gather(value: Any) -> list[Any]:
+def all_gather_object(value: Any) -> list[Any]:
     """An object of every process, in their order."""
     if not _is_parallel():
         return [value]
@@ -99,7 +99,7 @@ def gather(value: Any) -> list[Any]:
     return found
 
 
-def add_up_gradients(parameters: Iterable[Tensor]) -> None:
+def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
     """Replace each gradient by its sum over the processes; those of a sharded policy are sums already."""
     if not _is_parallel():
         return
@@ -114,12 +114,12 @@ def add_up_gradients(parameters: Iterable[Tensor]) -> None:
             grad.copy_(part.view_as(grad))
 
 
-def whole(value: Tensor) -> Tensor:
+def full_tensor(value: Tensor) -> Tensor:
     """A tensor of which each process may have a part, put together."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def copy_from_main_process(tensors: Iterable[Tensor]) -> None:
+def broadcast(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors by those of the main process."""
     if _is_parallel():
         with _talking():

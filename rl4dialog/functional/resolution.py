@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.functional.distributed import largest_numbers, total_of_numbers
+from rl4dialog.functional.distributed import all_reduce_max_numbers, all_reduce_numbers
 
 # A sum of float32 numbers is known to within this share of the sum of their absolute values.
 _RESOLUTION = 2 * float(np.finfo(np.float32).eps)
@@ -54,7 +54,7 @@ def is_constant(
     """
     low, high = bounds(values, scales)
     if of_all_processes:
-        low, minus_high = largest_numbers(low, -high)
+        low, minus_high = all_reduce_max_numbers(low, -high)
         high = -minus_high
     return low <= high
 
@@ -69,7 +69,7 @@ def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -
     """
     scale = np.maximum(1.0, np.maximum(np.abs(log_probs), np.abs(others)))
     gaps = np.abs(log_probs - others, dtype=np.float64) / scale
-    squares, count = total_of_numbers(float((gaps**2).sum()), len(gaps))
-    (largest,) = largest_numbers(float(gaps.max(initial=0.0)))
+    squares, count = all_reduce_numbers(float((gaps**2).sum()), len(gaps))
+    (largest,) = all_reduce_max_numbers(float(gaps.max(initial=0.0)))
     resolution = LOG_PROB_RESOLUTION[precision]
     return squares <= count * resolution**2 and largest <= 10 * resolution

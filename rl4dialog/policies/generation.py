@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.functional.distributed import largest
+from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
@@ -281,8 +281,8 @@ def sample_steps(
                 if not end_of_turn.is_end(replies[row]):
                     unfinished.append(i)
 
-        goes_on = largest(len(unfinished)) if lockstep else len(unfinished)
-        if not goes_on or t + 1 == max_new_tokens:
+        n_unfinished = all_reduce_max(len(unfinished)) if lockstep else len(unfinished)
+        if not n_unfinished or t + 1 == max_new_tokens:
             break
         idle = not unfinished
         if len(unfinished) < len(rows):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rl4dialog.core.errors import TrainingError
-from rl4dialog.functional.distributed import add_up_gradients, whole
+from rl4dialog.functional.distributed import all_reduce_gradients, full_tensor
 
 # A minibatch with one extreme ratio is met alone. If this many follow each other, none of them would train anything.
 MAX_SKIPPED_IN_A_ROW = 10
@@ -117,8 +117,8 @@ class GradientSteps:
         Raises:
             TrainingError: If too many gradients in a row were not finite.
         """
-        add_up_gradients(self._policy.parameters())
-        grad_norm = whole(nn.utils.clip_grad_norm_(self._policy.parameters(), max_grad_norm))
+        all_reduce_gradients(self._policy.parameters())
+        grad_norm = full_tensor(nn.utils.clip_grad_norm_(self._policy.parameters(), max_grad_norm))
         if self.guard.allows(grad_norm):
             self._policy.optimizer.step()
         return grad_norm

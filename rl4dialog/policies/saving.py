@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.mappings import flatten
-from rl4dialog.functional.distributed import whole
+from rl4dialog.functional.distributed import full_tensor
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
 from rl4dialog.policies.sharding import whole_weights
@@ -151,7 +151,7 @@ def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, tensor in tensors.items():
-        gathered = whole(tensor.detach()).cpu().contiguous()
+        gathered = full_tensor(tensor.detach()).cpu().contiguous()
         found[name] = gathered.clone() if gathered.data_ptr() in places else gathered
         places.add(gathered.data_ptr())
     return found

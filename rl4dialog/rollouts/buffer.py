@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rl4dialog.functional.advantages import generalized_advantages
-from rl4dialog.functional.distributed import mean_and_std, n_processes, smallest, total_of_numbers
+from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, mean_and_std, n_processes
 from rl4dialog.functional.kl import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.resolution import is_constant, log_probs_agree
@@ -137,10 +137,10 @@ class SequenceRolloutBuffer(RolloutBuffer):
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()
         order = np.random.permutation(len(units))
         lengths = np.array([n_tokens_of[units[unit]].sum() for unit in order])
-        (n_tokens,) = total_of_numbers(lengths.sum())
+        (n_tokens,) = all_reduce_numbers(lengths.sum())
         n_batches = 1 if batch_size is None else max(1, round(n_tokens / batch_size))
         # A process that ran out of minibatches before the others would leave them waiting.
-        n_batches = smallest(min(n_batches, len(units)))
+        n_batches = all_reduce_min(min(n_batches, len(units)))
         # A unit belongs to the minibatch in which its middle token lies.
         middle = np.cumsum(lengths) - lengths / 2
         batch_of = np.minimum((middle * n_batches / lengths.sum()).astype(int), n_batches - 1)

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.utterance_view import PADDING_ACTION
-from rl4dialog.functional.distributed import gather, largest, total_of_numbers
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, all_reduce_numbers
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -130,7 +130,7 @@ class RolloutCollector:
         n_episodes = n_spoken = 0
         n_done = np.zeros(env.num_envs, dtype=int)
         n_wanted: np.ndarray | None = None  # known once there are tokens enough
-        while largest(int(active.any())) if policy.lockstep else active.any():
+        while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
             rows = np.flatnonzero(active)
             if not len(rows):
                 _keep_in_step(policy, observations)
@@ -276,7 +276,7 @@ def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[flo
     }
     numbers: dict[str, list[Any]] = defaultdict(list)
     distinct: set[bytes] = set()
-    for theirs, their_replies in gather((mine, {row.tobytes() for row in ids})):
+    for theirs, their_replies in all_gather_object((mine, {row.tobytes() for row in ids})):
         distinct |= their_replies
         for name, values in theirs.items():
             numbers[name].extend(values)
@@ -286,7 +286,7 @@ def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[flo
         "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
         "rollout/kl_se": ratio_standard_error(numbers["rollout/kl_per_reply"], numbers["rollout/reply_length"]),
         "rollout/distinct_replies": len(distinct) / len(numbers["rollout/reply_length"]),
-        **{f"rollout/{name}": int(n) for name, n in zip(counts, total_of_numbers(*counts.values()), strict=True)},
+        **{f"rollout/{name}": int(n) for name, n in zip(counts, all_reduce_numbers(*counts.values()), strict=True)},
     }
 
 

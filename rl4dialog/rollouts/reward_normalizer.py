@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.distributed import gather
+from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.resolution import bounds
 
@@ -44,7 +44,9 @@ class RewardNormalizer:
         """Change the task rewards of an iteration's episodes in place, by the statistics of all processes."""
         rewards, episodes = replies.flat("task_rewards").numpy(), replies.token_episodes()
         scores, scales = (np.bincount(episodes, weights=numbers) for numbers in (rewards, np.abs(rewards)))
-        mean, deviation, constant = self._statistics(*np.concatenate(gather(np.stack([scores, scales])), axis=1))
+        mean, deviation, constant = self._statistics(
+            *np.concatenate(all_gather_object(np.stack([scores, scales])), axis=1)
+        )
         targets = np.zeros_like(scores) if constant else (scores - mean) / deviation
         if self.clip is not None:
             targets = targets.clip(*self.clip)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.manifest import read_manifest, write_manifest
-from rl4dialog.functional.distributed import gather
+from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, RunFolder
 
 _logger = logging.getLogger(__name__)
@@ -57,7 +57,9 @@ class CheckpointStore:
 
     def has(self, iteration: int) -> bool:
         """Whether there is a checkpoint of that iteration; all processes must ask."""
-        return bool(gather(self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir())[0])
+        return bool(
+            all_gather_object(self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir())[0]
+        )
 
     def save(self, state: Mapping[str, Any], save_tensors: Callable[[Path | None], None]) -> None:
         """Write a checkpoint, then remove those that need not be kept; all processes must call it.

@@ -20,7 +20,7 @@ from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.functional.distributed import gather, is_main_process, n_processes, process_index
+from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.progress import Progress, duration, say
@@ -205,7 +205,7 @@ def evaluate(
             rows = batches[min(first + process_index(), len(batches) - 1)]
             own |= zip(rows, generate_texts(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
             progress.advance(sum(map(len, batches[first : first + n_processes()])))
-    found = gather(own)
+    found = all_gather_object(own)
     if not is_main_process():
         return Evaluation({}, [])
     by_row = dict(ChainMap(*found))

@@ -9,7 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
-from rl4dialog.functional.distributed import gather, wait_for_all
+from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.report.run_report import write_report_or_warn
@@ -124,7 +124,7 @@ class Trainer:
         assert isinstance(self.trainee, Resumable)
         self.trainee.restore(checkpoint)
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
-        wait_for_all()
+        barrier()
         # Only now, as a checkpoint that is refused, by whichever process, leaves the folder as it was.
         if self._tracker is not None:
             go_back_to(checkpoint, self._tracker.run_folder)
@@ -132,16 +132,16 @@ class Trainer:
                 self._tracker.open()
             self.evaluations += recorded_evaluations(self._tracker.run_folder)
         # In place, as the callbacks hold this list.
-        self.evaluations[:] = gather(self.evaluations)[0]
+        self.evaluations[:] = all_gather_object(self.evaluations)[0]
         say(f"Resumed after iteration {checkpoint.iteration} of {self._config.n_iters}", on_terminals=True)
         return before
 
     def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
         found = {split: self.trainee.evaluate(split, iteration, reward_must_work) for split in splits}
         errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
-        self._reward_error = next(iter(gather(errors)[0]), None)
+        self._reward_error = next(iter(all_gather_object(errors)[0]), None)
         # The main process alone measures, and the others wait for what it has found.
-        measured = gather({split: evaluation.metrics for split, evaluation in found.items()})[0]
+        measured = all_gather_object({split: evaluation.metrics for split, evaluation in found.items()})[0]
         self._latest.update(found)
         self.evaluations += [EvaluationResult(iteration, split, metrics) for split, metrics in measured.items()]
         return found
@@ -159,7 +159,7 @@ class Trainer:
         if checkpoints is not None:  # a signal may have come in the evaluation after the last iteration
             checkpoints.stop_if_asked()
         if self.trainee.iteration < n_iters:
-            reason = next((reason for reason in gather(self._configured.stopped_by) if reason), "a callback")
+            reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
             reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
             say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.utils import explained_variance
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.core.arguments import Count
 from rl4dialog.functional.batching import FIXED_COST
-from rl4dialog.functional.distributed import largest, total, total_of_numbers
+from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
 from rl4dialog.functional.losses import clipped_surrogate, value_loss
 from rl4dialog.functional.masks import whiten
 from rl4dialog.functional.replies import ReplySamples
@@ -66,7 +66,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             for batch in self.rollout_buffer.get(self.batch_size):
                 # Advantages are whitened over the minibatch (detail 7), before it is cut into parts.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
-                n_tokens = total_of_numbers(len(advantages))[0]
+                n_tokens = all_reduce_numbers(len(advantages))[0]
 
                 # The gradient of one mean over the minibatch's agent tokens, part by part.
                 steps.clear()
@@ -78,7 +78,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     steps.backward(means["loss"], is_last=i == len(parts) - 1)
                     for name, mean in means.items():
                         sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
-                sums = dict(zip(sums, total(torch.stack(list(sums.values()))), strict=True))
+                sums = dict(zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
                 history.setdefault("first_approx_kl", [sums["approx_kl"]])  # no step taken yet: the ratio is 1
@@ -115,7 +115,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         lockstep = self.policy.lockstep
         by_length = self.split_by_length and not lockstep
         parts = list(batch.split(self.micro_batch_size, FIXED_COST.get(self.device.type) if by_length else None))
-        n_missing = largest(len(parts)) - len(parts) if lockstep else 0
+        n_missing = all_reduce_max(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
     def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:

@@ -15,12 +15,12 @@ from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import deaths_told
 from rl4dialog.functional.distributed import (
-    copy_from_main_process,
-    gather,
-    largest,
+    all_gather_object,
+    all_reduce_max,
+    all_reduce_numbers,
+    broadcast,
     n_processes,
     process_index,
-    total_of_numbers,
 )
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
@@ -137,7 +137,7 @@ class LMRolloutMixin:
         if (self.group_size == 1 and n_processes() == 1) or algorithm.env is None:
             super().set_random_seed(seed)  # type: ignore[misc]
             return
-        seed = gather(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
+        seed = all_gather_object(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
         super().set_random_seed(seed + process_index())  # type: ignore[misc]
         first = process_index() * algorithm.env.num_envs
         # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
@@ -152,7 +152,7 @@ class LMRolloutMixin:
         """Build the policy; all processes start from the main one's."""
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
-        copy_from_main_process([*policy.parameters(), *policy.buffers()])
+        broadcast([*policy.parameters(), *policy.buffers()])
         if self._sharding == "fsdp":
             shard_policy(policy)
         elif self._sharding == "deepspeed":
@@ -172,7 +172,7 @@ class LMRolloutMixin:
         algorithm: Any = self
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
-        n_constant, n_compared = total_of_numbers(sum(found), len(found))
+        n_constant, n_compared = all_reduce_numbers(sum(found), len(found))
         if n_compared:
             algorithm.logger.record("train/constant_advantages", n_constant / n_compared)
 
@@ -184,7 +184,7 @@ class LMRolloutMixin:
         algorithm.policy.set_training_mode(False)
         rollout_buffer.reset()
         callback.on_rollout_start()
-        if largest(int(self.stop_requested)):
+        if all_reduce_max(int(self.stop_requested)):
             self.stop_requested = False
             return False
         n_timesteps = n_rollout_steps * env.num_envs

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RunFolderError, RunInterrupted, nearest_hint
-from rl4dialog.functional.distributed import gather, largest, n_processes
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, n_processes
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import SPLIT, EvaluationResult
@@ -62,7 +62,7 @@ class CheckpointCallback(IterationCallback):
             return
         name, mode = self._keep_best
         value = metrics.get(name, math.nan)
-        if gather(self._tracker is not None and self._is_best(name, mode, value))[0]:
+        if all_gather_object(self._tracker is not None and self._is_best(name, mode, value))[0]:
             is_saved = self._store.has(self.iteration) or self._save()
             if is_saved and self._tracker is not None:
                 self._mark_best(name, value)
@@ -73,7 +73,7 @@ class CheckpointCallback(IterationCallback):
         Raises:
             RunInterrupted: If so.
         """
-        if largest(int(self._signals.received is not None)):
+        if all_reduce_max(int(self._signals.received is not None)):
             self._stop()
 
     def _is_best(self, name: str, mode: str, value: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.functional.distributed import total_of_numbers
+from rl4dialog.functional.distributed import all_reduce_numbers
 from rl4dialog.training.callbacks.base import IterationCallback
 
 
@@ -24,4 +24,4 @@ class WorkerRecoveryCallback(IterationCallback):
         self._env.snapshot()
 
     def _on_rollout_end(self) -> None:
-        self.logger.record("rollout/worker_restarts", int(total_of_numbers(self._env.n_restarts)[0]))
+        self.logger.record("rollout/worker_restarts", int(all_reduce_numbers(self._env.n_restarts)[0]))

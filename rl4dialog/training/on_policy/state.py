@@ -12,7 +12,7 @@ from typing import Any
 
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.envs.vectorize import env_states, load_env_states
-from rl4dialog.functional.distributed import gather, n_processes, process_index
+from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.saving import load_optimizer, load_policy_weights
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.training.checkpoint import Checkpoint
@@ -39,7 +39,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
             "kl_controller": algorithm.kl_controller.state_dict(),
             "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
             "normalizer": normalizer.state_dict() if normalizer is not None else None,
-            "processes": gather(own),
+            "processes": all_gather_object(own),
         }
     )
     return state

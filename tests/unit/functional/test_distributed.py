@@ -23,15 +23,15 @@ VALUES = [torch.tensor([1.0, 2.5, -4.0]), torch.tensor([0.5])]
 def test_one_process_is_left_alone() -> None:
     value, gradient = torch.tensor([1.0, 2.0]), torch.ones(2, requires_grad=True)
     gradient.grad = torch.tensor([3.0, 4.0])
-    assert distributed.total(value) is value
+    assert distributed.all_reduce(value) is value
     assert (distributed.n_processes(), distributed.process_index(), distributed.is_main_process()) == (1, 0, True)
-    assert distributed.total_of_numbers(1, 2.5) == [1.0, 2.5]
-    assert (distributed.smallest(-3), distributed.largest(-3)) == (-3, -3)
-    assert distributed.gather("x") == ["x"]
-    assert distributed.whole(value) is value
-    distributed.wait_for_all()
-    distributed.add_up_gradients([gradient])
-    distributed.copy_from_main_process([value])
+    assert distributed.all_reduce_numbers(1, 2.5) == [1.0, 2.5]
+    assert (distributed.all_reduce_min(-3), distributed.all_reduce_max(-3)) == (-3, -3)
+    assert distributed.all_gather_object("x") == ["x"]
+    assert distributed.full_tensor(value) is value
+    distributed.barrier()
+    distributed.all_reduce_gradients([gradient])
+    distributed.broadcast([value])
     assert gradient.grad.tolist() == [3.0, 4.0] and value.tolist() == [1.0, 2.0]
 
 
@@ -46,24 +46,24 @@ def numbers_of_both(number: int) -> dict[str, Any]:
     value = torch.tensor([1.0 + number, 10.0])
     found = {
         "who": (distributed.n_processes(), distributed.process_index(), distributed.is_main_process()),
-        "total": distributed.total(value).tolist(),
+        "total": distributed.all_reduce(value).tolist(),
         "own": value.tolist(),
-        "numbers": distributed.total_of_numbers(number, 0.1),
-        "smallest": distributed.smallest(5 - number),
-        "largest": distributed.largest(5 - number),
-        "gathered": distributed.gather({"of": number}),
+        "numbers": distributed.all_reduce_numbers(number, 0.1),
+        "smallest": distributed.all_reduce_min(5 - number),
+        "largest": distributed.all_reduce_max(5 - number),
+        "gathered": distributed.all_gather_object({"of": number}),
         "mean and deviation": distributed.mean_and_std(VALUES[number]),
         "unbiased": distributed.mean_and_std(VALUES[number], unbiased=True),
         "whitened": whiten(VALUES[number]).tolist(),
     }
-    distributed.copy_from_main_process([value])
+    distributed.broadcast([value])
     mesh = init_device_mesh("cpu", (2,))
     part = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)])
     return {
         **found,
         "copied": value.tolist(),
         "part": part.to_local().tolist(),
-        "whole": distributed.whole(part).tolist(),
+        "whole": distributed.full_tensor(part).tolist(),
     }
 
 
@@ -99,7 +99,7 @@ def gradients_of_both(number: int) -> list[Any]:
     parameters = [torch.zeros(1) if gradient is None else torch.zeros_like(gradient) for gradient in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
-    distributed.add_up_gradients(iter(parameters))
+    distributed.all_reduce_gradients(iter(parameters))
     return [None if p.grad is None else (p.grad.tolist(), str(p.grad.dtype)) for p in parameters]
 
 
@@ -115,7 +115,7 @@ def test_all_wait_until_the_last_has_come(tmp_path: Path) -> None:
     def work(number: int) -> bool:
         if number == 1:
             came.touch()
-        distributed.wait_for_all()
+        distributed.barrier()
         return came.exists()
 
     assert in_two_processes(work, tmp_path) == (True, True)
@@ -126,7 +126,7 @@ def test_process_that_is_lost_is_named(tmp_path: Path) -> None:
         if number == 1:
             return ""  # and leaves
         with pytest.raises(ProcessError, match="process 0 lost another process of this run") as caught:
-            distributed.total(torch.ones(1))
+            distributed.all_reduce(torch.ones(1))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
