@@ -67,9 +67,30 @@ def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -
         others: Shape (N,).
         precision: Of the passes, ``fp32`` or ``bf16``.
     """
-    scale = np.maximum(1.0, np.maximum(np.abs(log_probs), np.abs(others)))
-    gaps = np.abs(log_probs - others, dtype=np.float64) / scale
-    squares, count = all_reduce_numbers(float((gaps**2).sum()), len(gaps))
-    (largest,) = all_reduce_max_numbers(float(gaps.max(initial=0.0)))
+    gaps = _gaps(torch.as_tensor(log_probs), torch.as_tensor(others))
+    squares, count = all_reduce_numbers(float(gaps.square().sum()), len(gaps))
+    (largest,) = all_reduce_max_numbers(float(gaps.max()) if len(gaps) else 0.0)
     resolution = LOG_PROB_RESOLUTION[precision]
     return squares <= count * resolution**2 and largest <= 10 * resolution
+
+
+@torch.no_grad()
+def log_probs_differ(log_probs: Tensor, others: Tensor, precision: str) -> Tensor:
+    """Whether two passes found other log-probabilities in a batch of this process, and not only by rounding.
+
+    Args:
+        log_probs: Shape (N,).
+        others: Shape (N,).
+        precision: Of the passes, ``fp32`` or ``bf16``.
+
+    Returns:
+        A truth value on the device of the batch, so that nothing waits for it. Shape ().
+    """
+    gaps, resolution = _gaps(log_probs, others), LOG_PROB_RESOLUTION[precision]
+    return (gaps.square().mean() > resolution**2) | (gaps.max() > 10 * resolution)
+
+
+def _gaps(log_probs: Tensor, others: Tensor) -> Tensor:
+    """Differences relative to the larger log-probability, or to a nat. Shapes (N,), (N,) -> (N,)."""
+    a, b = log_probs.double(), others.double()
+    return (a - b).abs() / torch.maximum(a.abs(), b.abs()).clamp(min=1.0)

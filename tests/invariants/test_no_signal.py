@@ -86,8 +86,7 @@ def largest_step(trained: Any) -> float:
 @pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
 @pytest.mark.parametrize("algorithm", ["ppo", "nlpo", "a2c", "trpo", "rloo", "grpo"])
 def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm: str, make_model: Any, precision: str) -> None:
-    loss = {"kl_in": "reward"} if algorithm == "grpo" else {}
-    trained = build(algorithm, make_model=make_model, precision=precision, normalize_rewards=True, **loss)
+    trained = build(algorithm, make_model=make_model, precision=precision, normalize_rewards=True)
     logged = collect(trained)
     assert 0 < abs(logged["rollout/kl"]) < NOISE[precision], "the log has it as it was measured"
     assert logged["rollout/kl_is_rounding"] == logged["rollout/constant_rewards"] == 1
@@ -100,8 +99,6 @@ def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm: str, make
 def test_the_same_reward_for_all_replies_moves_no_policy(algorithm: str) -> None:
     """The critic still learns what they earn."""
     settings: dict[str, Any] = {"gamma": 1.0, "gae_lambda": 1.0} if algorithm not in ("rloo", "grpo") else {}
-    if algorithm == "grpo":
-        settings["kl_in"] = "reward"
     if algorithm in ("ppo", "nlpo", "a2c"):
         settings["vf_coef"] = 0.0  # by itself: the critic shares the policy's trunk
     trained = build(algorithm, half, **settings)

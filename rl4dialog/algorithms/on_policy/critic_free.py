@@ -14,6 +14,7 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.functional.replies import ReplySamples
+from rl4dialog.functional.resolution import log_probs_differ
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
@@ -86,5 +87,7 @@ class CriticFree(PPO):
         # The KL as a term of the loss (Shao et al. 2024, eq. 3) where it is none of the reward.
         if self.kl_in == "loss":
             terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
-            terms["loss"] = terms["loss"] + self.kl_controller.coeff * terms["kl_loss"]
+            # Where policy and reference agree, its gradient is rounding, of which Adam would make a whole step.
+            differ = log_probs_differ(log_prob, batch.ref_log_prob, self.policy.precision)  # type: ignore[arg-type]
+            terms["loss"] = terms["loss"] + self.kl_controller.coeff * differ * terms["kl_loss"]
         return terms

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.functional.resolution import LOG_PROB_RESOLUTION, bounds, is_constant, log_probs_agree
+from rl4dialog.functional.resolution import LOG_PROB_RESOLUTION, bounds, is_constant, log_probs_agree, log_probs_differ
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-9, 0.1, 7.3, 1e6, -1e6])
@@ -60,3 +60,4 @@ def test_rounding_is_judged_relative_to_a_nat_or_to_larger_log_probs() -> None:
             others = log_probs.copy()
             others[:n_moved] += factor * gap
             assert log_probs_agree(log_probs, others, "fp32") == agree, (level, n_moved, factor)
+            assert bool(log_probs_differ(torch.tensor(log_probs), torch.tensor(others), "fp32")) != agree
