@@ -78,7 +78,8 @@ def train_supervised(
     """
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
-    with _output_folder(output_dir) as folder, unchanged(model):
+    # Who needs a warm-started model may be computing without gradients.
+    with _output_folder(output_dir) as folder, unchanged(model), torch.enable_grad():
         args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
         trainer = _build_trainer(model, args, examples, collator, callbacks)
         start = time.perf_counter()

@@ -146,6 +146,14 @@ def test_model_learns_replies_and_where_they_end(tokenizer: Any) -> None:
     assert tokenizer.convert_ids_to_tokens(ids) == ["w4", "w5", "w6", "<eos>"]
 
 
+def test_training_does_not_depend_on_the_callers_grad_mode(tokenizer: Any) -> None:
+    with_grad, without = make_model(tokenizer), make_model(tokenizer)
+    train(with_grad, tokenizer)
+    with torch.no_grad():
+        train(without, tokenizer)
+    assert torch.equal(weights(with_grad), weights(without))
+
+
 def test_pad_equal_to_eos_changes_nothing() -> None:
     results = []
     for pad_is_eos in (False, True):
