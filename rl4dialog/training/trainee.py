@@ -56,7 +56,7 @@ class Trainee(Protocol):
 
 @runtime_checkable
 class Resumable(Protocol):
-    """What can be stopped and go on later, as if nothing had happened. The processes of a run call this together."""
+    """A trainee that can be stopped and resumed without any difference. All processes call its methods together."""
 
     def capture_state(self) -> dict[str, Any]:
         """Return all state except tensors, including ``iteration``, as JSON values."""
