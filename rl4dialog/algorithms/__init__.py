@@ -1,1 +1,1 @@
-"""Layer 4: reinforcement-learning algorithms. They know nothing of YAML, environments, rewards or metrics."""
+"""Layer 4: reinforcement-learning algorithms. They do not depend on YAML, environments, rewards or metrics."""

@@ -1,6 +1,7 @@
-"""The schema of a run's YAML file, by kinds of runs: each demands and refuses keys of its own.
+"""The schema of a run's YAML file.
 
-``alg.id`` decides the kind. What differs between kinds is asked of the config, and not of its ``alg.id``.
+``alg.id`` selects the kind of run. Each kind requires and rejects keys of its own. Code that depends on the kind reads
+attributes of the config instead of comparing ``alg.id``.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_ya
 
 
 class _OfAKind(Block):
-    """A block whose keys depend on the kind of the run. A key that it declares itself and that is null is missing.
+    """A block whose keys depend on the kind of run. A ``null`` value for one of its own keys counts as missing.
 
     Attributes:
-        of_other_kinds: Keys that have no meaning here, with the values that resolved configs have for them.
+        of_other_kinds: Keys that only apply to other kinds, with the values they have in resolved configs.
     """
 
     of_other_kinds: ClassVar[Mapping[str, Any]] = {}
@@ -51,7 +52,7 @@ class _OfAKind(Block):
 
     @classmethod
     def own_keys(cls) -> list[str]:
-        """Keys that this kind needs and others do not."""
+        """Keys that are required for this kind only."""
         in_general = [base.model_fields for base in cls.__mro__[1:] if issubclass(base, Block)]
         return [
             name
@@ -62,9 +63,9 @@ class _OfAKind(Block):
 
 class AlgConfig(_OfAKind):
     id: str
-    """An algorithm's id, or ``supervised``."""
+    """Algorithm id, or ``supervised``."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of the algorithm. ``n_steps`` and ``batch_size`` count agent tokens."""
+    """Arguments of the algorithm. ``n_steps`` and ``batch_size`` are counted in agent tokens."""
 
 
 class OnPolicyAlgConfig(AlgConfig):
@@ -72,84 +73,84 @@ class OnPolicyAlgConfig(AlgConfig):
         "loss_on": "reply"
     }
     kl_div: KLConfig
-    """The KL penalty. Needed by all but ``supervised``."""
+    """KL penalty. Required unless ``alg.id`` is ``supervised``."""
     policy: PolicyConfig
-    """The policy. Needed by all but ``supervised``."""
+    """Policy. Required unless ``alg.id`` is ``supervised``."""
 
 
 class SupervisedAlgConfig(AlgConfig):
     of_other_kinds = dict.fromkeys(("kl_div", "policy"))
     training_args: dict[str, Any]
-    """Of ``supervised``: arguments of transformers' ``TrainingArguments``."""
+    """``supervised`` only: arguments of transformers' ``TrainingArguments``."""
     model_type: Literal["causal", "seq2seq"]
-    """Of ``supervised``: decoder-only, or encoder-decoder."""
+    """``supervised`` only: decoder-only (``causal``) or encoder-decoder (``seq2seq``) model."""
     model_name: str
-    """Of ``supervised``: as in ``alg.policy.args``."""
+    """``supervised`` only: the model, as in ``alg.policy.args``."""
     generation_kwargs: dict[str, Any] | None = None
-    """Of ``supervised``: how replies are generated in evaluations."""
+    """``supervised`` only: generation settings for evaluation."""
     loss_on: Literal["reply", "all"] = "reply"
-    """Of ``supervised``: what is learned, the reply or the prompt too."""
+    """``supervised`` only: compute the loss on the reply only, or on the prompt and the reply."""
 
 
 class OnPolicyEvaluationConfig(TrainEvaluationConfig):
     n_iters: int = Field(ge=0)
-    """Iterations. Needed by all but ``supervised``."""
+    """Number of iterations. Required unless ``alg.id`` is ``supervised``."""
 
 
 class RunConfig(_OfAKind):
-    """A whole run.
+    """Config of a complete run.
 
     Attributes:
-        has_rollouts: Whether the model learns from its own replies.
+        has_rollouts: Whether the model is trained on replies that it generates.
         has_checkpoints: Whether a run can be stopped and resumed.
     """
 
     has_rollouts: ClassVar[bool]
     has_checkpoints: ClassVar[bool]
     tokenizer: TokenizerConfig
-    """Between texts and token ids."""
+    """Tokenizer."""
     datapool: ComponentConfig
-    """Where prompts and references come from."""
+    """Source of prompts and references."""
     alg: AlgConfig
-    """The algorithm, its KL penalty and its policy."""
+    """Algorithm, KL penalty and policy."""
     train_evaluation: TrainEvaluationConfig
-    """How long to train, what to measure and what to keep."""
+    """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
-    """What is learned. Needed by all but ``supervised``."""
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig | None = None
-    """The conversations. Needed by all but ``supervised``."""
+    """Conversation environments. Required unless ``alg.id`` is ``supervised``."""
     warm_start: WarmStartConfig | None = None
-    """Supervised training before the first iteration, cached."""
+    """Supervised fine-tuning before the first iteration. The result is cached."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Of forward passes; weights and optimizer stay in fp32."""
+    """Precision of forward passes. Weights and optimizer state are always fp32."""
     lora: dict[str, Any] | None = None
-    """Train adapters: arguments of ``peft.LoraConfig``."""
+    """Train LoRA adapters instead of the full model: arguments of ``peft.LoraConfig``."""
     generation: GenerationConfig = Field(default_factory=GenerationConfig)
-    """Who writes the replies."""
+    """Backend that generates replies."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Decides everything that is drawn."""
+    """Seed of all random number generators."""
     imports: list[str] = Field(default_factory=list)
-    """Modules, or files beside the YAML, that register parts of your own. They are Python code and are executed."""
+    """Modules, or files next to the YAML file, that register custom components. They are executed as Python code."""
     callbacks: list[ComponentConfig] = Field(default_factory=list)
-    """What is called around the iterations."""
+    """Callbacks to run during training."""
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
-    """Further outputs."""
+    """Additional log outputs."""
     _warnings: list[str] = PrivateAttr(default_factory=list)
 
     @property
     def warnings(self) -> list[str]:
-        """One line for each key that is ignored, defaulted or read otherwise than in RL4LMs."""
+        """One line for each key that is ignored, set to a default or interpreted differently than in RL4LMs."""
         return self._warnings
 
     @property
     @abstractmethod
     def model_name(self) -> str:
-        """The language model that the run begins with."""
+        """The initial language model."""
 
     @property
     @abstractmethod
     def policy_id(self) -> str:
-        """The policy that generates with it."""
+        """Id of the policy that generates replies."""
 
     @property
     @abstractmethod
@@ -158,38 +159,38 @@ class RunConfig(_OfAKind):
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether the model is one, by what the config says of it."""
+        """Whether the config selects an encoder-decoder model."""
         return "seq2seq" in self.policy_id
 
     @property
     def uses_reward(self) -> bool:
-        """Whether anything is scored by ``reward_fn``."""
+        """Whether ``reward_fn`` scores any replies."""
         return self.reward_fn is not None and (self.has_rollouts or self.train_evaluation.score_predictions)
 
     @property
     def saves_memory(self) -> bool:
-        """Whether activations are computed again, so that freed memory is worth giving back."""
+        """Whether activations are recomputed (gradient checkpointing), so that freed memory should be released."""
         return False
 
     @property
     def n_iters(self) -> int:
-        """Iterations of the run."""
+        """Number of iterations."""
         return self.train_evaluation.n_iters or 0
 
 
 class OnPolicyConfig(RunConfig):
-    """Reinforcement learning on replies of the policy itself."""
+    """Config of a reinforcement learning run, in which the policy is trained on its own replies."""
 
     has_rollouts = True
     has_checkpoints = True
     alg: OnPolicyAlgConfig
-    """The algorithm, its KL penalty and its policy."""
+    """Algorithm, KL penalty and policy."""
     train_evaluation: OnPolicyEvaluationConfig
-    """How long to train, what to measure and what to keep."""
+    """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig
-    """What is learned. Needed by all but ``supervised``."""
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig
-    """The conversations. Needed by all but ``supervised``."""
+    """Conversation environments. Required unless ``alg.id`` is ``supervised``."""
 
     @property
     def model_name(self) -> str:
@@ -221,9 +222,9 @@ class OnPolicyConfig(RunConfig):
 
     @model_validator(mode="after")
     def _minibatch_fits_iteration(self) -> OnPolicyConfig:
-        """``n_steps`` and ``batch_size`` count agent tokens, and a minibatch cannot hold more than an iteration."""
+        """Check that a minibatch is no larger than an iteration; both are counted in agent tokens."""
         args, n_envs = self.alg.args, self.env.n_envs
-        # Whether they are numbers at all, the algorithm's signature says.
+        # Values of the wrong type are reported by the check of the algorithm's arguments.
         if is_whole_number(args.get("n_steps"), 1) and is_whole_number(args.get("batch_size"), 1):
             n_tokens = args["n_steps"] * n_envs
             if args["batch_size"] > n_tokens:
@@ -235,12 +236,12 @@ class OnPolicyConfig(RunConfig):
 
 
 class SupervisedConfig(RunConfig):
-    """Fine-tuning on the references."""
+    """Config of a supervised fine-tuning run on the references."""
 
     has_rollouts = False
     has_checkpoints = False
     alg: SupervisedAlgConfig
-    """What is fine-tuned, and how."""
+    """Model and fine-tuning settings."""
 
     @property
     def model_name(self) -> str:
@@ -270,7 +271,7 @@ KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig)
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
-    """The kind of a config that is not checked yet."""
+    """Return the kind of a config that has not been validated yet."""
     return SupervisedConfig if _alg_id(config) == "supervised" else OnPolicyConfig
 
 
@@ -281,10 +282,10 @@ def _alg_id(config: Mapping[str, Any]) -> str | None:
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
-    """Read, override and check a config file.
+    """Read a config file, apply overrides and validate the result.
 
     Raises:
-        ConfigError: If anything in it is wrong; all problems are told at once.
+        ConfigError: If the config is invalid. The message lists all problems.
     """
     config, n_variants = expand_variants(load_yaml(path), variant)
     checked = parse_config(apply_overrides(config, overrides), str(path))
@@ -294,10 +295,10 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 
 
 
 def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
-    """Check a config that is already a mapping.
+    """Validate a config that is already a mapping.
 
     Raises:
-        ConfigError: If anything in it is wrong; all problems are told at once.
+        ConfigError: If the config is invalid. The message lists all problems.
     """
     try:
         checked = kind_of(config).model_validate(dict(config))
@@ -337,7 +338,7 @@ def _dotted(location: list[Any]) -> str:
 
 
 def _block_at(model: Any, location: list[Any]) -> Any:
-    """The block at a location of the schema."""
+    """Return the block at a location of the schema."""
     for part in location:
         if isinstance(part, int):
             continue

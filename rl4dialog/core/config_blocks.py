@@ -1,4 +1,4 @@
-"""The blocks of a run's YAML file: RL4LMs' keys, and ours as optional additions."""
+"""Blocks of a run's YAML file: RL4LMs' keys, plus optional keys of this toolkit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Side = Literal["left", "right"]
 
 
 class Block(BaseModel):
-    """A mapping with known keys."""
+    """A mapping with a fixed set of keys."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, validate_default=False, use_attribute_docstrings=True, allow_inf_nan=False
@@ -22,40 +22,40 @@ class Block(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _empty_block(cls, value: Any, info: Any) -> Any:
-        """``args:`` with nothing behind it is an empty block, as in RL4LMs."""
+        """Read an ``args:`` key without a value as an empty block, as RL4LMs does."""
         field = cls.model_fields[info.field_name]
         return {} if value is None and field.default_factory is dict else value
 
 
 class TokenizerConfig(Block):
     model_name: str
-    """``builtin/tiny-gpt2`` and other built-in models, a folder, or a hub id. Built-in tokenizers are made from the
+    """A built-in model (such as ``builtin/tiny-gpt2``), a folder, or a hub id. Built-in tokenizers are trained on the
     train split.
     """
     padding_side: Side = "left"
-    """Where the tokenizer pads; prompts are padded on the left in any case."""
+    """Padding side of the tokenizer. Prompts are always padded on the left."""
     truncation_side: Side = "left"
-    """Which end of a text the tokenizer cuts off; of prompts, ``env.args.prompt_truncation_side`` decides."""
+    """Side from which the tokenizer truncates texts. For prompts, see ``env.args.prompt_truncation_side``."""
     pad_token_as_eos_token: bool = True
-    """Pad with the end-of-sequence token where the tokenizer has no pad token."""
+    """Use the end-of-sequence token for padding if the tokenizer has no pad token."""
     max_length: int | None = Field(default=None, ge=1)
-    """The tokenizer's limit in tokens, in place of its own. Without ``env``, it holds for prompts and references."""
+    """Maximum length in tokens, overriding the tokenizer's. Without ``env``, it applies to prompts and references."""
     vocab_size: int = Field(default=1000, ge=260, le=1_000_000)
-    """Tokens of a built-in tokenizer."""
+    """Vocabulary size of a built-in tokenizer."""
 
 
 class ComponentConfig(Block):
     id: str
-    """One of the ids on the page of the catalog, or your own."""
+    """Id from the catalog page, or the id of a custom component."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of that id."""
+    """Arguments of the component."""
 
 
 def inner_component(chosen: Any, what: str) -> ComponentConfig:
-    """A component that is named somewhere within arguments: by its id, or as ``{id: ..., args: {...}}``.
+    """Parse a component given inside other arguments, either as an id or as ``{id: ..., args: {...}}``.
 
     Raises:
-        ConfigError: If it is neither, with ``what`` as its path.
+        ConfigError: If ``chosen`` has neither form; ``what`` is its path in the message.
     """
     try:
         return ComponentConfig.model_validate({"id": chosen} if isinstance(chosen, str) else chosen)
@@ -65,30 +65,32 @@ def inner_component(chosen: Any, what: str) -> ComponentConfig:
 
 class AsyncCallsConfig(Block):
     concurrency: int = Field(default=8, ge=1)
-    """Coroutines that are under way at the same time."""
+    """Maximum number of concurrent coroutines."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """How long each of them may take, in seconds."""
+    """Time limit per coroutine, in seconds."""
     retries: int = Field(default=2, ge=0)
-    """How often one that fails is started again."""
+    """Retries of a failed coroutine."""
     retry_wait_s: float = Field(default=1.0, ge=0)
-    """Seconds before the first retry; twice as many before each further one."""
+    """Seconds before the first retry. The wait doubles with each further retry."""
 
 
 class RewardConfig(ComponentConfig):
-    """What the whole reward goes through, in this order: normalize, clip; then comes the KL penalty."""
+    """Processing of the total reward, in this order: normalize, clip, subtract the KL penalty."""
 
     on_error: Literal["raise", "mask"] = "raise"
-    """What a reward that fails or is not finite does: end the run, or leave out that conversation and count it."""
+    """If a reward fails or is not finite, stop the run (``raise``) or leave out the conversation (``mask``)."""
     normalize: Literal["none", "running", "batch"] = "none"
-    """Subtract the mean and divide by the deviation: of all episodes so far, or of each iteration."""
+    """Subtract the mean and divide by the standard deviation, over all episodes so far (``running``) or over the
+    current iteration (``batch``).
+    """
     clip: Any = None
-    """Limit what is left of the reward: a number for both signs, or ``[lowest, highest]``."""
+    """Clip the normalized reward: a number for a symmetric limit, or ``[lowest, highest]``."""
     timeout_s: float | None = Field(default=600.0, gt=0, le=1e8)
-    """How long, in seconds, the rewards of a reply may take in the environments, and a reward of a batch of replies in
-    the main process; one that takes longer has failed. null is no limit.
+    """Time limit in seconds, applied to the rewards of one reply in the environments and to a batch reward in the main
+    process. A reward that takes longer counts as failed. ``null`` disables the limit.
     """
     async_calls: AsyncCallsConfig = Field(default_factory=AsyncCallsConfig)
-    """How rewards that are coroutines are awaited."""
+    """Settings for rewards that are coroutines."""
 
     @field_validator("clip")
     @classmethod
@@ -100,40 +102,41 @@ class RewardConfig(ComponentConfig):
 
 class EnvArgs(Block):
     max_prompt_length: int = Field(ge=1, le=1_000_000)
-    """Tokens of a prompt; longer ones are cut."""
+    """Maximum prompt length in tokens. Longer prompts are truncated."""
     max_episode_length: int = Field(ge=1, le=1_000_000)
-    """Tokens of a reply; longer ones are truncated."""
+    """Maximum reply length in tokens."""
     terminate_on_eos: bool = True
     """Whether an end-of-sequence token or turn marker ends a reply."""
     prompt_truncation_side: Side = "left"
-    """Which end of a long prompt is cut off."""
+    """Side from which long prompts are truncated."""
     context_start_token: int | None = None
-    """Accepted for RL4LMs' configs, without effect."""
+    """No effect. Accepted for compatibility with RL4LMs configs."""
     max_turns: int = Field(default=1, ge=1)
-    """Utterances of the agent per conversation."""
+    """Agent utterances per conversation."""
     priority_scale: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Samples are drawn by their weight to this power; 0 draws all equally often."""
+    """Samples are drawn with probability proportional to ``weight ** priority_scale``. 0 means uniform sampling."""
     bootstrap_truncated: bool = False
-    """Whether a truncated reply is worth what the critic expects behind it."""
+    """Whether the return of a truncated reply includes the critic's value of its last state."""
     partner_replies: list[str] | None = Field(default=None, min_length=1)
-    """What a scripted partner says between the agent's utterances."""
+    """Utterances of a scripted partner, one after each agent utterance but the last."""
 
 
 class EnvConfig(Block):
     n_envs: int = Field(default=1, ge=1, le=65_536)
-    """Environments, each with one conversation at a time."""
+    """Number of environments. Each holds one conversation at a time."""
     vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
-    """Where they live: blocks of them in worker processes; each in a process with its own copy of the samples
-    (stable-baselines3's ``SubprocVecEnv``); or all in the run's own process. The rollouts are the same.
+    """Placement of the environments: groups of them in worker processes (``blocks``), one process per environment with
+    its own copy of the samples (``subproc``, stable-baselines3's ``SubprocVecEnv``), or all in the main process
+    (``dummy``). The rollouts are identical.
     """
     n_workers: int | None = Field(default=None, ge=1, le=4096)
-    """Of ``blocks``: worker processes; by default one per core."""
+    """``blocks`` only: number of worker processes. Default: one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
-    """Of ``blocks``: whether a worker that dies ends the run, or is replaced."""
+    """``blocks`` only: stop the run if a worker dies, or restart the worker."""
     max_restarts: int = Field(default=10, ge=1)
-    """Replacements until the run ends after all."""
+    """Worker restarts after which the run stops."""
     args: EnvArgs
-    """Of each environment."""
+    """Arguments of each environment."""
 
     @model_validator(mode="after")
     def _restarts_are_wanted(self) -> EnvConfig:
@@ -144,16 +147,17 @@ class EnvConfig(Block):
 
 class KLConfig(Block):
     coeff: float = Field(ge=0)
-    """Penalty per nat of KL to the reference, at the start."""
+    """Initial penalty per nat of KL divergence from the reference."""
     target_kl: float | None = Field(default=None, gt=0)
-    """KL per token, in nats, that the coefficient is steered to."""
+    """Target KL per token, in nats, to which the coefficient is adapted."""
     type: Literal["fixed", "adaptive", "ziegler"] | None = None
-    """How the coefficient changes; by default ``adaptive`` with a target and ``fixed`` without."""
+    """Schedule of the coefficient. Default: ``adaptive`` if ``target_kl`` is set, otherwise ``fixed``."""
     horizon: int = Field(default=10_000, ge=1)
-    """Of ``ziegler``: agent tokens over which the coefficient may change by up to 20 %; one iteration changes it by no
-    more than that, however many tokens it has."""
+    """``ziegler`` only: number of agent tokens over which the coefficient may change by up to 20 %. This is also the
+    maximum change per iteration.
+    """
     norm_reward: bool = False
-    """Whiten the rewards of an iteration, the KL penalty included."""
+    """Whiten the rewards of each iteration, including the KL penalty."""
 
     @model_validator(mode="after")
     def _type_fits_target(self) -> KLConfig:
@@ -165,92 +169,92 @@ class KLConfig(Block):
 
 
 class PolicyArgs(BaseModel):
-    """Arguments of a policy; those that are not named here are checked against its constructor."""
+    """Arguments of a policy. Arguments without a field here are checked against the policy's constructor."""
 
     model_config = ConfigDict(extra="allow", strict=True, use_attribute_docstrings=True)
     model_name: str
-    """``builtin/tiny-gpt2`` and other built-in models, a folder, or a hub id."""
+    """A built-in model (such as ``builtin/tiny-gpt2``), a folder, or a hub id."""
     apply_model_parallel: bool | None = None
-    """Accepted for RL4LMs' configs, without effect."""
+    """No effect. Accepted for compatibility with RL4LMs configs."""
     prompt_truncation_side: Side | None = None
-    """Accepted for RL4LMs' configs, without effect."""
+    """No effect. Accepted for compatibility with RL4LMs configs."""
     generation_kwargs: dict[str, Any] | None = None
-    """How replies are sampled in rollouts, in transformers' names."""
+    """Generation settings for rollouts, with transformers' names."""
 
 
 class PolicyConfig(Block):
     id: str
-    """A policy's id."""
+    """Policy id."""
     args: PolicyArgs
-    """Those below, and those that the catalog lists for the id."""
+    """Arguments of the policy: the keys below, and those listed for its id in the catalog."""
 
 
 class KeepBestConfig(Block):
     metric: str
-    """A metric of the val split, such as ``lexical/meteor``. Its name in place of the block is enough."""
+    """Metric on the val split, such as ``lexical/meteor``. A metric name may be given instead of this block."""
     mode: Literal["max", "min"] = "max"
-    """Whether more or less of it is better."""
+    """Whether higher (``max``) or lower (``min``) values are better."""
 
 
 class TrainEvaluationConfig(Block):
     eval_batch_size: int = Field(default=32, ge=1)
-    """Prompts that are answered at the same time."""
+    """Number of prompts per generation batch."""
     n_iters: int | None = Field(default=None, ge=0)
     """Iterations. Needed by all but ``supervised``."""
     eval_every: int = Field(default=10, ge=1)
-    """Iterations between two evaluations of the val split."""
+    """Iterations between evaluations on the val split."""
     save_every: int | None = Field(default=10, ge=1)
-    """Iterations between two checkpoints; null saves only the last one, and when a signal stops the run."""
+    """Iterations between checkpoints. ``null`` saves only at the end of the run or when a signal stops it."""
     keep_last: int = Field(default=2, ge=1)
-    """Checkpoints that are kept, beside the best."""
+    """Number of most recent checkpoints to keep, in addition to the best one."""
     keep_best: KeepBestConfig | None = None
-    """Keep the checkpoint that is best by a metric."""
+    """Keep the checkpoint with the best value of a metric."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
-    """What is measured."""
+    """Metrics to compute."""
     generation_kwargs: dict[str, Any] | None = None
-    """How replies are generated in evaluations; by default as in rollouts. Greedily without ``do_sample``; with
-    ``num_beams`` by beam search.
+    """Generation settings for evaluation. Default: the settings for rollouts. Decoding is greedy unless ``do_sample``
+    is set, and uses beam search with ``num_beams``.
     """
     max_eval_samples: int | None = Field(default=None, ge=1)
-    """Prompts of a split that are answered; by default all."""
+    """Maximum number of prompts to evaluate per split. Default: all."""
     score_predictions: bool = True
-    """Whether the run's reward of the evaluated replies is computed too."""
+    """Whether to also score evaluation replies with the training reward."""
 
     @field_validator("keep_best", mode="before")
     @classmethod
     def _best_is_highest(cls, value: Any) -> Any:
-        """A metric's name alone is enough."""
+        """Accept a metric name instead of the block."""
         return {"metric": value} if isinstance(value, str) else value
 
 
 class WarmStartConfig(Block):
     n_epochs: float = Field(default=1.0, gt=0)
-    """Passes over the train split, or a part of one."""
+    """Number of passes over the train split; fractions are allowed."""
     batch_size: int = Field(default=32, ge=1)
-    """Samples per step."""
+    """Samples per optimizer step."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """At its highest."""
+    """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the steps in which the learning rate rises."""
+    """Fraction of steps used for learning rate warmup."""
     lr_scheduler_type: str = "cosine"
-    """One of transformers' schedules."""
+    """Name of a learning rate schedule in transformers."""
     loss_on: Literal["reply", "all"] = "reply"
-    """What is learned: the reply, or the prompt too."""
+    """Compute the loss on the reply only, or on the prompt and the reply."""
     max_samples: int | None = Field(default=None, ge=1)
-    """Samples that are learned; by default all."""
+    """Maximum number of training samples. Default: all."""
 
 
 class GenerationConfig(Block):
     backend: Literal["transformers", "vllm"] = "transformers"
-    """Who writes the replies."""
+    """Backend that generates replies."""
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
-    """Of ``vllm``: its share of a GPU's memory, for weights and cache."""
+    """``vllm`` only: fraction of GPU memory for its weights and cache."""
     tensor_parallel_size: int = Field(default=1, ge=1)
-    """Of ``vllm``: GPUs that share the model."""
+    """``vllm`` only: number of GPUs that the model is split across."""
     sleep: bool = False
-    """Of ``vllm``: give that memory back while the policy is trained."""
+    """``vllm`` only: release its GPU memory while the policy is trained."""
 
     @model_validator(mode="after")
     def _options_fit_backend(self) -> GenerationConfig:
@@ -262,6 +266,6 @@ class GenerationConfig(Block):
 
 class LoggingConfig(Block):
     outputs: list[Literal["csv", "json", "tensorboard", "stdout", "wandb"]] = Field(default_factory=list)
-    """Further outputs beside the ``.jsonl`` files."""
+    """Log outputs in addition to the ``.jsonl`` files."""
     log_infos: list[str] = Field(default_factory=list)
-    """Numbers of the environments' infos whose means are logged."""
+    """Names of numbers in the environments' infos. Their means are logged."""

@@ -1,35 +1,35 @@
-"""Which sequences go through a model together, so that little of the work is spent on padding."""
+"""Grouping of sequences into batches with little padding."""
 
 from __future__ import annotations
 
 import numpy as np
 
 FIXED_COST = {"cpu": 256, "cuda": 4096}
-"""Token positions that cost as much as one more pass through a model, by kind of device."""
+"""Cost of one more forward pass in token positions, by device type."""
 
 PASS_SIZE = {"cpu": 32, "cuda": 256}
-"""Sequences beyond which a pass without gradients gains nothing, and only needs more memory, by kind of device."""
+"""Number of sequences above which a pass without gradients only needs more memory, by device type."""
 
 
 def length_groups(lengths: np.ndarray, fixed_cost: float, max_size: int | None = None) -> list[np.ndarray]:
-    """Cut sequences into groups of similar length, each padded to its own longest.
+    """Split sequences into groups of similar length, each padded to its longest sequence.
 
-    Of all ways to cut the sequences in order of length, this is one that minimizes ``sum(size * longest + fixed_cost)``
-    over the groups; found by dynamic programming in O(n * max_size).
+    The groups are consecutive in order of length and minimize ``sum(size * longest + fixed_cost)`` over the groups, by
+    dynamic programming in O(n * max_size).
 
     Args:
-        lengths: In tokens. Shape (n,).
-        fixed_cost: Of one more group, in token positions.
-        max_size: Sequences that a group may have; any number if ``None``.
+        lengths: Lengths in tokens. Shape (n,).
+        fixed_cost: Cost of each group, in token positions.
+        max_size: Maximum number of sequences per group; ``None`` for no limit.
 
     Returns:
-        Indices of each group's sequences, longest first. Together they are 0 to n - 1.
+        Indices of the sequences in each group, longest first. Together they cover 0 to n - 1.
     """
     n = len(lengths)
     max_size = max_size or n
     order = np.argsort(-np.asarray(lengths), kind="stable")
     longest = np.asarray(lengths)[order].astype(float)
-    # best[end] is the least cost of the first `end` sequences, the last group of which starts at cut[end].
+    # best[end] is the lowest cost of the first `end` sequences, with a last group that starts at cut[end].
     best, cut = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
     for end in range(1, n + 1):
         starts = np.arange(max(0, end - max_size), end)

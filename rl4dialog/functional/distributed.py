@@ -1,4 +1,4 @@
-"""Sums over the processes of a data-parallel run. In a run of one process, all of it changes nothing."""
+"""Reductions over the processes of a data-parallel run. With one process, they return their input."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from rl4dialog.core.errors import ProcessError
 
 
 def n_processes() -> int:
-    """Processes of the run."""
+    """Number of processes of the run."""
     return dist.get_world_size() if _is_parallel() else 1
 
 
 def process_index() -> int:
-    """Number of this process, from 0."""
+    """Index of this process, from 0."""
     return dist.get_rank() if _is_parallel() else 0
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that measures, writes and speaks."""
+    """Whether this is the process that evaluates, writes files and prints."""
     return process_index() == 0
 
 
 def barrier() -> None:
-    """Return when every process has come here."""
+    """Wait until all processes have reached this call."""
     if _is_parallel():
         with _talking():
             dist.barrier()
 
 
 def all_reduce(value: Tensor) -> Tensor:
-    """Sum of a tensor over the processes, which must all have it in the same shape."""
+    """Sum of a tensor over the processes. The shape must be the same in all of them."""
     if _is_parallel():
         value = value.clone()
         with _talking():
@@ -53,12 +53,12 @@ def all_reduce_numbers(*values: float) -> list[float]:
 
 
 def all_reduce_min(value: int) -> int:
-    """The smallest of the processes' numbers."""
+    """Minimum of a number over the processes."""
     return -all_reduce_max(-value)
 
 
 def all_reduce_max(value: int) -> int:
-    """The largest of the processes' numbers."""
+    """Maximum of a number over the processes."""
     if not _is_parallel():
         return value
     found = torch.tensor(value, device=_device())
@@ -68,10 +68,10 @@ def all_reduce_max(value: int) -> int:
 
 
 def all_reduce_max_numbers(*values: float) -> list[float]:
-    """The largest of each number over the processes; NaN where one has NaN."""
+    """Maximum of each number over the processes; NaN if any is NaN."""
     numbers = torch.tensor(values, dtype=torch.float64, device=_device())
     if _is_parallel():
-        # What a reduction makes of NaN depends on the backend.
+        # The handling of NaN in a reduction depends on the backend.
         lost = all_reduce(numbers.isnan().double()) > 0
         with _talking():
             dist.all_reduce(numbers, dist.ReduceOp.MAX)
@@ -81,7 +81,7 @@ def all_reduce_max_numbers(*values: float) -> list[float]:
 
 
 def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[float, float]:
-    """Mean and standard deviation of the numbers of all processes together. Shape (N,), N of any size in each."""
+    """Mean and standard deviation over all processes. Shape (N,), where N may differ between processes."""
     numbers = torch.as_tensor(values, dtype=torch.float64).flatten()
     count, sum_ = all_reduce_numbers(len(numbers), float(numbers.sum()))
     mean = sum_ / count
@@ -90,7 +90,7 @@ def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[f
 
 
 def all_gather_object(value: Any) -> list[Any]:
-    """An object of every process, in their order."""
+    """Gather one object from every process, in order of the processes."""
     if not _is_parallel():
         return [value]
     found: list[Any] = [None] * n_processes()
@@ -100,11 +100,11 @@ def all_gather_object(value: Any) -> list[Any]:
 
 
 def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
-    """Replace each gradient by its sum over the processes; those of a sharded policy are sums already."""
+    """Replace each gradient by its sum over the processes. Gradients of a sharded policy are summed already."""
     if not _is_parallel():
         return
     grads = [p.grad for p in parameters if p.grad is not None and not isinstance(p.grad, DTensor)]
-    # One message for all of one type; every process has the same parameters in the same order.
+    # One message per dtype. Every process has the same parameters in the same order.
     for dtype in dict.fromkeys(grad.dtype for grad in grads):
         same = [grad for grad in grads if grad.dtype == dtype]
         flat = torch.cat([grad.flatten() for grad in same])
@@ -115,12 +115,12 @@ def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """A tensor of which each process may have a part, put together."""
+    """Gather a tensor that may be sharded over the processes."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Overwrite tensors by those of the main process."""
+    """Overwrite tensors with those of the main process."""
     if _is_parallel():
         with _talking():
             for tensor in tensors:
@@ -143,6 +143,6 @@ def _is_parallel() -> bool:
 
 
 def _device() -> torch.device:
-    """Where messages of this run's backend are sent from."""
+    """Device for the messages of this run's backend."""
     on_gpu = _is_parallel() and dist.get_backend() == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

@@ -9,10 +9,10 @@ from torch import Tensor
 def kl_penalized_rewards(
     task_rewards: np.ndarray, log_probs: np.ndarray, ref_log_probs: np.ndarray, kl_coef: float
 ) -> np.ndarray:
-    """Charge the KL penalty on every token: r_t = task_t - kl_coef * (log_probs_t - ref_log_probs_t).
+    """Subtract the KL penalty from every token: r_t = task_t - kl_coef * (log_probs_t - ref_log_probs_t).
 
-    Ziegler et al. 2019 (arXiv 1909.08593), eq. 2. A score for the whole reply stands in ``task_rewards`` at its last
-    token already.
+    Ziegler et al. 2019 (arXiv 1909.08593), eq. 2. In ``task_rewards``, the score of a whole reply must already be at
+    its last token.
 
     Args:
         task_rewards: Reward of each token without the penalty. Shape (N,).
@@ -33,8 +33,8 @@ def kl_estimates(log_probs: Tensor, ref_log_probs: Tensor, estimator: str = "k1"
     ``k3`` = exp(-log ratio) - 1 + log ratio (unbiased, never negative).
 
     Args:
-        log_probs: Under the policy that the tokens were sampled from, in nats. Shape (...).
-        ref_log_probs: Under the reference. Shape (...).
+        log_probs: Log-probabilities under the policy that sampled the tokens, in nats. Shape (...).
+        ref_log_probs: Log-probabilities under the reference. Shape (...).
         estimator: ``k1``, ``k2`` or ``k3``.
 
     Returns:

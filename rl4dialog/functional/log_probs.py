@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of the token distribution, computed in float32 whatever the model's precision."""
+"""Log-probabilities and entropies of the token distribution, always computed in float32."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def scale_logits(logits: Tensor, temperature: float) -> Tensor:
-    """Logits of softmax(logits / temperature), float32; no copy where nothing changes. Shape (..., V) -> (..., V)."""
+    """Scale logits by the temperature, in float32, without a copy if nothing changes. Shape (..., V) -> (..., V)."""
     return logits.float() if temperature == 1.0 else logits.float() / temperature
 
 
@@ -17,7 +17,7 @@ def token_log_probs(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Te
     Args:
         logits: Scores before softmax, at the position *before* each token. Shape (..., V).
         ids: The tokens. Shape (...).
-        temperature: Belongs to the policy's distribution, so it divides here as it does in sampling.
+        temperature: Temperature of the policy's distribution, as in sampling.
 
     Returns:
         Log-probabilities in nats, float32. Shape (...).
@@ -33,14 +33,14 @@ def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Leave only some tokens with any probability.
+    """Set the probability of all other than the allowed tokens to 0.
 
     Args:
         logits: Shape (..., V).
-        allowed: True at tokens that keep theirs. Shape (..., V).
+        allowed: True at allowed tokens. Shape (..., V).
 
     Returns:
-        Logits, float32, whose softmax is 0 at all other tokens. They are finite, so that an entropy is no NaN.
+        Float32 logits with softmax 0 at all other tokens. They are finite, to avoid NaN in entropies.
     """
-    # Half of the lowest number: subtracting a maximum must not reach minus infinity.
+    # Half of the lowest number, so that subtracting a maximum does not give minus infinity.
     return logits.float().masked_fill(~allowed, torch.finfo(torch.float32).min / 2)

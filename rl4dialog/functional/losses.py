@@ -1,7 +1,7 @@
 """Losses of proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347), per agent token.
 
-They are returned per token: the caller takes the mean over the agent tokens of the whole minibatch, which stays the
-same however the minibatch is cut into micro-batches.
+The caller averages them over the agent tokens of the whole minibatch, so that the result does not depend on the split
+into micro-batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_range: float) -> T
     Args:
         ratio: New over old probability of each token. Shape (N,).
         advantages: Shape (N,).
-        clip_range: The ratio's distance from 1 beyond which there is nothing more to gain.
+        clip_range: Distance of the ratio from 1 beyond which the objective is constant.
 
     Returns:
         Loss per token. Shape (N,).
@@ -28,14 +28,14 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_range: float) -> T
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range_vf: float | None) -> Tensor:
     """Squared error of the value, in stable-baselines3's form.
 
-    With ``clip_range_vf`` the *prediction* is kept within that distance of the old one, and the error of the clipped
-    prediction counts (not the larger of the two errors, as in OpenAI's baselines).
+    With ``clip_range_vf``, the *prediction* is clipped to within this distance of the old one, and the loss is the
+    error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines).
 
     Args:
         values: New predictions. Shape (N,).
         old_values: Predictions at rollout time. Shape (N,).
         returns: Targets. Shape (N,).
-        clip_range_vf: Largest change that counts, in units of the reward; ``None`` for no clipping.
+        clip_range_vf: Maximum change, in units of the reward; ``None`` for no clipping.
 
     Returns:
         Loss per token. Shape (N,).

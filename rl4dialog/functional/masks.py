@@ -1,4 +1,4 @@
-"""Positions, padding and whitening under explicit masks (True = a real token that takes part)."""
+"""Positions, padding and whitening with explicit masks (True = real token)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl4dialog.functional.resolution import is_constant
 
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:
-    """Number the real tokens of each row from 0, wherever the padding is.
+    """Number the real tokens of each row from 0, independent of the padding side.
 
     Args:
         mask: True at real tokens. Shape (B, L).
@@ -27,12 +27,12 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift to mean 0 and scale to (unbiased) standard deviation 1, as stable-baselines3 normalizes advantages.
 
     Args:
-        values: One number per agent token; of a data-parallel run, those of this process. Shape (N,).
+        values: One number per agent token; in a data-parallel run, those of this process. Shape (N,).
         eps: Added to the standard deviation.
 
     Returns:
-        The whitened values; 0 where they are constant but for rounding; unchanged when N < 2, where a deviation is not
-        defined. Shape (N,).
+        The whitened values; 0 if they are constant up to rounding; unchanged if N < 2, where the standard deviation is
+        undefined. Shape (N,).
     """
     parallel = n_processes() > 1
     if values.numel() < 2 and not parallel:
@@ -46,7 +46,7 @@ def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) -> tuple[Tensor, Tensor]:
-    """Token ids of B rows as one tensor, padded on the right or left, and its mask. Shapes (B, L), (B, L)."""
+    """Pad B rows of token ids on the right or left, and return ids and mask. Shapes (B, L), (B, L)."""
     longest = max(map(len, rows))
     ids = torch.full((len(rows), longest), value)
     mask = torch.zeros((len(rows), longest), dtype=torch.bool)
@@ -57,19 +57,19 @@ def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) ->
 
 
 def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Drop leading columns in which no row has a real token. Shapes (B, P), (B, P) -> (B, P'), (B, P')."""
+    """Drop leading columns that are padding in all rows. Shapes (B, P), (B, P) -> (B, P'), (B, P')."""
     n_real_columns = int(mask.sum(dim=1).max())
     start = ids.shape[1] - max(n_real_columns, 1)
     return ids[:, start:], mask[:, start:]
 
 
 def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the padding of each row behind its real tokens, and drop columns that hold none.
+    """Move the padding of each row to the right, and drop columns that contain only padding.
 
-    For models that number positions from the first column on, padding included.
+    For models that count positions from the first column, including padding.
 
     Args:
-        ids: Padded anywhere. Shape (B, P).
+        ids: Token ids with padding in any place. Shape (B, P).
         mask: True at real tokens. Shape (B, P).
 
     Returns:
@@ -81,14 +81,14 @@ def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def distinct_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Which rows say something new, and which of those each row repeats.
+    """Find distinct rows, and map each row to its distinct one.
 
     Args:
-        ids: Shape (B, P).
-        mask: True at real tokens; what stands elsewhere makes no difference. Shape (B, P).
+        ids: Token ids. Shape (B, P).
+        mask: True at real tokens; other positions are ignored. Shape (B, P).
 
     Returns:
-        Rows of U different ones, shape (U,), and for each row its place among those, shape (B,).
+        Indices of U distinct rows, shape (U,), and for each row the position of its equal among those, shape (B,).
     """
     _, inverse = torch.unique(ids.masked_fill(~mask, -1), dim=0, return_inverse=True)
     rows = torch.arange(len(ids), device=ids.device)

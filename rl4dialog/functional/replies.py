@@ -1,4 +1,4 @@
-"""Whole replies after their prompts, and the numbers of their tokens: the one batch from the sampler to the loss."""
+"""Batches of whole replies with their prompts and per-token numbers, used from the sampler to the loss."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from rl4dialog.functional.masks import padded
 
 @dataclass
 class Replies:
-    """B prompts and replies. Numbers are ``None`` until they are known, and mean nothing where no agent token is.
+    """B prompts and replies. Numbers are ``None`` until they are computed, and undefined outside agent tokens.
 
     Attributes:
-        prompt_ids: Padded on the left. Shape (B, P).
+        prompt_ids: Prompts, padded on the left. Shape (B, P).
         prompt_mask: True at real tokens. Shape (B, P).
-        response_ids: Padded on the right. Shape (B, T).
-        response_mask: True at the agent's tokens, which are trained. Shape (B, T).
-        token_mask: True at all real tokens, which fill each row from the left; by default the agent's alone. Shape
-            (B, T), like all numbers down to ``sampler_log_probs``.
-        log_probs: Under the policy's distribution when the reply was sampled (before top-k and the like), in nats.
-        unmasked_log_probs: The same without a maskable policy's mask; these pay for the KL.
-        ref_log_probs: Under the reference.
-        values: Of the state before each token.
-        task_rewards: Without the KL penalty.
-        rewards: With it.
-        reward_scales: Sum of the absolute values of what each reward was added up from, which decides how exactly it
-            is known.
-        advantages: Not whitened.
-        advantage_scales: Of the advantages what ``reward_scales`` is of the rewards.
-        returns: Targets of the value.
-        truncated_mass: Probability that the sampler's filters cut off; ``None`` where another backend samples, which
-            does not tell.
-        sampler_log_probs: In what another backend drew the token from, filters included; otherwise ``None``.
-        episode: Replies of one conversation share this number and stand in order. Shape (B,).
-        group: Conversations about the same prompt share this number. Shape (B,).
-        last_value: Value after the last token; 0 unless a truncated episode bootstraps. Shape (B,).
+        response_ids: Replies, padded on the right. Shape (B, T).
+        response_mask: True at the agent's tokens, which are trained on. Shape (B, T).
+        token_mask: True at all real tokens, which fill each row from the left; by default only the agent's. Shape (B,
+            T), as for all numbers down to ``sampler_log_probs``.
+        log_probs: Log-probabilities under the policy's distribution at sampling (before top-k and other filters), in
+            nats.
+        unmasked_log_probs: The same without a maskable policy's mask, for the KL penalty.
+        ref_log_probs: Log-probabilities under the reference.
+        values: Value of the state before each token.
+        task_rewards: Rewards without the KL penalty.
+        rewards: Rewards with the KL penalty.
+        reward_scales: Sum of the absolute values of each reward's summands, which determines its numerical precision.
+        advantages: Advantages, not whitened.
+        advantage_scales: Like ``reward_scales``, for the advantages.
+        returns: Targets of the values.
+        truncated_mass: Probability mass cut off by the sampler's filters; ``None`` if another backend samples and does
+            not report it.
+        sampler_log_probs: Log-probabilities under another backend's distribution, filters included; otherwise ``None``.
+        episode: Number of the conversation. Its replies are in order. Shape (B,).
+        group: Number shared by conversations about the same prompt. Shape (B,).
+        last_value: Value after the last token; 0 except for truncated episodes with bootstrapping. Shape (B,).
     """
 
     prompt_ids: Tensor
@@ -74,17 +74,17 @@ class Replies:
     def from_ids(
         cls, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], device: torch.device | str = "cpu"
     ) -> Replies:
-        """Replies from the token ids of each prompt and response."""
+        """Build replies from the token ids of each prompt and response."""
         tensors = *padded(prompts, left=True), *padded(responses)
         return cls(*(tensor.to(device) for tensor in tensors))
 
     @classmethod
     def from_observations(cls, obs: Mapping[str, Tensor]) -> Replies:
-        """Replies from what a policy reads.
+        """Build replies from observations.
 
         Args:
-            obs: The :attr:`observations` of some; or those of an environment of single tokens, with ``context_ids``
-                (B, T) in place of ``response_ids``: the one agent token of a row is then the next one.
+            obs: The :attr:`observations` of replies; or those of a token-level environment, with ``context_ids`` (B, T)
+                instead of ``response_ids``. In this case the only agent token of a row is the next one.
         """
         prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         if "response_ids" in obs:
@@ -97,7 +97,7 @@ class Replies:
 
     @classmethod
     def concatenate(cls, batches: Sequence[Replies]) -> Replies:
-        """The rows of several batches, which have the same numbers."""
+        """Concatenate the rows of several batches, which must have the same numbers."""
         n_prompt = max(batch.prompt_ids.shape[1] for batch in batches)
         n_response = max(batch.response_ids.shape[1] for batch in batches)
 
@@ -114,7 +114,7 @@ class Replies:
         return len(self.prompt_ids)
 
     def __getitem__(self, rows: Tensor) -> Replies:
-        """Some of the rows, without columns that none of them needs."""
+        """Select rows, and drop columns that none of them needs."""
         n_prompt = max(int(self.prompt_mask[rows].sum(dim=1).max()), 1)
         n_response = int(self.token_mask[rows].sum(dim=1).max())
 
@@ -126,7 +126,7 @@ class Replies:
         return self._map(chosen)
 
     def to(self, device: torch.device | str) -> Replies:
-        """The same on another device."""
+        """Copy to another device."""
         return self._map(lambda _, tensor: tensor.to(device))
 
     def _map(self, change: Callable[[str, Tensor], Tensor]) -> Replies:
@@ -141,49 +141,49 @@ class Replies:
 
     @property
     def n_tokens(self) -> int:
-        """N, the agent tokens of all rows."""
+        """N, the number of agent tokens of all rows."""
         return len(self._places)
 
     def flat(self, name: str) -> Tensor:
-        """One of the attributes at the agent tokens. Shape (N,)."""
+        """Values of an attribute at the agent tokens. Shape (N,)."""
         numbers: Tensor = getattr(self, name)
         return numbers.flatten()[self._places]
 
     def scattered(self, flat: Tensor | np.ndarray) -> Tensor:
-        """Numbers of the agent tokens at their places, and 0 elsewhere. Shape (N,) -> (B, T)."""
+        """Scatter numbers of the agent tokens to their positions, with 0 elsewhere. Shape (N,) -> (B, T)."""
         flat, mask = torch.as_tensor(flat), self.response_mask
         return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
 
     def per_row(self, numbers: str | Tensor) -> list[np.ndarray]:
-        """An attribute, or numbers of shape (N,), at the agent tokens of each row: B arrays of shape (n,)."""
+        """Split an attribute, or numbers of shape (N,), into the agent tokens of each row: B arrays of shape (n,)."""
         flat = self.flat(numbers) if isinstance(numbers, str) else numbers
         ends = self.response_mask.sum(dim=1).cumsum(dim=0).cpu().numpy()
         return np.split(flat.cpu().numpy(), ends[:-1])
 
     def row_episodes(self) -> np.ndarray:
-        """Which episode each row is of, counted from 0 without gaps. Shape (B,)."""
+        """Episode index of each row, counted from 0 without gaps. Shape (B,)."""
         assert self.episode is not None
         return np.unique(self.episode.numpy(), return_inverse=True)[1]
 
     def token_episodes(self) -> np.ndarray:
-        """Which episode each agent token is of, counted from 0 without gaps. Shape (N,)."""
+        """Episode index of each agent token, counted from 0 without gaps. Shape (N,)."""
         return np.repeat(self.row_episodes(), self.response_mask.sum(dim=1).numpy())
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterable[Replies]:
-        """Cut into parts, each padded to its own longest row.
+        """Split into parts, each padded to its longest row.
 
         Args:
-            micro_batch_size: Rows that a part may have; any number if ``None``.
-            fixed_cost: What one more part costs, in token positions: if this is less than the padding that is saved,
-                rows of different lengths are parted. ``None`` parts by ``micro_batch_size`` alone.
+            micro_batch_size: Maximum number of rows per part; ``None`` for no limit.
+            fixed_cost: Cost of another part, in token positions. Rows of different lengths are separated if this saves
+                more padding. ``None`` splits by ``micro_batch_size`` only.
         """
         groups = self._groups(fixed_cost, micro_batch_size)
         return [self] if len(groups) == 1 else (self[rows] for rows in groups)
 
     def _groups(self, fixed_cost: float | None, size: int | None) -> Sequence[Tensor]:
-        """Rows that go together; arguments as for :meth:`split`."""
+        """Row indices of each part; arguments as for :meth:`split`."""
         if fixed_cost is None:
             return torch.arange(len(self), device=self.prompt_ids.device).split(size or len(self))
         lengths = self.prompt_mask.sum(dim=1) + self.token_mask.sum(dim=1)
@@ -191,7 +191,7 @@ class Replies:
         return [torch.as_tensor(group, device=self.prompt_ids.device) for group in groups]
 
     def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False) -> Tensor:
-        """Numbers (B, T) of passes without gradients: of rows of like length, or in lockstep of all rows at once."""
+        """Numbers (B, T) from passes without gradients, on rows of similar length; in lockstep, on all rows at once."""
         device = self.prompt_ids.device
         found = torch.zeros(self.response_mask.shape, device=device)
         fixed_cost, size = (None, None) if lockstep else (FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type))
@@ -202,7 +202,7 @@ class Replies:
 
     @property
     def observations(self) -> dict[str, Tensor]:
-        """The ids and masks, which are what a policy reads."""
+        """Ids and masks, the input of a policy."""
         names = ("prompt_ids", "prompt_mask", "response_ids", "response_mask", "token_mask")
         return {name: getattr(self, name) for name in names}
 
@@ -213,17 +213,17 @@ def _at_agent_tokens(name: str) -> Any:
 
 @dataclass(frozen=True)
 class ReplySamples:
-    """A minibatch of replies as ``train()`` reads it; names are those of stable-baselines3's ``RolloutBufferSamples``.
+    """A minibatch of replies for ``train()``, with the names of stable-baselines3's ``RolloutBufferSamples``.
 
-    All numbers are of the N agent tokens, row by row without padding, each of shape (N,).
+    All numbers refer to the N agent tokens, row by row without padding. Each has shape (N,).
 
     Attributes:
-        replies: Where they are.
+        replies: The replies that contain the tokens.
         actions: The agent tokens.
-        old_values: At rollout time.
+        old_values: Values at rollout time.
         old_log_prob: Log-probabilities at rollout time.
-        advantages: Not whitened; 0 if the algorithm will whiten them and they are constant but for rounding.
-        returns: Targets of the value.
+        advantages: Advantages, not whitened; 0 if the algorithm will whiten them and they are constant up to rounding.
+        returns: Targets of the values.
         ref_log_prob: Log-probabilities under the reference.
     """
 
@@ -242,7 +242,7 @@ class ReplySamples:
         return self.replies.observations
 
     def with_advantages(self, advantages: Tensor) -> ReplySamples:
-        """The same with other advantages. Shape (N,)."""
+        """Copy with other advantages. Shape (N,)."""
         return ReplySamples(replace(self.replies, advantages=self.replies.scattered(advantages)))
 
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterator[ReplySamples]:

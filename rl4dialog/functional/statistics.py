@@ -1,4 +1,4 @@
-"""What is said of the replies of an iteration beside their means."""
+"""Statistics of an iteration's replies other than means."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 
 
 def ratio_standard_error(sums: Sequence[float], counts: Sequence[int]) -> float:
-    """Standard error of ``sum(sums) / sum(counts)``: a mean per token, where whole replies are drawn independently.
+    """Standard error of ``sum(sums) / sum(counts)``, a mean per token over independently sampled replies.
 
-    By linearization (Cochran 1977, "Sampling Techniques", section 6.4): tokens of one reply are not independent.
+    Computed by linearization (Cochran 1977, "Sampling Techniques", section 6.4), as tokens of a reply are not
+    independent.
 
     Args:
-        sums: Of each reply. Shape (n,).
-        counts: Tokens of each reply. Shape (n,).
+        sums: Sum over the tokens of each reply. Shape (n,).
+        counts: Number of tokens of each reply. Shape (n,).
 
     Returns:
-        NaN for less than two replies.
+        The standard error; NaN for fewer than two replies.
     """
     if len(counts) < 2:
         return float("nan")
@@ -27,7 +28,7 @@ def ratio_standard_error(sums: Sequence[float], counts: Sequence[int]) -> float:
 
 
 def repeated_share(ids: np.ndarray, n: int = 3) -> float:
-    """Share of the n-grams of a reply that stood in it before; 0 if it is too short to repeat one. Shape (T,)."""
+    """Fraction of a reply's n-grams that repeat an earlier one; 0 if the reply is too short. Shape (T,)."""
     n_grams = len(ids) - n + 1
     if n_grams < 2:
         return 0.0

@@ -1,7 +1,7 @@
-"""Which of transformers' architectures can be trained, by their `model_type`.
+"""Supported architectures of transformers, by `model_type`.
 
-All that is listed here is tried out in tests/reference/test_architectures.py, and told in docs/architectures.md. An
-architecture that is not listed is examined when its weights are there; see `examination`.
+Tests cover all architectures listed here (tests/reference/test_architectures.py, docs/architectures.md). Other
+architectures are checked when their weights are loaded; see `examination`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ CACHED = frozenset({
     "smollm3", "stablelm", "starcoder2", "switch_transformers", "t5", "t5gemma", "umt5", "xglm",
 })
 # fmt: on
-"""Architectures that are trained, and write replies step by step with a cache."""
+"""Supported architectures that generate with a cache."""
 
 UNCACHED = frozenset({"openai-gpt", "recurrent_gemma", "rwkv", "xlstm", "zamba2"})
-"""Architectures that are trained, and read the whole row again for every token that they write."""
+"""Supported architectures that read the whole row again for every generated token."""
 
 HIDES_PAD_TOKENS = "t5gemma"
-"""Its decoder takes pad tokens of a reply for padding where it gets no mask."""
+"""Without a mask, its decoder treats pad tokens in a reply as padding."""
 
 SKIPS_PAD_TOKENS = "m2m_100"
-"""Its decoder numbers the positions of ids without the pad tokens, and those of embeddings with them."""
+"""Its decoder skips pad tokens in position numbers for ids, but not for embeddings."""
 
 _N_GRAMS = "it predicts several tokens at once, so its logits are no function of the last hidden state"
 _LLAMA_4 = "what is below its language-model head cannot be called as transformers' base_model"
@@ -47,26 +47,26 @@ REFUSED = {
     "xlm-prophetnet": _N_GRAMS,
     "xlnet": "it reads a text in both directions, so what comes later changes the probability of a token",
 }
-"""Architectures that cannot be trained, and why."""
+"""Unsupported architectures, with the reasons."""
 
 _INSTEAD = {True: "T5, BART, Pegasus, Marian or M2M-100", False: "Llama, Mistral, Qwen, Gemma, OPT, Mixtral or Mamba"}
 
 
 def is_listed(config: Any) -> bool:
-    """Whether the tests try out a model's architecture, so that it need not be examined."""
+    """Whether the tests cover a model's architecture, so that it need not be checked."""
     return config.model_type in CACHED | UNCACHED
 
 
 def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
-    """Check that an architecture can be trained, as far as its config tells.
+    """Check that an architecture is supported, as far as its config shows.
 
     Args:
-        config: The model's.
+        config: The model's config.
         model_name: For the error message.
-        reply_length: In tokens, of the longest reply.
+        reply_length: Maximum reply length in tokens.
 
     Raises:
-        ModelError: If it cannot; it names the architecture and the reason.
+        ModelError: If it is not supported. The message gives the architecture and the reason.
     """
     reason = REFUSED.get(config.model_type)
     if reason is not None:
@@ -84,7 +84,7 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
 
 
 def refusal(config: Any, model_name: str, reason: str) -> ModelError:
-    """The error for an architecture that cannot be trained."""
+    """Build the error for an unsupported architecture."""
     kind = bool(getattr(config, "is_encoder_decoder", False))
     return ModelError(
         f"{model_name!r} is of the architecture {config.model_type!r}, which cannot be trained: {reason}. Choose a "

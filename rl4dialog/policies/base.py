@@ -1,7 +1,7 @@
-"""What all language-model actor-critic policies share: three models, their parameters, and stable-baselines3's API.
+"""Base of all language-model actor-critic policies: models, parameters, and stable-baselines3's API.
 
 A policy holds the *policy* (the language model being trained), the *critic* (value of a state, per token) and the
-*reference* (a frozen copy of the policy as it was at the start, for the KL penalty). Subclasses know the architecture.
+*reference* (a frozen copy of the initial policy, for the KL penalty). Subclasses implement the architecture.
 """
 
 from __future__ import annotations
@@ -49,30 +49,31 @@ Precision = Literal["fp32", "bf16"]
 
 
 class LMActorCriticPolicy(BasePolicy):
-    """Base of the policies.
+    """Base class of the policies.
 
     Args:
-        observation_space: That of :class:`~rl4dialog.envs.text_generation.TextGenEnv`, or of its utterance view.
-        action_space: Likewise.
+        observation_space: Observation space of :class:`~rl4dialog.envs.text_generation.TextGenEnv` or its utterance
+            view.
+        action_space: Action space of the same environment.
         lr_schedule: Learning rate as a function of the remaining progress.
         model: The language model.
-        end_of_turn: Where replies end.
-        critic: ``separate`` for a value model of its own (a copy of the language model's trunk with a linear head),
-            ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms that need no values.
-        generation_kwargs: How rollouts are sampled; see :class:`GenerationSettings`.
+        end_of_turn: Detection of reply ends.
+        critic: ``separate`` for a separate value model (a copy of the language model's trunk with a linear head),
+            ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms without values.
+        generation_kwargs: Sampling settings of rollouts; see :class:`GenerationSettings`.
         optimizer_class: Optimizer of policy and critic together: ``adam``, ``adamw``, ``adam_8bit``, ``adamw_8bit``,
             or a class.
-        optimizer_kwargs: Its arguments. Adam's ``eps`` is 1e-5 unless given here, as in stable-baselines3.
+        optimizer_kwargs: Optimizer arguments. Adam's ``eps`` defaults to 1e-5, as in stable-baselines3.
         weight_decay: Shorthand for ``optimizer_kwargs["weight_decay"]``.
-        precision: ``fp32``, or ``bf16`` for forward passes under autocast: weights, optimizer and log-softmax stay in
-            float32.
-        lora: Train low-rank adapters only; settings of :class:`~rl4dialog.policies.lora.LoRA`.
-        gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
-        share_prompts: Where several replies answer one prompt, read it once for all of them.
-        reference: ``copy`` for a frozen copy of the model as it was at the start (with LoRA, the model without its
-            adapters), or ``none`` to save its memory and its passes: the KL is then 0, and cannot be charged for.
-        offload_reference: Keep the reference in main memory while it is not used.
-        use_sde: Part of stable-baselines3's call; tokens are discrete, so it must be False.
+        precision: ``fp32``, or ``bf16`` for forward passes under autocast. Weights, optimizer and log-softmax are
+            always float32.
+        lora: Train only low-rank adapters, with these settings of :class:`~rl4dialog.policies.lora.LoRA`.
+        gradient_checkpointing: Recompute activations in the backward pass instead of storing them.
+        share_prompts: Process a prompt only once for all replies to it.
+        reference: ``copy`` for a frozen copy of the initial model (with LoRA, the model without its adapters), or
+            ``none`` to save its memory and passes. With ``none`` the KL is 0, so a KL penalty is not possible.
+        offload_reference: Keep the reference in main memory between uses.
+        use_sde: Required by stable-baselines3's API. Must be False, because tokens are discrete.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class LMActorCriticPolicy(BasePolicy):
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
         self.has_reference, self._offload_reference = reference == "copy", offload_reference
-        # A layer that is computed again would write its keys and values a second time.
+        # A recomputed layer would write its keys and values twice.
         self.share_prompts = share_prompts and not gradient_checkpointing
         if lora is not None and precision == "bf16":
-            model.bfloat16()  # what is frozen needs no float32 master weights
+            model.bfloat16()  # frozen weights need no float32 master copy
         self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
         if gradient_checkpointing:
@@ -115,17 +116,17 @@ class LMActorCriticPolicy(BasePolicy):
                 checkpoint_layers(trained)
         self.optimizer_class = find_optimizer(optimizer_class)
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
-        self.lockstep = False  # whether processes share the weights, and must all run the same layers
+        self.lockstep = False  # whether weights are sharded, so that all processes must run the same layers
         self.make_optimizer(lr_schedule(1))
         self.gradient_steps = GradientSteps(self)
         self.train(False)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check what no signature can say of the arguments of a config, before a model is loaded.
+        """Check constraints on config arguments beyond their types, before a model is loaded.
 
         Raises:
-            ConfigError: If one makes no sense.
+            ConfigError: If an argument is invalid.
         """
         optimizer, optimizer_kwargs = args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {}
         chosen: Any = find_optimizer(optimizer)
@@ -143,9 +144,9 @@ class LMActorCriticPolicy(BasePolicy):
     # -- models ---------------------------------------------------------------------------------------------------
 
     auto_class: Any
-    """Which of transformers' Auto classes loads this policy's language model."""
+    """The transformers Auto class that loads this policy's language model."""
     maskable = False
-    """Whether a mask policy restricts what may be said."""
+    """Whether a mask policy restricts the allowed tokens."""
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
@@ -159,15 +160,15 @@ class LMActorCriticPolicy(BasePolicy):
 
     @abstractmethod
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
-        """All of a language model but its head."""
+        """The language model without its head."""
 
     @abstractmethod
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
-        """Last hidden state *before* each of the N agent tokens, which is what predicts it. Shape (N, H)."""
+        """Last hidden states *before* each of the N agent tokens, which predict them. Shape (N, H)."""
 
     @abstractmethod
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
-        """Begin to write replies to the prompts of observations."""
+        """Create a decoder for the prompts of observations."""
 
     @property
     def language_model(self) -> PreTrainedModel:
@@ -175,15 +176,15 @@ class LMActorCriticPolicy(BasePolicy):
         return self._policy_model
 
     def actor_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters that decide what is said. With ``critic_parameters`` they are all that is trained."""
+        """Parameters of the token distribution. These and ``critic_parameters`` are all trained parameters."""
         return (p for p in self._policy_model.parameters() if p.requires_grad)
 
     def critic_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters that only the value depends on."""
+        """Parameters that affect only the values."""
         return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
     def make_optimizer(self, learning_rate: float) -> None:
-        """Give what is trained a new optimizer."""
+        """Create a new optimizer for the trained parameters."""
         self.optimizer = self.optimizer_class(
             [*self.actor_parameters(), *self.critic_parameters()],
             lr=learning_rate,  # type: ignore[call-arg]
@@ -191,15 +192,15 @@ class LMActorCriticPolicy(BasePolicy):
         )
 
     def mask_state(self) -> dict[str, Tensor]:
-        """What a maskable policy needs to go on, by its name in the policy's state dict."""
+        """State that a maskable policy needs to resume, by name in the policy's state dict."""
         return {}
 
     def get_language_model(self) -> PreTrainedModel:
-        """The model being trained, under the name that RL4LMs gives it."""
+        """The model being trained, under RL4LMs' name."""
         return self.language_model
 
     def train(self, mode: bool = True) -> LMActorCriticPolicy:
-        """Stay in evaluation mode: with dropout, old and new log-probabilities of one token would differ."""
+        """Stay in evaluation mode. With dropout, old and new log-probabilities of a token would differ."""
         del mode
         return super().train(False)
 
@@ -207,9 +208,9 @@ class LMActorCriticPolicy(BasePolicy):
 
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
-        """The frozen reference, while it is used: brought to the device, or the trained model without its adapters.
+        """Provide the frozen reference on the device, or with LoRA the trained model without its adapters.
 
-        Where there is none, it is the trained model.
+        Without a reference, this is the trained model.
         """
         if self._reference_model is None:
             with self.lora.off() if self.lora is not None and self.has_reference else nullcontext():
@@ -236,13 +237,13 @@ class LMActorCriticPolicy(BasePolicy):
 
         Args:
             obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-            generation_kwargs: Replace those of the rollouts, all of them.
+            generation_kwargs: Settings that replace all settings of the rollouts.
 
         Returns:
             Replies of at most T tokens.
 
         Raises:
-            ConfigError: If a setting is unknown, or asks for beams under a mask.
+            ConfigError: If a setting is unknown, or requests beam search under a mask.
         """
         settings, limit = self._sampler(generation_kwargs)
         if settings.num_beams > 1:
@@ -255,18 +256,18 @@ class LMActorCriticPolicy(BasePolicy):
     def stream(
         self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
     ) -> Iterator[SampledTokens]:
-        """Sample the replies that :meth:`generate` samples, and give the tokens of each step when they are there.
+        """Sample the same replies as :meth:`generate`, and yield the tokens of each step.
 
         Args:
             obs: As for :meth:`generate`.
-            random: Draws the tokens; by default torch's own state.
-            generation_kwargs: As for :meth:`generate`. No backend is asked: the policy samples by itself.
+            random: Random generator; by default torch's global state.
+            generation_kwargs: As for :meth:`generate`. The policy always samples itself, without a backend.
         """
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
             steps = self._sample_steps(obs, settings, limit, random=random)
         while True:
-            with self._autocast():  # not around the yield: what the caller does meanwhile is no business of ours
+            with self._autocast():  # not around the yield, which would affect the caller's code
                 step = next(steps, None)
             if step is None:
                 return
@@ -281,7 +282,7 @@ class LMActorCriticPolicy(BasePolicy):
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
     ) -> tuple[GenerationSettings, int]:
-        """How to sample, and how many tokens at most."""
+        """Sampling settings and maximum reply length."""
         settings = self.settings
         if generation_kwargs:
             settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=only_sampling)
@@ -305,7 +306,7 @@ class LMActorCriticPolicy(BasePolicy):
         return replies
 
     def weights_will_change(self) -> None:
-        """Tell a backend that its copy of the weights is out of date from now on."""
+        """Notify the backend that its copy of the weights is outdated."""
         if self.backend is not None:
             self.backend.weights_will_change()
 
@@ -324,7 +325,7 @@ class LMActorCriticPolicy(BasePolicy):
     def reference_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens under the frozen reference, 0 where masked. Shape (B, T).
 
-        Where there is none, they are those that the tokens were sampled with.
+        Without a reference, these are the log-probabilities from sampling.
         """
         if not self.has_reference and replies.unmasked_log_probs is not None:
             return replies.unmasked_log_probs
@@ -333,7 +334,7 @@ class LMActorCriticPolicy(BasePolicy):
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
     def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
-        """What the logits of replies to observations' prompts pass through, for one generation."""
+        """Editors of the logits for one generation with these observations."""
         del obs
         return []
 
@@ -349,12 +350,12 @@ class LMActorCriticPolicy(BasePolicy):
         return self._hidden_states(self._trunk(self._policy_model), replies)
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Logits of the policy's distribution of N tokens. Shape (N, V).
+        """Logits of the policy's distribution at N tokens. Shape (N, V).
 
         Args:
-            replies: Where they are.
-            policy_hidden: What predicts them in the trained model. Shape (N, H).
-            ids: The tokens that were chosen there, if they were: whatever masks, it lets them through. Shape (N,).
+            replies: The replies that contain the tokens.
+            policy_hidden: Hidden states of the trained model before the tokens. Shape (N, H).
+            ids: Chosen tokens, if any. A mask always allows them. Shape (N,).
         """
         del replies, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
@@ -363,8 +364,8 @@ class LMActorCriticPolicy(BasePolicy):
         """Values of the states before N tokens; 0 without a critic. Shape (N,).
 
         Args:
-            replies: Where they are.
-            policy_hidden: What predicts them in the trained model, where that is known already. Shape (N, H).
+            replies: The replies that contain the tokens.
+            policy_hidden: Hidden states of the trained model before the tokens, if already computed. Shape (N, H).
         """
         head = self._value_head
         if head is None:
@@ -377,7 +378,7 @@ class LMActorCriticPolicy(BasePolicy):
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
     def _logits_and_values(self, obs: dict[str, Tensor], ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) and values (N,) of observations' tokens, which may have been chosen already."""
+        """Logits (N, V) and values (N,) at the tokens of observations; ``ids`` are the chosen tokens, if any."""
         replies = Replies.from_observations(obs)
         hidden = self._policy_hidden(replies)
         return self._logits(replies, hidden, ids), self._values(replies, hidden)
@@ -393,8 +394,8 @@ class LMActorCriticPolicy(BasePolicy):
         """Values, log-probabilities and entropies of given actions.
 
         Args:
-            obs: Observations; or, with ``response_ids`` and ``response_mask``, whole replies.
-            actions: The N tokens: one per observation, or those of the replies row by row without padding. Shape (N,).
+            obs: Observations, or whole replies if they include ``response_ids`` and ``response_mask``.
+            actions: N tokens: one per observation, or those of the replies row by row without padding. Shape (N,).
 
         Returns:
             Values, log-probabilities and entropies, each (N,).
@@ -408,7 +409,7 @@ class LMActorCriticPolicy(BasePolicy):
         return self._distribution(self._logits(replies, self._policy_hidden(replies)))
 
     def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
-        """Value of each state; of whole replies before each of their N tokens. Shape (N, 1)."""
+        """Value of each state, or before each of the N tokens of whole replies. Shape (N, 1)."""
         return self._values(Replies.from_observations(obs)).unsqueeze(1)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:

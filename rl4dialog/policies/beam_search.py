@@ -1,6 +1,6 @@
-"""Beam search by transformers' own ``generate``: the one exception to our sampler, to evaluate single replies.
+"""Beam search by transformers' ``generate``, for evaluating single replies.
 
-Rollouts and conversations have none: a beam is no draw from the policy, so its log-probabilities train nothing.
+Rollouts and conversations do not support it: a beam is not a sample from the policy, so it cannot be used for training.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def beam_search(
     max_new_tokens: int,
     pad_token_id: int,
 ) -> tuple[Tensor, Tensor]:
-    """The best reply of a beam search to each prompt.
+    """Find the best reply to each prompt by beam search.
 
-    What the settings do not name is as in the model's own generation config.
+    Settings that are not given come from the model's generation config.
 
     Args:
         model: The language model, in eval mode.
-        prompt_ids: Padded on the left. Shape (B, P).
+        prompt_ids: Prompts, padded on the left. Shape (B, P).
         prompt_mask: True at real tokens. Shape (B, P).
-        settings: With ``num_beams`` above 1.
-        end_of_turn: Where replies end.
+        settings: Generation settings with ``num_beams`` above 1.
+        end_of_turn: Detection of reply ends.
         max_new_tokens: T, the length limit.
-        pad_token_id: Fills what is behind a reply's end.
+        pad_token_id: Padding after the end of a reply.
 
     Returns:
-        Token ids padded on the right, and True at real tokens, the end included. Each (B, T').
+        Token ids padded on the right, and their mask (True at real tokens, including the end). Each (B, T').
     """
     if model.config.is_encoder_decoder:
         ids, mask = left_aligned(prompt_ids, prompt_mask.bool())
@@ -84,7 +84,7 @@ def _generation_config(
         max_new_tokens=max_new_tokens,
         repetition_penalty=settings.repetition_penalty,
         no_repeat_ngram_size=settings.no_repeat_ngram_size,
-        num_return_sequences=1,  # the best, which is the one that is measured
+        num_return_sequences=1,  # only the best is evaluated
         eos_token_id=sorted(end_of_turn.single_token_ids) or None,
         pad_token_id=pad_token_id,
         **sampling,
@@ -92,11 +92,11 @@ def _generation_config(
 
 
 class _EndsReply(StoppingCriteria):
-    """Ends a beam where a reply ends, a turn marker of several tokens included.
+    """Ends a beam at the end of a reply, including turn markers of several tokens.
 
     Args:
-        end_of_turn: Recognizes ends.
-        n_before: Tokens in front of the reply.
+        end_of_turn: Detection of reply ends.
+        n_before: Number of tokens before the reply.
     """
 
     def __init__(self, end_of_turn: EndOfTurn, n_before: int) -> None:

@@ -38,7 +38,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
             if 2 * len(first) <= len(repeats):
                 return self._hidden_after_shared_prompts(trunk, replies, first, repeats)
         ids = torch.cat([replies.prompt_ids, replies.response_ids[:, :-1]], dim=1)
-        # The last token of a reply predicts nothing that is needed, so it does not enter the model.
+        # The last token of a reply predicts no needed token, so the model does not read it.
         mask = torch.cat([replies.prompt_mask, replies.token_mask[:, 1:]], dim=1)
         rows, steps = replies.response_mask.nonzero(as_tuple=True)
         before_first = replies.prompt_mask.sum(dim=1) - 1
@@ -47,13 +47,13 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
     ) -> Tensor:
-        """The same, where several replies answer one prompt: its keys and values are computed once for all of them.
+        """Hidden states as in :meth:`_response_hidden`, computing keys and values of a shared prompt only once.
 
         Args:
-            trunk: Of a model.
-            replies: B of them.
-            first: A row of each of the U different prompts. Shape (U,).
-            repeats: Which of those each reply answers. Shape (B,).
+            trunk: Trunk of a model.
+            replies: B replies.
+            first: Index of one row for each of the U distinct prompts. Shape (U,).
+            repeats: For each reply, the index of its prompt among the distinct ones. Shape (B,).
         """
         prompt_ids, prompt_mask = trim_left_padding(replies.prompt_ids, replies.prompt_mask)
         ids, mask = replies.response_ids[:, :-1], replies.token_mask[:, :-1]
@@ -76,8 +76,8 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
     @staticmethod
     def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states of the real tokens of each row, numbered from 0 and followed by padding. Shape (B, L, H)."""
-        # What follows cannot be seen by a causal model, so no mask is needed, and attention takes its fastest path.
+        """Hidden states of each row's real tokens, with positions from 0 and padding on the right. Shape (B, L, H)."""
+        # Causal attention ignores padding on the right. Without a mask, the fastest attention kernel is used.
         ids, _ = left_aligned(ids, mask)
         hidden: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return hidden

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: activations of a layer are computed again in the backward pass instead of being kept."""
+"""Gradient checkpointing: recomputes a layer's activations in the backward pass instead of storing them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rl4dialog.core.errors import ConfigError
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of the language models in it, as far as transformers marks them."""
+    """Layers of the contained language models, as marked by transformers."""
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def checkpoint_layers(model: nn.Module) -> None:
     """Recompute each layer (Chen et al. 2016, arXiv 1604.06174).
 
-    Not transformers' own switch: that works only in training mode, in which dropout would be on.
+    Transformers' own switch works only in training mode, which would enable dropout.
 
     Raises:
-        ConfigError: If the model has no layers that transformers would recompute.
+        ConfigError: If transformers marks no layers of the model for recomputation.
     """
     layers = layers_of(model)
     if not layers:

@@ -1,7 +1,7 @@
-"""Stepping a language model token by token with a KV cache; what differs between decoder-only and encoder-decoder.
+"""Token-by-token decoding with a KV cache, for decoder-only and encoder-decoder models.
 
-A decoder holds the rows of a batch that are still being written. `generation.sample_steps` drives it: the logits of
-the next token, then which rows go on.
+A decoder holds the unfinished rows of a batch. `generation.sample_steps` drives it: it requests the logits of the next
+token, then selects the rows to keep.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rl4dialog.policies.lm_head import TrunkOutput, head_is_plain, lm_logits
 _logger = logging.getLogger(__name__)
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
-"""Largest difference, in nats, that kernels may make to a log-probability."""
+"""Largest difference between log-probabilities, in nats, that is attributed to kernels."""
 
 
 class Decoder(ABC):
-    """One batch of replies under way.
+    """A batch of unfinished replies.
 
     Attributes:
-        context: What the sampler's filters may look at (repetition, n-grams). Shape (n, L).
+        context: Token ids for the sampler's filters (repetition, n-grams). Shape (n, L).
     """
 
     context: Tensor
@@ -40,7 +40,7 @@ class Decoder(ABC):
         """Logits of the next token.
 
         Args:
-            last_ids: The tokens that were chosen last, shape (n,); ``None`` at the beginning.
+            last_ids: The previously chosen tokens, shape (n,); ``None`` in the first step.
 
         Returns:
             Shape (n, V), float32.
@@ -48,11 +48,11 @@ class Decoder(ABC):
 
     @abstractmethod
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only."""
+        """Keep only these rows."""
 
 
 class CausalDecoder(Decoder):
-    """A decoder-only model, which reads the prompts in its first step, each different one once."""
+    """Decoder for decoder-only models. The first step reads each distinct prompt once."""
 
     def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor) -> None:
         self._model = model
@@ -60,7 +60,7 @@ class CausalDecoder(Decoder):
         self._positions = position_ids_from_mask(self._mask)
         parameters = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in parameters
-        # Mamba's, which holds a state in place of keys and values.
+        # Mamba's cache holds a state instead of keys and values.
         self._is_state = "cache_params" in parameters
         self._cache = DynamicCache(config=model.config)
 
@@ -79,7 +79,7 @@ class CausalDecoder(Decoder):
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         output = self._model(
             input_ids=ids,
-            # A state has left the padding behind.
+            # A recurrent state no longer contains the padding.
             attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
             logits_to_keep=1,
@@ -95,7 +95,7 @@ class CausalDecoder(Decoder):
 
 
 class UncachedCausalDecoder(Decoder):
-    """A decoder-only model without a cache that can be used: it reads all again for every token."""
+    """Decoder for decoder-only models without a usable cache. It reads the whole row again for every token."""
 
     def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, head_is_plain: bool) -> None:
         self._model, self._head_is_plain = model, head_is_plain
@@ -115,7 +115,7 @@ class UncachedCausalDecoder(Decoder):
 
 
 class Seq2SeqDecoder(Decoder):
-    """An encoder-decoder model; each different prompt is encoded once."""
+    """Decoder for encoder-decoder models. Each distinct prompt is encoded once."""
 
     def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, start_id: int) -> None:
         self._model = model
@@ -155,9 +155,9 @@ class Seq2SeqDecoder(Decoder):
 
 @torch.no_grad()
 def cache_holds(model: PreTrainedModel) -> bool:
-    """Whether a decoder-only model writes with a cache what it would write without one, padded prompts included.
+    """Whether a decoder-only model generates the same with and without a cache, including with padded prompts.
 
-    What the tests know is not tried out again.
+    Architectures covered by the tests are not checked again.
     """
     if model.config.model_type in CACHED | UNCACHED:
         return model.config.model_type in CACHED
@@ -166,7 +166,7 @@ def cache_holds(model: PreTrainedModel) -> bool:
     expected = decoded_log_probs(UncachedCausalDecoder(model, ids, mask, head_is_plain(model)), ids)
     try:
         difference = float((decoded_log_probs(CausalDecoder(model, ids, mask), ids) - expected).abs().max())
-    except Exception:  # whatever a model's code raises that knows no such cache
+    except Exception:  # any error of model code that does not support the cache
         difference = math.inf
     if difference <= TOLERANCE[model.dtype]:
         return True
@@ -178,11 +178,11 @@ def cache_holds(model: PreTrainedModel) -> bool:
 
 
 def keeps_states(model: PreTrainedModel) -> bool:
-    """Whether a decoder-only model's cache holds states that every step overwrites, which gradients do not survive."""
+    """Whether a decoder-only model's cache holds states that are overwritten in place, which breaks gradients."""
     return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in DynamicCache(config=model.config).layers)
 
 
 def decoded_log_probs(decoder: Decoder, replies: Tensor) -> Tensor:
-    """Log-probabilities of all tokens at each step, while given replies are written. Shape (B, T) -> (B, T, V)."""
+    """Log-probabilities of all tokens at each step, for given replies. Shape (B, T) -> (B, T, V)."""
     steps = [decoder.next_logits(None), *(decoder.next_logits(ids) for ids in replies[:, :-1].T)]
     return torch.stack(steps, dim=1).log_softmax(dim=-1)

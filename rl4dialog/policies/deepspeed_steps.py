@@ -1,6 +1,6 @@
-"""Gradients and optimizer state spread over the processes of a run by DeepSpeed (ZeRO stages 1 and 2).
+"""Sharding of gradients and optimizer state over the processes of a run by DeepSpeed (ZeRO stages 1 and 2).
 
-Rajbhandari et al. 2019, arXiv 1910.02054. Each process keeps all of the weights, so that rollouts need no messages.
+Rajbhandari et al. 2019, arXiv 1910.02054. Each process keeps all weights, so rollouts need no communication.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rl4dialog.policies.gradient_steps import GradientSteps
 
 
 class DeepSpeedSteps(GradientSteps):
-    """Steps of a DeepSpeed engine.
+    """Optimizer steps by a DeepSpeed engine.
 
     Args:
-        policy: Its optimizer is replaced by the engine's, which steps it.
+        policy: The policy. Its optimizer is replaced by the engine's.
         zero_optimization: The block of this name in DeepSpeed's config.
-        max_grad_norm: For all steps.
+        max_grad_norm: Maximum gradient norm of all steps.
     """
 
     def __init__(self, policy: LMActorCriticPolicy, zero_optimization: dict[str, Any], max_grad_norm: float) -> None:
@@ -35,28 +35,28 @@ class DeepSpeedSteps(GradientSteps):
             optimizer=policy.optimizer,
             dist_init_required=False,
             config={
-                "train_micro_batch_size_per_gpu": 1,  # nothing is derived from it
+                "train_micro_batch_size_per_gpu": 1,  # required, but unused
                 "gradient_clipping": max_grad_norm,
                 "zero_optimization": zero_optimization,
                 "zero_allow_untested_optimizer": True,
             },
         )
         self._max_grad_norm = max_grad_norm
-        # Without it the engine would look for gradients that are not finite in half precision only.
+        # By default the engine checks for non-finite gradients in half precision only.
         policy.optimizer.check_grad_overflow = True  # type: ignore[attr-defined]
 
     def clear(self) -> None:
-        """The engine forgets the gradients of a step when it has taken it."""
+        """Do nothing: the engine clears gradients after each step."""
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
         self._engine.set_gradient_accumulation_boundary(is_last)
-        self._engine.backward(loss * n_processes())  # the engine takes the mean over processes
+        self._engine.backward(loss * n_processes())  # the engine averages over processes
         if not is_last:
             self._engine.step()
 
     def apply(self, max_grad_norm: float) -> Tensor:
         assert max_grad_norm == self._max_grad_norm
-        self._engine.step()  # leaves such a step out by itself, in all processes
+        self._engine.step()  # skips non-finite steps in all processes
         overflow = self._engine.optimizer.overflow
         grad_norm = torch.as_tensor(math.inf if overflow else self._engine.get_global_grad_norm())
         self.guard.allows(grad_norm)
@@ -64,10 +64,10 @@ class DeepSpeedSteps(GradientSteps):
 
 
 def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
-    """Let DeepSpeed step a policy, as the launcher's config says.
+    """Let DeepSpeed step a policy, according to the launcher's config.
 
     Raises:
-        ConfigError: If that asks for stage 3.
+        ConfigError: If the config selects stage 3.
     """
     from accelerate.utils import DeepSpeedPlugin
 
@@ -75,4 +75,4 @@ def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
     if zero["stage"] not in (1, 2):
         raise ConfigError(f"DeepSpeed's ZeRO stage {zero['stage']} is not supported: take 1 or 2, or FSDP")
     policy.gradient_steps = DeepSpeedSteps(policy, zero, max_grad_norm)
-    policy.lockstep = True  # every backward pass sends gradients, so that all processes must make as many
+    policy.lockstep = True  # backward passes communicate, so all processes must run the same number

@@ -1,4 +1,4 @@
-"""Whether a model of an architecture that no test knows can be trained: its own numbers against those used here."""
+"""Checks whether a model of an untested architecture can be trained, by comparison with the bare model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _REPLIES = [[9, 10, 11], [12, 13, 14]]
 
 @torch.no_grad()
 def examine(model: PreTrainedModel, model_name: str) -> None:
-    """Compare log-probabilities of replies in a padded batch, and step by step, with those of the bare model.
+    """Compare log-probabilities of replies, in a padded batch and step by step, with those of the bare model.
 
     Args:
-        model: A language model in float32. One that the tests know is taken as it is.
+        model: A language model in float32. Tested architectures are not checked.
         model_name: For the error message.
 
     Raises:
-        ModelError: If they differ, or the model cannot be called that way.
+        ModelError: If they differ, or the model does not support these calls.
     """
     if is_listed(model.config):
         return
@@ -38,7 +38,7 @@ def examine(model: PreTrainedModel, model_name: str) -> None:
         difference = _first_difference(model)
     except ModelError:
         raise
-    except Exception as error:  # what a model's code raises when it is called in a way that it does not know
+    except Exception as error:  # any error of model code called in an unsupported way
         first_line = (str(error).splitlines() or [""])[0]
         raise refusal(model.config, model_name, f"{type(error).__name__} when it is called: {first_line}") from error
     finally:
@@ -74,7 +74,7 @@ def _first_difference(model: PreTrainedModel) -> str | None:
 
 
 def _alone(model: PreTrainedModel, prompt: list[int], reply: list[int]) -> Tensor:
-    """Log-probabilities of all tokens at each place of a reply, as the bare model gives them. Shape (T, V)."""
+    """Log-probabilities of all tokens at each position of a reply, from the bare model. Shape (T, V)."""
     if model.config.is_encoder_decoder:
         start = decoder_start_id(model)
         inputs = {"input_ids": [prompt], "decoder_input_ids": [[start, *reply[:-1]]]}

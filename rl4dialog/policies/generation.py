@@ -1,7 +1,7 @@
-"""Sampling replies, one batched forward pass per token.
+"""Sampling of replies, with one batched forward pass per token.
 
-Not transformers' ``generate``: here a reply also ends at a text marker, the log-probability of each token under the
-policy's own distribution comes out with it, and finished replies leave the batch. The filters are transformers' own.
+Unlike transformers' ``generate``, this sampler also ends replies at a text marker, returns the log-probability of each
+token under the policy's own distribution, and removes finished replies from the batch. The filters are transformers'.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-# Keys that RL4LMs and transformers users write, and that change nothing of what is sampled. The evaluation reads
-# `post_processing_fn`.
+# Keys from RL4LMs and transformers configs that do not affect sampling. The evaluation reads `post_processing_fn`.
 _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
 EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
-"""Settings for the evaluation of single replies; see :mod:`rl4dialog.policies.beam_search`."""
+"""Settings for evaluating single replies only; see :mod:`rl4dialog.policies.beam_search`."""
 NOT_IN_ROLLOUTS = (
     "a rollout draws every token from the policy, whose log-probability the update needs; it belongs into "
     "train_evaluation.generation_kwargs (and a reply's length limit here is max_new_tokens)"
@@ -44,12 +43,12 @@ NOT_IN_CONVERSATIONS = "a conversation has several turns, and it is for the eval
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True))
 class GenerationSettings:
-    """How replies are sampled. Names are transformers'.
+    """Sampling settings, with transformers' names.
 
-    ``temperature`` belongs to the policy's distribution: it also divides the logits of every log-probability. All
-    other settings change only the behaviour of the sampler. ``min_length`` counts reply tokens, as RL4LMs' configs
-    mean it. Those from ``max_length`` on are for evaluations: ``max_length`` counts an encoder-decoder's start token,
-    or a decoder-only model's prompt, padded to its longest, too.
+    ``temperature`` is part of the policy's distribution: it also scales the logits of every log-probability. All other
+    settings affect only the sampler. ``min_length`` counts reply tokens, as in RL4LMs' configs. The settings from
+    ``max_length`` on are for evaluations. ``max_length`` includes an encoder-decoder's start token, or a decoder-only
+    model's prompt, padded to the longest.
     """
 
     do_sample: bool = True
@@ -74,15 +73,15 @@ class GenerationSettings:
         where: str = "generation_kwargs",
         only_sampling: str | None = None,
     ) -> GenerationSettings:
-        """Read and check a ``generation_kwargs`` block.
+        """Parse and validate a ``generation_kwargs`` block.
 
         Args:
-            kwargs: The block. With ``num_beams`` above 1, ``do_sample`` is false unless it is given.
-            where: The block's name in messages.
-            only_sampling: Why :data:`EVALUATION_ONLY` settings are refused, if they are.
+            kwargs: The block. If ``num_beams`` is above 1, ``do_sample`` defaults to false.
+            where: Name of the block in messages.
+            only_sampling: Reason for rejecting :data:`EVALUATION_ONLY` settings; ``None`` accepts them.
 
         Raises:
-            ConfigError: If a key is unknown or refused, or a value has the wrong type or is out of range.
+            ConfigError: If a key is unknown or rejected, or a value has the wrong type or is out of range.
         """
         given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
         if "min_new_tokens" in given:
@@ -114,10 +113,10 @@ class GenerationSettings:
         return settings
 
     def limit(self, longest: int, n_before: int) -> int:
-        """Tokens that a reply may have, at most ``longest``; ``max_length`` counts ``n_before`` in front of it, too.
+        """Maximum reply length, at most ``longest``. ``max_length`` includes the ``n_before`` tokens before the reply.
 
         Raises:
-            ConfigError: If that leaves none.
+            ConfigError: If this leaves no tokens.
         """
         wanted = self.max_new_tokens
         if wanted is None and self.max_length is not None:
@@ -131,11 +130,11 @@ class GenerationSettings:
 
     @property
     def truncates(self) -> bool:
-        """Whether the sampler may cut off some of the policy's distribution."""
+        """Whether the sampler can truncate the policy's distribution."""
         return self != GenerationSettings(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
 
     def processors(self) -> LogitsProcessorList:
-        """Filters between the policy's distribution and the sampler, in transformers' order."""
+        """Filters that turn the policy's distribution into the sampler's, in transformers' order."""
         processors = LogitsProcessorList()
         if self.repetition_penalty != 1.0:
             processors.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
@@ -151,45 +150,45 @@ class GenerationSettings:
 
 
 class GenerationBackend(Protocol):
-    """Writes replies in a policy's place, with a copy of its weights."""
+    """Generates replies instead of the policy, with a copy of its weights."""
 
     def generate(self, policy: Any, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
-        """What the policy's own ``generate`` returns, of at most ``limit`` tokens each."""
+        """Generate like the policy's own ``generate``, with at most ``limit`` tokens per reply."""
 
     def weights_will_change(self) -> None:
-        """What is generated after this call needs the weights that the policy has then."""
+        """Notify the backend that its weights are outdated; later calls must use the policy's current ones."""
 
 
 class StepEditor(Protocol):
-    """Changes the policy's next-token logits, step by step.
+    """Edits the policy's next-token logits in every step.
 
     Attributes:
-        in_policy: Whether the edited logits are the policy's distribution, as those under NLPO's mask are, and not only
-            what the sampler draws from.
+        in_policy: Whether the edited logits define the policy's distribution (as under NLPO's mask), and not only the
+            sampler's.
     """
 
     in_policy: bool
 
     def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
-        """Logits of the next token, which have the policy's temperature, edited. Shape (n, V) -> (n, V).
+        """Edit the logits of the next token, which include the temperature. Shape (n, V) -> (n, V).
 
         Args:
-            logits: As editors before this one left them.
-            last_ids: The tokens that were chosen last, shape (n,); ``None`` at the beginning.
+            logits: Output of the previous editor.
+            last_ids: The previously chosen tokens, shape (n,); ``None`` in the first step.
         """
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only."""
+        """Keep only these rows."""
 
 
 @dataclass
 class SampledTokens:
-    """What one step has added to the replies that are still being written.
+    """Tokens added to the unfinished replies in one step.
 
     Attributes:
-        rows: Which replies these are. Shape (n,).
+        rows: Indices of the replies. Shape (n,).
         ids: Their next tokens. Shape (n,).
-        log_probs: As in :class:`~rl4dialog.functional.replies.Replies`. Shape (n,).
+        log_probs: Log-probabilities, as in :class:`~rl4dialog.functional.replies.Replies`. Shape (n,).
     """
 
     rows: Tensor
@@ -198,7 +197,7 @@ class SampledTokens:
 
 
 def all_steps(steps: Generator[SampledTokens, None, Replies]) -> Replies:
-    """The replies that come of :func:`sample_steps`."""
+    """Run :func:`sample_steps` to its end and return the replies."""
     while True:
         try:
             next(steps)
@@ -218,17 +217,18 @@ def sample_steps(
     lockstep: bool = False,
     random: torch.Generator | None = None,
 ) -> Generator[SampledTokens, None, Replies]:
-    """Sample one reply per prompt, and tell of every token when it is there.
+    """Sample one reply per prompt, and yield the tokens of every step.
 
     Args:
-        decoder: Holds the prompts, and a model in eval mode.
-        obs: The prompts once more: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        settings: How to sample.
-        end_of_turn: Where replies end.
+        decoder: Decoder of the prompts, with a model in eval mode.
+        obs: The same prompts: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
+        settings: Sampling settings.
+        end_of_turn: Detection of reply ends.
         max_new_tokens: T, the length limit.
-        editors: What logits pass through before the sampler's filters, editors that are part of the policy first.
-        lockstep: Whether to go on, without saying more, until the replies of every process are finished.
-        random: Draws the tokens; by default torch's own state.
+        editors: Editors applied to the logits before the sampler's filters; those that are part of the policy come
+            first.
+        lockstep: Whether to continue running steps, without adding tokens, until all processes have finished.
+        random: Random generator; by default torch's global state.
 
     Yields:
         The tokens of each step.
@@ -244,10 +244,10 @@ def sample_steps(
 
     processors = settings.processors()
     held_back = torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
-    rows = torch.arange(n_replies, device=device)  # which replies are still being written
+    rows = torch.arange(n_replies, device=device)  # unfinished replies
     replies: list[list[int]] = [[] for _ in range(n_replies)]
     next_ids: Tensor | None = None
-    idle = False  # all replies here are finished, and those of another process are not
+    idle = False  # finished here, but not in all other processes
 
     for t in range(max_new_tokens):
         unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)

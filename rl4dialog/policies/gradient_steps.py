@@ -1,4 +1,4 @@
-"""How gradients are added up over micro-batches and processes, and applied, unless they are not finite."""
+"""Accumulation of gradients over micro-batches and processes, and optimizer steps that skip non-finite gradients."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from torch.optim import Optimizer
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.distributed import all_reduce_gradients, full_tensor
 
-# A minibatch with one extreme ratio is met alone. If this many follow each other, none of them would train anything.
+# An extreme ratio in one minibatch is an isolated event. This many skipped steps in a row mean that training failed.
 MAX_SKIPPED_IN_A_ROW = 10
 
 
 class StepGuard:
-    """Leaves out steps whose gradient is not finite, so that no weight ever becomes NaN.
+    """Skips steps with a non-finite gradient, so that weights never become NaN.
 
     Args:
-        on_nan_gradient: ``skip`` such a step, until :data:`MAX_SKIPPED_IN_A_ROW` follow each other, or ``raise`` at
-            the first.
+        on_nan_gradient: ``skip`` such steps, until :data:`MAX_SKIPPED_IN_A_ROW` occur in a row, or ``raise`` at the
+            first.
 
     Attributes:
-        n_skipped: Steps left out since the iteration began.
-        n_in_a_row: Steps left out since the last one that was taken.
+        n_skipped: Skipped steps in this iteration.
+        n_in_a_row: Skipped steps since the last successful one.
     """
 
     def __init__(self, on_nan_gradient: str = "skip") -> None:
@@ -36,17 +36,17 @@ class StepGuard:
         self.n_in_a_row, self._iteration = 0, 0
 
     def begin_iteration(self, iteration: int) -> None:
-        """Count anew; ``iteration`` is for the error."""
+        """Reset the count; ``iteration`` is used in the error message."""
         self._iteration, self.n_skipped = iteration, 0
 
     def allows(self, grad_norm: Tensor) -> bool:
-        """Whether a step may be taken; one that may not is counted.
+        """Whether a step may be taken. Skipped steps are counted.
 
         Args:
-            grad_norm: Of all processes together, so that all decide alike. Scalar.
+            grad_norm: Gradient norm over all processes, so that all make the same decision. Scalar.
 
         Raises:
-            TrainingError: If too many steps in a row could not be taken.
+            TrainingError: If too many steps in a row were skipped.
         """
         if torch.isfinite(grad_norm):
             self.n_in_a_row = 0
@@ -65,7 +65,7 @@ class StepGuard:
 
     @contextmanager
     def around(self, optimizer: Optimizer) -> Iterator[None]:
-        """Guard the steps that others take with an optimizer: without gradients they change nothing."""
+        """Guard an optimizer's steps in external code: without gradients they change nothing."""
 
         def drop_if_not_finite(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -82,10 +82,10 @@ class StepGuard:
 
 
 class GradientSteps:
-    """Steps of a policy's own optimizer.
+    """Steps of a policy's optimizer.
 
     Attributes:
-        guard: Says which of them may be taken.
+        guard: Decides whether to take a step.
     """
 
     def __init__(self, policy: BasePolicy) -> None:
@@ -93,26 +93,26 @@ class GradientSteps:
         self.guard = StepGuard()
 
     def clear(self) -> None:
-        """Begin a minibatch."""
+        """Clear the gradients at the start of a minibatch."""
         self._policy.optimizer.zero_grad()
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
-        """Add the gradient of a micro-batch's part of the loss, in this process.
+        """Accumulate the gradient of a micro-batch in this process.
 
         Args:
-            loss: A part of one mean over the minibatch of all processes. Scalar.
-            is_last: Whether no other micro-batch follows.
+            loss: The micro-batch's part of the mean over the minibatch of all processes. Scalar.
+            is_last: Whether this is the last micro-batch.
         """
         loss.backward()
 
     def apply(self, max_grad_norm: float) -> Tensor:
-        """Take a step along the gradient of all processes, if it is finite.
+        """Take a step with the gradient of all processes, if it is finite.
 
         Args:
-            max_grad_norm: A gradient with a greater norm is scaled down to it.
+            max_grad_norm: Larger gradients are scaled down to this norm.
 
         Returns:
-            The norm before that. Scalar.
+            The norm before clipping. Scalar.
 
         Raises:
             TrainingError: If too many gradients in a row were not finite.

@@ -1,4 +1,4 @@
-"""From hidden states to logits at chosen positions only: with a large vocabulary, the head is most of the work."""
+"""Logits at selected positions only. With a large vocabulary, the head accounts for most of the computation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
     Args:
         model: A causal or an encoder-decoder language model.
         hidden: Shape (N, H).
-        is_plain: What :func:`head_is_plain` says of the model.
+        is_plain: Result of :func:`head_is_plain` for the model.
     """
     if is_plain:
         logits: Tensor = model.get_output_embeddings()(hidden)
@@ -28,16 +28,16 @@ def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
 
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
-    """Whether logits are just the output embedding of the last hidden state (tried out, not guessed by name).
+    """Whether the logits are only the output embedding applied to the last hidden state (checked numerically).
 
     Raises:
-        ModelError: If the model's logits cannot be had from hidden states alone.
+        ModelError: If the logits cannot be computed from hidden states alone.
     """
     was_training = model.training
     model.eval()
     try:
         hidden, logits = _forward(model, torch.arange(2, 5, device=model.device).unsqueeze(0))
-        # A bias shows where logits are small, and soft-capping where they are large.
+        # Small logits reveal a bias, and large ones soft-capping.
         large = 30 * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden)
         both = torch.cat([hidden, large])
         own = _logits_through_model(model, both)
@@ -49,14 +49,14 @@ def head_is_plain(model: PreTrainedModel) -> bool:
 
 
 def hidden_size(model: PreTrainedModel) -> int:
-    """Width of the last hidden states, which may not be that of the layers."""
+    """Width of the last hidden states, which may differ from that of the layers."""
     weight = model.get_output_embeddings().weight
     assert isinstance(weight, Tensor)
     return weight.shape[1]
 
 
 def _forward(model: PreTrainedModel, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Last hidden states, and the logits that the model makes of them. Shape (1, N) -> (N, H), (N, V)."""
+    """Last hidden states and the model's logits for them. Shape (1, N) -> (N, H), (N, V)."""
     outputs: list[Any] = []
     hook = model.get_decoder().register_forward_hook(lambda module, args, output: outputs.append(output))
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
@@ -68,7 +68,7 @@ def _forward(model: PreTrainedModel, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TrunkOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """Hidden states as a trunk returns them; what else a model looks for in there (router logits, ...) is None."""
+    """Hidden states as returned by a trunk. Other fields that a model reads (router logits, ...) are None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -76,12 +76,12 @@ class TrunkOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 
 class _GivenHidden(nn.Module):
-    """Stands in for a part of a model, and returns hidden states that were computed before."""
+    """Replaces a part of a model and returns precomputed hidden states."""
 
     def __init__(self, hidden: Tensor, replaced: nn.Module) -> None:
         super().__init__()
         self.hidden = hidden
-        self._replaced = (replaced,)  # in a tuple, so that it is no part of this module
+        self._replaced = (replaced,)  # in a tuple, so that it is not registered as a submodule
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -94,7 +94,7 @@ class _GivenHidden(nn.Module):
 
 
 def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """The model's own way from hidden states to logits (soft-capping, scaling, ...). Shape (N, H) -> (N, V)."""
+    """Logits from hidden states by the model's own head (soft-capping, scaling, ...). Shape (N, H) -> (N, V)."""
     ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
     if model.config.is_encoder_decoder:
         encoded = TrunkOutput(last_hidden_state=hidden[None, :1])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) through the package peft."""
+"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685), using peft."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ADAPTER_FOLDER = "adapter"
 
 
 class LoRA:
-    """Freezes a language model, and trains low-rank adapters put into it.
+    """Freezes a language model and trains low-rank adapters in it.
 
-    The model itself stays the object that is called; with the adapters off it is what it was, so it is its own
-    reference, and no second copy is held.
+    The model object stays the same. With the adapters disabled it equals the initial model, so it serves as its own
+    reference without a second copy.
 
     Args:
-        model: Gets the adapters.
+        model: The model to adapt.
         settings: Arguments of ``peft.LoraConfig``: ``r``, ``lora_alpha``, ``target_modules`` and so on.
 
     Raises:
-        ConfigError: If peft is not installed, or a setting does not fit it or the model.
+        ConfigError: If peft is not installed, or a setting is invalid for peft or the model.
     """
 
     def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
@@ -38,36 +38,36 @@ class LoRA:
         check_settings(settings)
         try:
             with warnings.catch_warnings():
-                # GPT-2 stores its weights the other way round, which peft notices by itself.
+                # GPT-2 stores transposed weights, which peft detects.
                 warnings.filterwarnings("ignore", message="fan_in_fan_out")
                 self._peft_model = peft.get_peft_model(model, peft.LoraConfig(**settings))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"lora: {error}; {_targets_hint(model)}") from error
 
     def off(self) -> AbstractContextManager[None]:
-        """While it lasts, the model answers as before any training."""
+        """Disable the adapters within the context."""
         return self._peft_model.disable_adapter()  # type: ignore[no-any-return]
 
     def merged(self) -> PreTrainedModel:
-        """A copy of the model with the adapters added to its weights, which needs no peft."""
+        """A copy of the model with merged adapters, independent of peft."""
         for module in self._peft_model.modules():
-            # RecurrentGemma's layers hold the last batch's state, which as part of a graph cannot be copied.
+            # RecurrentGemma's layers hold the last batch's state, which cannot be copied as part of a graph.
             if isinstance(getattr(module, "recurrent_states", None), Tensor):
                 module.recurrent_states = None
         merged = copy.deepcopy(self._peft_model).merge_and_unload()
         for module in merged.modules():
-            module.__dict__.pop("forward", None)  # of a layer that is computed again: it would call the original's
+            module.__dict__.pop("forward", None)  # of a recomputed layer; it would call the original layer
         return merged  # type: ignore[no-any-return]
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write the adapters alone, in peft's format."""
+        """Save only the adapters, in peft's format."""
         self._peft_model.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
-        """Take over adapters that :meth:`save_pretrained` wrote.
+        """Load adapters saved by :meth:`save_pretrained`.
 
         Raises:
-            ModelError: If they are missing, or belong to a model of another shape or other settings.
+            ModelError: If they are missing, or belong to a model of another shape or with other settings.
         """
         peft = _peft()
         try:
@@ -83,7 +83,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     """Check a ``lora`` block before a model is loaded.
 
     Raises:
-        ConfigError: If peft is not installed, or does not know a setting.
+        ConfigError: If peft is not installed or does not support a setting.
     """
     known = list(_peft().LoraConfig.__dataclass_fields__)
     for key in settings:

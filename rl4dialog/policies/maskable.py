@@ -1,9 +1,9 @@
-"""Policies that may only say what a mask policy finds likely (NLPO; Ramamurthy et al. 2022, arXiv 2210.01241).
+"""Policies restricted to likely tokens by a mask policy (NLPO; Ramamurthy et al. 2022, arXiv 2210.01241).
 
-The mask policy is a copy of the trained one that lags behind it. The mask is part of the policy's distribution: in
-sampling, in log-probabilities and in entropies. It is computed anew in every forward pass, and never stored. Passes
-round differently, above all in bf16, so a token at the mask's edge may be let in by one and not by the next: what was
-sampled counts as let in whenever it is scored.
+The mask policy is a lagging copy of the trained one. The mask is part of the policy's distribution: in sampling, in
+log-probabilities and in entropies. It is recomputed in every forward pass and never stored. Rounding differs between
+passes, above all in bf16, so a token at the edge of the mask may be allowed in one pass and not in the next. Sampled
+tokens therefore always count as allowed when they are scored.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ MaskType = Literal["learned_top_p", "learned_top_k", "reference_top_p", "referen
 
 
 class MaskableMixin(LMActorCriticPolicy):
-    """Put before a policy.
+    """Mixin for a policy class.
 
     Args:
-        args: Of the policy.
-        top_mask: Probability mass (top-p) or number of tokens (top-k) that the mask leaves.
+        args: Arguments of the policy.
+        top_mask: Probability mass (top-p) or number of tokens (top-k) that the mask allows.
         mask_type: ``learned_top_p`` or ``learned_top_k`` for a mask policy that follows the trained one,
             ``reference_top_p`` or ``reference_top_k`` for the frozen reference as mask policy.
-        min_tokens_to_keep: How many tokens a top-p mask leaves at least.
-        target_update_iterations: After so many iterations the mask policy takes over the trained weights.
-        kwargs: Of the policy.
+        min_tokens_to_keep: Minimum number of tokens that a top-p mask allows.
+        target_update_iterations: Number of iterations between updates of the mask policy with the trained weights.
+        kwargs: Keyword arguments of the policy.
 
     Raises:
-        ConfigError: If an argument makes no sense.
+        ConfigError: If an argument is invalid.
     """
 
     maskable = True
@@ -77,7 +77,7 @@ class MaskableMixin(LMActorCriticPolicy):
 
     @contextmanager
     def mask_model(self) -> Iterator[PreTrainedModel]:
-        """The language model that decides what may be said, while it is used."""
+        """Provide the language model that defines the mask."""
         if self._learned_mask_model is not None:
             yield self._learned_mask_model
             return
@@ -92,7 +92,7 @@ class MaskableMixin(LMActorCriticPolicy):
         return state
 
     def end_iteration(self) -> bool:
-        """Count an iteration; let the mask policy catch up when it is time. Returns whether it did."""
+        """Count an iteration and update the mask policy if it is due. Returns whether it was updated."""
         self._n_iterations += 1
         if self._learned_mask_model is None or int(self._n_iterations) % self._target_update_iterations:
             return False
@@ -101,24 +101,24 @@ class MaskableMixin(LMActorCriticPolicy):
 
     @torch.no_grad()
     def allowed_tokens(self, logits: Tensor) -> Tensor:
-        """Which tokens the mask leaves, given the mask policy's logits; all that end a reply are among them.
+        """Compute the allowed tokens from the mask policy's logits. Tokens that end a reply are always allowed.
 
         Args:
-            logits: Shape (N, V).
+            logits: Logits of the mask policy. Shape (N, V).
 
         Returns:
-            True at tokens that may be said. Shape (N, V).
+            True at allowed tokens. Shape (N, V).
         """
         probabilities, order = (logits / self.settings.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
-        # Where ends are held back for a minimum length, something else must be left to say.
+        # If end tokens are suppressed for a minimum length, another token must be allowed.
         n_least = len(self._always_allowed) + 1 if self.settings.min_length else 1
         if self._mask_type.endswith("top_k"):
             n_kept = max(int(self._top_mask), n_least)
             kept = torch.arange(order.shape[-1], device=order.device).expand_as(order) < n_kept
         else:
-            # The token that crosses the mass is kept, as in nucleus sampling.
+            # Keep the token that crosses the threshold, as in nucleus sampling.
             kept = probabilities.cumsum(dim=-1) - probabilities < self._top_mask
-            if self._top_mask == 1:  # whatever rounding makes of the sum
+            if self._top_mask == 1:  # regardless of rounding errors in the sum
                 kept = torch.ones_like(kept)
             kept[..., : max(self._min_tokens_to_keep, n_least)] = True
         allowed = torch.zeros_like(kept).scatter(-1, order, kept)
@@ -137,7 +137,7 @@ class MaskableMixin(LMActorCriticPolicy):
 
 
 class MaskEditor:
-    """The mask policy beside the trained one, with a KV cache of its own."""
+    """Applies the mask policy during generation, with its own KV cache."""
 
     in_policy = True
 
@@ -163,7 +163,7 @@ class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPoli
 
 
 def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
-    """Whether a share or a number of tokens is wanted depends on the type, and so does whether there is a reference."""
+    """Check ``top_mask`` against the mask type, and that a reference exists if the mask needs one."""
     if mask_type.startswith("reference") and reference == "none":
         raise ConfigError(
             f"alg.policy.args.mask_type: {mask_type} masks by the reference, and alg.policy.args.reference is none; "

@@ -1,4 +1,4 @@
-"""Loading language models from a path or a hub, and building the small ones that need neither."""
+"""Loads language models from a path or a hub, and builds the small built-in ones."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ BUILTIN_MODELS: dict[str, dict[str, Any]] = {
         **{"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512},
     },
 }
-"""Architectures with random weights, meant for a warm start."""
+"""Small architectures with random weights, to be used with a warm start."""
 
 _GPT2_SETTINGS: dict[str, Any] = {
-    # The same tanh approximation as GPT-2's "gelu_new", in one fused kernel: most of the difference on a CPU.
+    # The same tanh approximation as GPT-2's "gelu_new", in one fused kernel, which is much faster on a CPU.
     "activation_function": "gelu_pytorch_tanh",
-    # A few epochs of a warm start do not overfit a model this small, and dropout is off in reinforcement learning.
+    # A model this small does not overfit in a few warm-start epochs, and dropout is off in reinforcement learning.
     "resid_pdrop": 0.0,
     "embd_pdrop": 0.0,
     "attn_pdrop": 0.0,
@@ -55,16 +55,16 @@ def load_language_model(
 
     Args:
         model_name: A folder, a hub id, or a key of :data:`BUILTIN_MODELS`.
-        tokenizer: Decides a built-in model's vocabulary and special tokens.
-        prompt_length: In tokens; the model must have as many positions, for prompt and reply together if it is
-            decoder-only.
-        reply_length: Likewise.
-        auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, by what the policy needs.
-        seed: Of a built-in model's initial weights.
+        tokenizer: Defines a built-in model's vocabulary and special tokens.
+        prompt_length: Maximum prompt length in tokens. The model must have as many positions; a decoder-only model
+            needs them for prompt and reply together.
+        reply_length: Maximum reply length in tokens.
+        auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, depending on the policy.
+        seed: Seed of a built-in model's initial weights.
 
     Raises:
-        ModelError: If the model cannot be loaded, is of the other kind or of an architecture that cannot be trained,
-            has too few positions, or too small a vocabulary.
+        ModelError: If the model cannot be loaded, is of the other kind, has an unsupported architecture, or has too few
+            positions or too small a vocabulary.
     """
     if model_name.startswith("builtin/"):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
@@ -82,21 +82,21 @@ def load_language_model(
 def language_model_without_weights(
     model_name: str, tokenizer: PreTrainedTokenizerBase, prompt_length: int, reply_length: int, auto_class: Any
 ) -> PreTrainedModel:
-    """The architecture that :func:`load_language_model` would load; call it where tensors are fake or on ``meta``.
+    """Build the architecture of :func:`load_language_model`. Call it under fake tensors or on ``meta``.
 
     Raises:
-        ModelError: If there is no such model, or it is of the other kind or an architecture that cannot be trained.
+        ModelError: If there is no such model, it is of the other kind, or its architecture is unsupported.
     """
     if model_name.startswith("builtin/"):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
     config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
-    return auto_class.from_config(config, dtype=torch.float32)  # as it is loaded  # type: ignore[no-any-return]
+    return auto_class.from_config(config, dtype=torch.float32)  # as when loading  # type: ignore[no-any-return]
 
 
 def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:
-    """Check that a model has room for prompt and reply, and an embedding for every token.
+    """Check that a model has enough positions for prompt and reply, and an embedding for every token.
 
     Raises:
         ModelError: If it does not.
@@ -120,20 +120,20 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
 
 
 def position_limit(config: Any) -> int | None:
-    """Most tokens that a model reads at once; ``None`` for relative positions without a limit (T5's, say)."""
+    """Maximum number of tokens of a model; ``None`` for relative positions without a limit (such as T5's)."""
     limit = getattr(config.get_text_config(), "max_position_embeddings", None)
     return int(limit) if limit is not None else None
 
 
 def embedding_rows(model: PreTrainedModel) -> int:
-    """Vocabulary size as the model has it, which may be more than the tokenizer's."""
+    """Vocabulary size of the model's embedding, which may exceed the tokenizer's."""
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
     return weight.shape[0]
 
 
 def named_model_positions(model_name: str) -> int | None:
-    """:func:`position_limit` of a model that is not loaded; ``None`` for built-in ones, which are made to fit.
+    """:func:`position_limit` of a model that is not loaded; ``None`` for built-in ones, which are built to fit.
 
     Raises:
         ModelError: If there is no such model.
@@ -144,10 +144,10 @@ def named_model_positions(model_name: str) -> int | None:
 
 
 def decoder_start_id(model: PreTrainedModel) -> int:
-    """The token that an encoder-decoder model's replies start from.
+    """Start token of an encoder-decoder model's replies.
 
     Raises:
-        ModelError: If its config names none.
+        ModelError: If its config has none.
     """
     for config in (model.config, model.generation_config):
         start_id = getattr(config, "decoder_start_token_id", None)

@@ -1,4 +1,4 @@
-"""Optimizers by the names that a config can give them."""
+"""Optimizers by config name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OPTIMIZERS = {
     "adam_8bit": "bitsandbytes.optim:Adam8bit",
     "adamw_8bit": "bitsandbytes.optim:AdamW8bit",
 }
-"""The 8-bit forms keep Adam's moments in a quarter of the memory (Dettmers et al. 2021, arXiv 2110.02861)."""
+"""The 8-bit variants store Adam's moments in a quarter of the memory (Dettmers et al. 2021, arXiv 2110.02861)."""
 
 
 def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """The class behind a name; a class is itself.
+    """Return the optimizer class of a name; a class is returned unchanged.
 
     Raises:
-        ConfigError: If there is no such name, or its package is not installed.
+        ConfigError: If the name is unknown or its package is not installed.
     """
     if isinstance(name, type):
         return name
@@ -45,10 +45,10 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
 def with_defaults(
     chosen: type[torch.optim.Optimizer], kwargs: Mapping[str, Any] | None, weight_decay: float | None
 ) -> dict[str, Any]:
-    """An optimizer's arguments, with ``weight_decay`` where it is given, and what is better than torch's defaults."""
+    """Complete an optimizer's arguments with ``weight_decay``, if given, and better defaults than torch's."""
     kwargs = {**(kwargs or {}), **({} if weight_decay is None else {"weight_decay": weight_decay})}
     if chosen in (torch.optim.Adam, torch.optim.AdamW):
-        # https://arxiv.org/abs/2403.17031 (detail 8): the approximate KL of the first updates depends on it.
+        # https://arxiv.org/abs/2403.17031 (detail 8): this affects the approximate KL of the first updates.
         kwargs.setdefault("eps", 1e-5)
         if not {"foreach", "capturable", "differentiable"} & kwargs.keys():
             kwargs.setdefault("fused", True)  # one pass over the weights instead of one per operation

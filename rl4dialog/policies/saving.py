@@ -1,6 +1,6 @@
-"""Saving and loading a policy: the language model in transformers' format, and the rest beside it as safetensors.
+"""Saving and loading of policies: the language model in transformers' format, all other parts as safetensors.
 
-What is spread over the processes of a run is gathered for it, so all of them must call these functions together.
+Sharded weights are gathered first, so all processes of a run must call these functions together.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
-    """Write into a folder ``model/`` with the language model and its tokenizer, critic, mask and optimizer beside it.
+    """Save the language model and its tokenizer to ``model/``, and critic, mask and optimizer next to it.
 
     Args:
         policy: The policy.
-        folder: Where; ``None`` in a process that only helps to gather the weights.
+        folder: Target folder; ``None`` in a process that only takes part in gathering the weights.
     """
-    # All is gathered before the first file is written, so that no process waits for one that could not write.
+    # Gather everything before writing, so that no process waits for one that failed to write.
     weights = whole_weights(policy.language_model) if policy.lockstep else None
     states = {file: _gathered(state) for file, state in _states(policy).items()}
     states[OPTIMIZER_FILE] = _gathered(_optimizer_state(policy))
@@ -51,13 +51,13 @@ def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
 def save_language_model(
     model: PreTrainedModel, folder: Path, lora: LoRA | None = None, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """Write a language model into a folder.
+    """Save a language model to a folder.
 
     Args:
         model: The model.
-        folder: Where.
-        lora: Its adapters; they are merged, and stand in ``adapter/`` in peft's format too.
-        weights: In place of the model's own, where those are spread over processes.
+        folder: Target folder.
+        lora: Adapters to merge. They are also saved separately to ``adapter/``, in peft's format.
+        weights: Gathered weights to save instead of the model's own, if those are sharded.
     """
     (model if lora is None else lora.merged()).save_pretrained(folder, state_dict=weights)
     if lora is not None:
@@ -65,7 +65,7 @@ def save_language_model(
 
 
 def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load what :func:`save_policy` wrote into a policy of the same architecture.
+    """Load weights saved by :func:`save_policy` into a policy of the same architecture.
 
     Raises:
         ModelError: If a file is missing, or belongs to another kind of policy.
@@ -85,7 +85,7 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
 
 
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
-    """Load one file that stands beside a language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy.
+    """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy.
 
     Raises:
         ModelError: If it is missing, or belongs to another kind of policy.
@@ -102,7 +102,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
 
 
 def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load the optimizer's state that :func:`save_policy` wrote. The learning rate is for the algorithm to set.
+    """Load the optimizer state saved by :func:`save_policy`. The algorithm sets the learning rate.
 
     Raises:
         ModelError: If the file is missing, or belongs to another optimizer or policy.
@@ -128,14 +128,14 @@ def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
 
 
 def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
-    """What the optimizer remembers, by number of the parameter and name."""
+    """Optimizer state by parameter number and name."""
     states = policy.optimizer.state_dict()["state"]
-    # bitsandbytes keeps what it quantizes in a mapping of its own.
+    # bitsandbytes stores quantized values in a nested mapping.
     return {key: torch.as_tensor(value) for key, value in flatten(states).items() if not isinstance(value, Mapping)}
 
 
 def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
-    """What stands beside the language model, by file; the critic's names are those of the first checkpoints."""
+    """State dicts saved next to the language model, by file. The critic keeps the names of the first format."""
     critic_ids = {id(parameter) for parameter in policy.critic_parameters()}
     critic: dict[str, Tensor] = {
         name.replace("_value_head.trunk.", "_critic_trunk.").replace("_value_head.output.", "_value_head."): parameter
@@ -147,7 +147,7 @@ def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
 
 
 def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Whole tensors in main memory, none of which shares its memory with another, as safetensors wants it."""
+    """Gathered tensors in main memory that share no storage, as safetensors requires."""
     found: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, tensor in tensors.items():
@@ -159,7 +159,7 @@ def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    """Copy tensors into those of the same names, of which each process may hold a part.
+    """Copy tensors into targets of the same names, which may be sharded.
 
     Raises:
         ModelError: If one is missing or has another shape.

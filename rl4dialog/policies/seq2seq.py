@@ -1,6 +1,6 @@
 """Actor-critic policy over any encoder-decoder language model (``AutoModelForSeq2SeqLM``).
 
-The prompt goes into the encoder and the reply into the decoder, behind the start token of the model's config.
+The encoder reads the prompt. The decoder generates the reply after the start token of the model's config.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class EncoderDecoder(nn.Module):
     """Encoder and decoder of a language model, without its head.
 
     Args:
-        model: Whose they are.
-        share_prompts: Where several replies answer one prompt, encode it once for all of them.
+        model: The language model.
+        share_prompts: Encode a prompt only once for all replies to it.
     """
 
     def __init__(self, model: PreTrainedModel, share_prompts: bool) -> None:
@@ -37,9 +37,9 @@ class EncoderDecoder(nn.Module):
         """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
 
         Args:
-            prompt_ids: Padded anywhere. Shape (B, P).
+            prompt_ids: Prompts, with padding in any place. Shape (B, P).
             prompt_mask: True at real tokens. Shape (B, P).
-            ids: Padded on the right, where no real token sees it. Shape (B, T).
+            ids: Reply tokens, padded on the right, where they do not affect real tokens. Shape (B, T).
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
@@ -60,7 +60,7 @@ class EncoderDecoder(nn.Module):
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         if self.share_prompts:
             first, repeats = distinct_rows(ids, mask)
-            # To gather rows costs time, too, above all backwards.
+            # Gathering rows also takes time, above all in the backward pass.
             if 2 * len(first) <= len(repeats):
                 return self._encode_all(ids[first], mask[first])[repeats]
         return self._encode_all(ids, mask)
@@ -79,7 +79,7 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
     auto_class = AutoModelForSeq2SeqLM
 
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
-        # Made when it is needed: as an attribute it would register the model's parameters a second time.
+        # Created on demand, because an attribute would register the model's parameters a second time.
         return EncoderDecoder(model, self.share_prompts)
 
     def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Seq2SeqDecoder:

@@ -1,7 +1,7 @@
-"""A policy whose weights, gradients and optimizer state are spread over the processes of a run (FSDP2).
+"""Sharding of a policy's weights, gradients and optimizer state over the processes of a run (FSDP2).
 
 Zhao et al. 2023, arXiv 2304.11277. Every layer is gathered when it is used, so all processes must use the same layers
-in the same order: rollouts, evaluations and updates go in lockstep.
+in the same order. Rollouts, evaluations and updates therefore run in lockstep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.checkpointing import layers_of
 
-# Everything that runs a model: the root's own weights (embeddings, heads, value head) are gathered around these.
+# All methods that run a model. The root's own weights (embeddings, heads, value head) are gathered around these.
 _METHODS = (
     "generate",
     "sequence_log_probs",
@@ -30,24 +30,24 @@ _METHODS = (
 
 
 def shard_policy(policy: LMActorCriticPolicy) -> None:
-    """Spread a policy over all processes, each of which holds the same one now, and give it a new optimizer."""
+    """Shard a policy, which must be identical in all processes, and create a new optimizer for it."""
     mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
     for layer in layers_of(policy):
         fully_shard(layer, mesh=mesh)
     fully_shard(policy, mesh=mesh)
     for module in policy.modules():
         if isinstance(module, FSDPModule):
-            # Losses are parts of one mean, so that their gradients add up.
+            # Losses are parts of one mean, so gradients are summed.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     for name in _METHODS:
         register_fsdp_forward_method(policy, name)
     policy.lockstep = True
-    policy.share_prompts = False  # whether prompts are shared would decide how many passes a process makes
+    policy.share_prompts = False  # sharing prompts would make the number of passes differ between processes
     policy.make_optimizer(float(policy.optimizer.param_groups[0]["lr"]))
 
 
 def whole_weights(model: torch.nn.Module) -> dict[str, Tensor]:
-    """The state dict of a sharded model, gathered into main memory; all processes must ask for it."""
+    """State dict of a sharded model, gathered in main memory. All processes must call this."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return get_model_state_dict(model, options=options)  # type: ignore[return-value]

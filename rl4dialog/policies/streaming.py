@@ -1,4 +1,4 @@
-"""One reply, told token by token: its text so far, and the tokens that it is made of."""
+"""Streaming of one reply, token by token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _UNFINISHED_CHARACTER = "\ufffd"
 
 @dataclass(frozen=True)
 class PartialReply:
-    """A reply as far as it came.
+    """A partial reply.
 
     Attributes:
-        text: What can be shown. Only that of a finished reply is sure to be the whole text: before, the beginning of a
-            turn marker and of a character are held back.
-        token_ids: Of all tokens so far, the one that ends the reply included.
-        finished: Whether there is no more to come.
+        text: Text to display. It is complete only when the reply is finished; until then, possible beginnings of a turn
+            marker and incomplete characters are held back.
+        token_ids: All token ids so far, including the one that ends the reply.
+        finished: Whether the reply is complete.
     """
 
     text: str
@@ -32,16 +32,16 @@ class PartialReply:
 def stream_reply(
     policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
 ) -> Iterator[PartialReply]:
-    """Sample the reply that ``policy.generate`` samples after ``torch.manual_seed(seed)``.
+    """Stream the reply that ``policy.generate`` would sample after ``torch.manual_seed(seed)``.
 
     Args:
-        policy: Replies.
+        policy: The policy.
         prompt_ids: Token ids of the prompt.
-        seed: Of the sampling; ``None`` for torch's own state.
-        generation_kwargs: Replace those of the rollouts, all of them.
+        seed: Sampling seed; ``None`` uses torch's global state.
+        generation_kwargs: Settings that replace all settings of the rollouts.
 
     Yields:
-        The reply after every token, and once more when it is finished.
+        The reply after every token, and again when it is finished.
     """
     random = None if seed is None else torch.Generator(policy.device).manual_seed(seed)
     ids = torch.tensor([prompt_ids], device=policy.device)
@@ -55,7 +55,7 @@ def stream_reply(
 
 
 def _settled(text: str, marker: str | None) -> str:
-    """What of a text the next token cannot take back."""
+    """The part of a text that later tokens cannot change."""
     text = text.rstrip(_UNFINISHED_CHARACTER)
     for length in range(len(marker) - 1 if marker else 0, 0, -1):
         if marker and text.endswith(marker[:length]):

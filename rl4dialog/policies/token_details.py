@@ -1,4 +1,4 @@
-"""What is known about each token of a reply: for people who look at it."""
+"""Details of each token of a reply, for display."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TokenDetails:
-    """Numbers per token; each list is as long as ``texts``, or ``None`` where there is nothing to ask.
+    """Values per token. Each list has the length of ``texts``, or is ``None`` if it is not available.
 
     Attributes:
-        texts: Each token by itself.
-        log_probs: Under the policy's own distribution, in nats.
-        values: The critic's, before each token.
-        kl: Log-probability under the policy less that under the reference, in nats: what the KL penalty is paid on.
-        missing: Why a list is ``None``, by its name.
+        texts: Text of each token.
+        log_probs: Log-probability under the policy's own distribution, in nats.
+        values: The critic's value before each token.
+        kl: Log-probability under the policy minus that under the reference, in nats, as used by the KL penalty.
+        missing: Reason for each ``None``, by name of the list.
     """
 
     texts: list[str]

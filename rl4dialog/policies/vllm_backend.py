@@ -1,9 +1,9 @@
-"""Replies written by vLLM in a policy's place, with the policy's weights.
+"""Generation with vLLM, using the policy's current weights.
 
-The engine decides only which tokens are said. Where a reply ends is decided by the same object that the environment
-asks, and log-probabilities are computed again by the forward pass that training uses: the two implementations differ
-by rounding, and a ratio of probabilities from both would not be 1 before the first update
-(https://fengyao.notion.site/off-policy-rl). How far they differ is measured.
+vLLM only selects the tokens. The detector that the environment uses also finds the end of a reply here, and
+log-probabilities are recomputed by the training forward pass. Because the two implementations round differently, a
+ratio of probabilities from both would not be 1 before the first update (https://fengyao.notion.site/off-policy-rl).
+The difference is logged.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class VLLMBackend:
     """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
-    Seeds of the replies are drawn from torch's random state, so the same state gives the same replies, up to rounding
-    that differs between batches.
+    The seeds of the replies are drawn from torch's random state. The same state gives the same replies, except for
+    rounding differences between batches.
 
     Args:
-        engine: Writes; it is given the policy's weights before it first does.
+        engine: vLLM engine. It receives the policy's weights before its first use.
     """
 
     def __init__(self, engine: VLLMEngine) -> None:
@@ -37,17 +37,17 @@ class VLLMBackend:
         self._outdated = True
 
     def weights_will_change(self) -> None:
-        """Take over the policy's weights again before the next reply."""
+        """Reload the policy's weights before the next generation."""
         self._engine.rest()
         self._outdated = True
 
     def generate(
         self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, limit: int
     ) -> Replies:
-        """One reply per prompt, as the policy itself would write it.
+        """Generate one reply per prompt, like the policy's own sampler.
 
         Raises:
-            ConfigError: If vLLM does not know a setting.
+            ConfigError: If vLLM does not support a setting.
             GenerationError: If the engine fails.
         """
         check_settings(settings, "generation_kwargs")
@@ -60,7 +60,7 @@ class VLLMBackend:
 
         replies = Replies.from_ids(prompts, [reply.ids for reply in written], policy.device)
         replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)
-        # vLLM reports a greedy token's log-probability without the temperature, and draws nothing from it.
+        # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
         if settings.do_sample:
             sampled = torch.tensor([log_prob for reply in written for log_prob in reply.log_probs])
             replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
@@ -84,7 +84,7 @@ class VLLMBackend:
 
 
 def _append(reply: Written, new: Written, end_of_turn: EndOfTurn, max_new_tokens: int) -> bool:
-    """Go on with a reply up to its end. Returns whether that was reached."""
+    """Extend a reply up to its end. Returns whether the end was reached."""
     for token, log_prob in zip(new.ids, new.log_probs, strict=True):
         reply.ids.append(token)
         reply.log_probs.append(log_prob)
@@ -94,7 +94,7 @@ def _append(reply: Written, new: Written, end_of_turn: EndOfTurn, max_new_tokens
 
 
 def _weights(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:
-    """What a checkpoint of the language model would hold: adapters merged, buffers too, and tied weights once."""
+    """Weights as in a checkpoint of the language model: merged adapters, buffers included, tied weights only once."""
     model = policy.language_model if policy.lora is None else policy.lora.merged()
     by_memory: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict().items():

@@ -1,7 +1,7 @@
-"""vLLM's engine, in this process: all that knows vLLM's interface, which is that of versions 0.22 to 0.33.
+"""Interface to vLLM's engine in this process, for versions 0.22 to 0.33.
 
-What it needs of vLLM: ``LLM(...)`` that starts without weights, ``LLM.generate`` from token ids, the workers'
-``reload_weights``, ``LLM.reset_prefix_cache``, and ``LLM.sleep`` and ``LLM.wake_up``.
+It uses ``LLM(...)`` without loading weights, ``LLM.generate`` with token ids, the workers' ``reload_weights``,
+``LLM.reset_prefix_cache``, ``LLM.sleep`` and ``LLM.wake_up``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 MIN_VERSION = "0.22"
-_TEMPERATURES = (0.01, 2.0)  # vLLM raises what is lower, and refuses what is higher
-_DISCARD_WEIGHTS = 2  # a level of sleep
+_TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
+_DISCARD_WEIGHTS = 2  # sleep level
 
 
 class Request(NamedTuple):
-    """What to go on writing: the prompt, the reply so far, and the seed of the tokens to come."""
+    """A prompt, the reply so far, and the seed for its continuation."""
 
     prompt: list[int]
     reply: list[int]
@@ -36,24 +36,24 @@ class Request(NamedTuple):
 
 
 class Written(NamedTuple):
-    """New tokens, and the log-probability of each in what it was drawn from (temperature and filters), in nats."""
+    """New tokens and their log-probabilities under the sampler's distribution, filters included, in nats."""
 
     ids: list[int]
     log_probs: list[float]
 
 
 class VLLMEngine:
-    """Writes replies on the GPU with weights that it is given.
+    """Generates replies on the GPU with given weights.
 
     Args:
-        model: Its architecture alone is read.
-        end_of_turn: Where replies end, and the tokenizer.
-        max_length: Tokens of prompt and reply together.
-        dtype: Of weights and computation, ``float32`` or ``bfloat16``.
-        seed: Of what is not drawn by a request's own seed.
-        gpu_memory_utilization: Share of a GPU's memory for weights and cache.
-        tensor_parallel_size: GPUs that share the model.
-        sleep: Give the GPUs' memory back while it rests.
+        model: The model. Only its architecture is used.
+        end_of_turn: Detection of reply ends, with the tokenizer.
+        max_length: Maximum length of prompt and reply together, in tokens.
+        dtype: Type of weights and computation, ``float32`` or ``bfloat16``.
+        seed: Seed of all random draws that do not use a request's seed.
+        gpu_memory_utilization: Fraction of GPU memory for weights and cache.
+        tensor_parallel_size: Number of GPUs that the model is split across.
+        sleep: Release GPU memory while the engine is idle.
 
     Raises:
         ConfigError: If vLLM is missing or too old, or there are too few GPUs.
@@ -73,7 +73,7 @@ class VLLMEngine:
     ) -> None:
         self._vllm = import_vllm(tensor_parallel_size)
         self._end_of_turn = end_of_turn
-        # Processes of their own hold the model's shards then, and what they are sent goes through main memory.
+        # With several GPUs, separate processes hold the shards, and weights are sent through main memory.
         self._in_process = tensor_parallel_size == 1
         self._may_sleep, self._asleep = sleep, False
         self._folder = tempfile.TemporaryDirectory(prefix="rl4dialog_vllm_")
@@ -95,10 +95,10 @@ class VLLMEngine:
             )
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace all weights; the names are transformers'.
+        """Replace all weights, given by transformers' names.
 
         Raises:
-            GenerationError: If vLLM fails, or cannot forget what it cached with the old weights.
+            GenerationError: If vLLM fails, or cannot clear its cache of the old weights.
         """
         if not self._in_process:
             weights = [(name, weight.cpu()) for name, weight in weights]
@@ -111,7 +111,7 @@ class VLLMEngine:
                 raise RuntimeError("it holds on to prompts that it read with the old ones")
 
     def rest(self) -> None:
-        """Nothing is written before the next :meth:`load`.
+        """Idle until the next :meth:`load`.
 
         Raises:
             GenerationError: If vLLM fails.
@@ -122,15 +122,15 @@ class VLLMEngine:
             self._asleep = True
 
     def write(self, requests: Sequence[Request], settings: GenerationSettings, max_new_tokens: int) -> list[Written]:
-        """Go on with replies until they end, or hold ``max_new_tokens`` tokens, what they had included.
+        """Continue replies until they end or have ``max_new_tokens`` tokens, including the tokens that they had.
 
-        vLLM looks for the turn marker in text of its own decoding, so it may stop somewhat early or late.
+        vLLM detects the turn marker in its own decoded text, so it may stop slightly early or late.
 
         Returns:
-            For each request at least one token.
+            At least one token per request.
 
         Raises:
-            GenerationError: If vLLM fails, or returns something else.
+            GenerationError: If vLLM fails or returns an unexpected result.
         """
         prompts = [{"prompt_token_ids": request.prompt + request.reply} for request in requests]
         params = [self._sampling_params(request, settings, max_new_tokens) for request in requests]
@@ -150,21 +150,21 @@ class VLLMEngine:
             repetition_penalty=settings.repetition_penalty,
             seed=request.seed,
             max_tokens=max_new_tokens - n_written,
-            # Where nothing ends a reply, vLLM would still hold the tokenizer's end of sequence back.
+            # Without end tokens, vLLM would still suppress the tokenizer's end of sequence.
             min_tokens=max(0, settings.min_length - n_written) if ends else 0,
-            ignore_eos=True,  # what ends a reply is told, and nothing else does
+            ignore_eos=True,  # only the given ids end a reply
             stop_token_ids=ends,
             stop=[marker] if marker else None,
             detokenize=marker is not None,
             skip_special_tokens=False,
             include_stop_str_in_output=True,
-            logprobs=0,  # of the drawn token alone
+            logprobs=0,  # of the sampled token only
         )
 
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Say what vLLM failed to do."""
+    """Convert errors of vLLM, with a description of the failed step."""
     try:
         yield
     except Exception as error:
@@ -179,12 +179,12 @@ def _read(completion: Any) -> Written:
 
 
 def import_vllm(tensor_parallel_size: int) -> Any:
-    """The package vllm, checked.
+    """Import and check the package vllm.
 
     Raises:
-        ConfigError: If it is missing or too old, or there are fewer GPUs than needed.
+        ConfigError: If it is missing or too old, or there are too few GPUs.
     """
-    # The engine in this process and not in one of its own: it reads the policy's weights where they are.
+    # Run the engine in this process, where it can read the policy's weights directly.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
@@ -205,7 +205,7 @@ def import_vllm(tensor_parallel_size: int) -> Any:
 
 
 def check_settings(settings: GenerationSettings, where: str) -> None:
-    """Check that vLLM samples as these settings mean it.
+    """Check that vLLM supports these settings with the same meaning.
 
     Raises:
         ConfigError: If it does not.

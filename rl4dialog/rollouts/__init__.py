@@ -1,1 +1,1 @@
-"""Layer 3: collecting rollouts, the sequence buffer, and control of the KL coefficient."""
+"""Layer 3: rollout collection, the sequence buffer, and KL control."""

@@ -1,4 +1,4 @@
-"""Rollout buffer of whole replies, in place of stable-baselines3's buffer of single steps."""
+"""Rollout buffer of whole replies, replacing stable-baselines3's buffer of single steps."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rl4dialog.functional.resolution import is_constant, log_probs_agree
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
-    """Stores whole replies, computes GAE over the agent tokens of each episode, yields minibatches of replies.
+    """Stores whole replies, computes GAE over the agent tokens of each episode, and yields minibatches of replies.
 
-    Passed to an algorithm as ``rollout_buffer_class``.
+    Pass it to an algorithm as ``rollout_buffer_class``.
 
     Args:
-        args: Of stable-baselines3's ``RolloutBuffer``.
-        normalize_rewards: Whiten the rewards (KL penalty included) over the buffer, as RL4LMs' ``norm_reward``.
-        kwargs: Of stable-baselines3's ``RolloutBuffer``.
+        args: Arguments of stable-baselines3's ``RolloutBuffer``.
+        normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
+        kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:
         whitened: Whether the algorithm whitens the advantages of each minibatch.
-        kl_is_rounding: Whether policy and reference agreed on every token of the iteration, but for rounding; the KL
-            penalty is then 0.
-        constant_rewards: Whether rewards that are to be whitened were constant but for rounding; they are then 0.
-        found_constant: For each set of advantages that was compared within itself, whether it was constant but for
-            rounding, and nothing is learned from it.
+        kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
+            is 0 in this case.
+        constant_rewards: Whether rewards to be whitened are constant up to rounding. They become 0 in this case.
+        found_constant: For each set of advantages that are compared with each other, whether they are constant up to
+            rounding, so that they give no learning signal.
     """
 
     whitened = False
@@ -42,7 +42,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         super().__init__(*args, **kwargs)
 
     def reset(self) -> None:
-        """Forget all replies."""
+        """Remove all replies."""
         self._added: list[Replies] = []
         self.values = np.zeros(0, dtype=np.float32)
         self.returns = np.zeros(0, dtype=np.float32)
@@ -51,27 +51,27 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self.full = False
 
     def add(self, replies: Replies) -> None:  # type: ignore[override]
-        """Append replies, in main memory; those of an episode are added in order."""
+        """Append replies in main memory. The replies of an episode must be added in order."""
         self._added.append(replies)
 
     @property
     def replies(self) -> Replies:
-        """All that was added, of which there must be something."""
+        """All added replies. The buffer must not be empty."""
         if len(self._added) > 1:
             self._added = [Replies.concatenate(self._added)]
         return self._added[0]
 
     @property
     def n_tokens(self) -> int:
-        """Agent tokens in the buffer."""
+        """Number of agent tokens in the buffer."""
         return sum(replies.n_tokens for replies in self._added)
 
     def compute_rewards(self, kl_coef: float, precision: str = "fp32") -> None:
-        """Charge the KL penalty on every token.
+        """Subtract the KL penalty from the reward of every token.
 
         Args:
             kl_coef: Penalty per nat.
-            precision: Of the passes that computed the log-probabilities, ``fp32`` or ``bf16``.
+            precision: Precision of the passes that computed the log-probabilities, ``fp32`` or ``bf16``.
         """
         if not self._added:
             return
@@ -91,12 +91,12 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self._set(rewards=rewards, reward_scales=scales)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """GAE over the agent tokens of each episode, in order, whatever the partner said in between."""
-        del last_values, dones  # episodes are whole: each knows the value after its own end
+        """Compute GAE over the agent tokens of each episode in order, skipping the partner's tokens."""
+        del last_values, dones  # unused: replies hold the value after each episode's end
         self.full = True
         if not self._added:
             return
-        # A row for each episode; `order` has its tokens behind each other.
+        # One row per episode; `order` lists its tokens contiguously.
         episodes = self.replies.token_episodes()
         order, lengths = np.argsort(episodes, kind="stable"), np.bincount(episodes)
         mask = np.arange(lengths.max()) < lengths[:, None]
@@ -107,9 +107,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
             array[mask] = numbers[order]
         last = np.zeros(len(lengths), dtype=np.float32)
         assert self.replies.last_value is not None
-        last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # of several rows, the last one's
+        last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
         advantages, returns = generalized_advantages(rewards, values, mask, last, self.gamma, self.gae_lambda)
-        scales += 2 * np.abs(values)  # each is added before its token and subtracted after it
+        scales += 2 * np.abs(values)  # each value is added once and subtracted once
         added_up, _ = generalized_advantages(
             scales, np.zeros_like(values), mask, np.abs(last), self.gamma, self.gae_lambda
         )
@@ -118,7 +118,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self.values, self.returns = self._numbers("values", "returns")
 
     def _numbers(self, *names: str) -> list[np.ndarray]:
-        """Numbers of all agent tokens, each of shape (N,)."""
+        """Get numbers of all agent tokens, each of shape (N,)."""
         return [self.replies.flat(name).numpy() for name in names]
 
     def _set(self, **numbers: np.ndarray) -> None:
@@ -127,11 +127,11 @@ class SequenceRolloutBuffer(RolloutBuffer):
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
     def get(self, batch_size: int | None = None) -> Generator[ReplySamples, None, None]:  # type: ignore[override]
-        """Minibatches of whole replies in random order, each reply exactly once.
+        """Yield minibatches of whole replies in random order, each reply exactly once.
 
         Args:
-            batch_size: Agent tokens per minibatch, of all processes together, as nearly as whole replies allow;
-                minibatches are cut evenly, so there is no small remainder. ``None`` yields everything at once.
+            batch_size: Approximate number of agent tokens per minibatch over all processes. Replies are never split,
+                and minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
         """
         units = self._units()
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()
@@ -139,20 +139,20 @@ class SequenceRolloutBuffer(RolloutBuffer):
         lengths = np.array([n_tokens_of[units[unit]].sum() for unit in order])
         (n_tokens,) = all_reduce_numbers(lengths.sum())
         n_batches = 1 if batch_size is None else max(1, round(n_tokens / batch_size))
-        # A process that ran out of minibatches before the others would leave them waiting.
+        # All processes need the same number of minibatches; otherwise some would wait forever.
         n_batches = all_reduce_min(min(n_batches, len(units)))
-        # A unit belongs to the minibatch in which its middle token lies.
+        # Assign each unit to the minibatch that contains its middle token.
         middle = np.cumsum(lengths) - lengths / 2
         batch_of = np.minimum((middle * n_batches / lengths.sum()).astype(int), n_batches - 1)
-        if len(np.unique(batch_of)) < n_batches:  # one unit is longer than a minibatch
+        if len(np.unique(batch_of)) < n_batches:  # a unit is longer than a minibatch
             batch_of = np.arange(len(units)) * n_batches // len(units)
         for batch in range(n_batches):
             yield self._minibatch([row for unit in order[batch_of == batch] for row in units[unit]])
 
     def _minibatch(self, rows: list[int]) -> ReplySamples:
-        """Replies whose advantages are fit to be whitened."""
+        """Build a minibatch, with advantages set to 0 if they are to be whitened but constant up to rounding."""
         replies = self.replies[torch.as_tensor(rows)]
-        if self.whitened and (replies.n_tokens > 1 or n_processes() > 1):  # there is something to compare with
+        if self.whitened and (replies.n_tokens > 1 or n_processes() > 1):  # at least two advantages to compare
             constant = is_constant(replies.flat("advantages"), replies.flat("advantage_scales"), of_all_processes=True)
             self.found_constant.append(constant)
             if constant:
@@ -161,5 +161,5 @@ class SequenceRolloutBuffer(RolloutBuffer):
         return ReplySamples(replies.to(self.device))
 
     def _units(self) -> list[list[int]]:
-        """Rows that stay together in a minibatch: here each is on its own."""
+        """Groups of rows that stay together in a minibatch; by default single rows."""
         return [[row] for row in range(len(self.replies))]

@@ -1,8 +1,8 @@
-"""Collecting rollouts: generate, step the workers, score.
+"""Collection of rollouts: generate, step the workers, score.
 
 While the workers step through the utterances (token rewards, the partner's replies, the next prompts), the main
-process computes values and reference log-probabilities of the same utterances. Of each step there is a batch of
-replies; those of whole episodes go into the buffer.
+process computes values and reference log-probabilities of the same utterances. Each step produces a batch of replies;
+the replies of complete episodes go into the buffer.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 
 
 class BatchScorer(Protocol):
-    """Adds up what utterances earn, in the workers and in the main process."""
+    """Sums the rewards of utterances from the workers and from the main process."""
 
     def __call__(
         self, infos: list[dict[str, Any]], dones: list[bool], iteration: int
     ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
-        """Rewards per token of each utterance, and the values of each part, by name.
+        """Return rewards per token of each utterance, and the values of each part by name.
 
-        NaN marks a reply whose reward failed and is to be left out.
+        NaN marks a reply with a failed reward, which is to be left out.
         """
 
 
 @dataclass
 class RolloutStats:
-    """What one iteration collected.
+    """Statistics of one iteration's rollout.
 
     Attributes:
-        n_tokens: Agent tokens.
-        n_masked: Episodes left out because a reward failed.
-        means: Averages for the log, by key (``rollout/...``).
-        seconds: Time spent by phase (``time/..._s``).
-        episodes: Reward and length of each episode, as stable-baselines3's monitor reports them.
+        n_tokens: Number of agent tokens.
+        n_masked: Number of episodes left out because a reward failed.
+        means: Averages to log, by key (``rollout/...``).
+        seconds: Duration by phase (``time/..._s``).
+        episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
     """
 
     n_tokens: int = 0
@@ -63,11 +63,11 @@ class RolloutCollector:
     """Fills a buffer with whole episodes.
 
     Args:
-        scorer: Adds up the rewards of utterances; by default they are what the environments say.
-        mask_failed_rewards: Leave episodes whose reward failed out of training and count them, instead of raising.
-        bootstrap_truncated: Add the value of the last state where an episode was cut at the length limit.
-        normalizer: Normalizes and clips the rewards that are trained on; what is logged is as it was earned.
-        log_infos: Names of numbers in the environments' infos, or in their ``meta_info``; their means over an iteration
+        scorer: Sums the rewards of utterances; by default the environments' rewards are used.
+        mask_failed_rewards: Exclude episodes with a failed reward from training and count them, instead of raising.
+        bootstrap_truncated: Add the value of the last state if an episode was truncated at the length limit.
+        normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
+        log_infos: Names of numbers in the environments' infos or in their ``meta_info``. Their means over an iteration
             are logged as ``rollout/info/<name>``.
     """
 
@@ -99,37 +99,37 @@ class RolloutCollector:
         """Collect whole episodes until they hold at least ``n_tokens`` agent tokens.
 
         Args:
-            policy: Speaks.
-            env: Utterance views.
-            buffer: Empty; receives the replies when all are there.
-            observations: Where the environments stand: ``prompt_ids`` (n_envs, P) and so on.
-            n_tokens: Agent tokens to collect at least.
-            on_step: Called after every step of the environments with what stable-baselines3 has as local variables
-                then: ``actions``, ``rewards`` (of each utterance), ``dones``, ``infos``, ``new_obs``; with the number
-                of agent tokens so far, those of conversations under way included; and with whether this was the last
+            policy: The policy that generates the replies.
+            env: Vectorized utterance views.
+            buffer: Empty buffer. The replies are added at the end.
+            observations: Current observations: ``prompt_ids`` (n_envs, P) and so on.
+            n_tokens: Minimum number of agent tokens to collect.
+            on_step: Called after every step of the environments with three arguments: stable-baselines3's local
+                variables at this point (``actions``, ``rewards`` of each utterance, ``dones``, ``infos``, ``new_obs``),
+                the number of agent tokens so far, including unfinished conversations, and whether this was the last
                 step. False stops.
-            group_size: Neighbouring environments that answer the same prompts; each of a group completes as many
-                episodes as the others, and the episodes to one prompt share a ``group`` in the buffer.
-            iteration: Counted from 1, for weights of rewards that change with it; in the first, the infos are checked.
+            group_size: Number of consecutive environments that answer the same prompts. All environments of a group
+                complete the same number of episodes, and the episodes to one prompt share a ``group`` in the buffer.
+            iteration: Iteration number, from 1, for scheduled reward weights. The infos are checked in the first one.
 
         Returns:
-            Statistics (``None`` if stopped), and where the environments stand now.
+            Statistics (``None`` if stopped), and the new observations.
 
         Raises:
             RewardError: If a reward failed, unless failures are masked.
-            ConfigError: If the infos have no number that is to be logged.
+            ConfigError: If a number to be logged is missing in the infos.
             EnvWorkerError: If a worker process died, or an environment raised.
         """
         stats = RolloutStats()
         series: dict[str, list[float]] = defaultdict(list)
         active = np.ones(env.num_envs, dtype=bool)
         spoken: list[Replies] = []
-        earned: list[np.ndarray] = []  # of each reply so far, task rewards per token
-        running: list[list[int]] = [[] for _ in range(env.num_envs)]  # numbers of replies
-        completed: list[tuple[int, int, int, float]] = []  # number of a reply, its episode, group and last value
+        earned: list[np.ndarray] = []  # task rewards per token of each reply so far
+        running: list[list[int]] = [[] for _ in range(env.num_envs)]  # reply indices
+        completed: list[tuple[int, int, int, float]] = []  # reply index, episode, group, last value
         n_episodes = n_spoken = 0
         n_done = np.zeros(env.num_envs, dtype=int)
-        n_wanted: np.ndarray | None = None  # known once there are tokens enough
+        n_wanted: np.ndarray | None = None  # known once enough tokens are collected
         while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
             rows = np.flatnonzero(active)
             if not len(rows):
@@ -210,7 +210,7 @@ class RolloutCollector:
         series: dict[str, list[float]],
         iteration: int,
     ) -> list[np.ndarray]:
-        """Task rewards per token of replies of these lengths; NaN where they failed."""
+        """Task rewards per token of replies of these lengths; NaN for failed rewards."""
         failed = [i for i, info in enumerate(infos) if "error" in info]
         if failed and not self._mask_failed_rewards:
             raise RewardError(infos[failed[0]]["error"])
@@ -237,31 +237,31 @@ def _evaluate(policy: LMActorCriticPolicy, replies: Replies) -> None:
 
 
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
-    """Run what the other processes run, for nothing."""
+    """Run the same forward passes as the other processes and discard the results."""
     obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
     _evaluate(policy, policy.generate(obs))
 
 
 def _whole_episodes(spoken: list[Replies], completed: list[tuple[int, int, int, float]]) -> Replies:
-    """The replies of episodes that are to be trained on, in their order."""
+    """Concatenate the replies of episodes to train on, in order."""
     rows, episode, group, last_value = (torch.tensor(numbers) for numbers in zip(*completed, strict=True))
     return replace(Replies.concatenate(spoken)[rows], episode=episode, group=group, last_value=last_value)
 
 
 def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
-    """How far what was sampled from is from the policy's distribution."""
+    """Measure the difference between the sampler's distribution and the policy's."""
     if replies.truncated_mass is not None:
         series["rollout/truncated_mass"].extend(replies.flat("truncated_mass").tolist())
     if replies.sampler_log_probs is not None:
         gaps = replies.flat("sampler_log_probs") - replies.flat("log_probs")
-        # Their mean estimates the KL divergence of the sampler from the policy, per token.
+        # The mean estimates the KL divergence of the sampler from the policy, per token.
         series["rollout/sampler_kl"].extend(gaps.tolist())
         largest = series["rollout/sampler_max_ratio"]
         largest[:] = [max([*largest, gaps.abs().max().exp().item()])]
 
 
 def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
-    """Fill ``stats.means``, over all processes."""
+    """Fill ``stats.means``, averaged over all processes."""
     kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
     ids = replies.per_row("response_ids")
     mine = {
@@ -291,7 +291,7 @@ def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[flo
 
 
 def _check_progress(stats: RolloutStats, n_episodes: int) -> None:
-    """Rewards that always fail must not be collected for ever."""
+    """Raise if all rewards fail, which would otherwise loop forever."""
     if stats.n_masked >= 100 and n_episodes == 0:
         raise RewardError(
             f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "

@@ -1,4 +1,4 @@
-"""Advantages without a critic: a reply is compared with the other replies to the same prompt."""
+"""Group-relative advantages: each reply is compared with the other replies to the same prompt, without a critic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 
 
 class GroupRolloutBuffer(SequenceRolloutBuffer):
-    """Every token of a conversation has the advantage of its whole reward over those of its group.
+    """Assigns to every token of a conversation the advantage of its total reward within its group.
 
     Args:
-        args: Of :class:`SequenceRolloutBuffer`.
-        advantages_of: Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,).
-        kwargs: Of :class:`SequenceRolloutBuffer`.
+        args: Arguments of :class:`SequenceRolloutBuffer`.
+        advantages_of: Computes the advantages of the conversations about one prompt from their rewards. Shape (n,) ->
+            (n,).
+        kwargs: Keyword arguments of :class:`SequenceRolloutBuffer`.
     """
 
     def __init__(self, *args: Any, advantages_of: Callable[[np.ndarray], np.ndarray], **kwargs: Any) -> None:
@@ -25,9 +26,9 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         super().__init__(*args, **kwargs)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compare each episode with the others of its group.
+        """Compute the advantage of each episode within its group.
 
-        Advantages are 0 in a group whose rewards are constant but for rounding, or that has one episode only.
+        Advantages are 0 in a group with one episode, or with rewards that are constant up to rounding.
         """
         del last_values, dones
         replies = self.replies
@@ -48,7 +49,7 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         self.full = True
 
     def _units(self) -> list[list[int]]:
-        """The replies of a group stay together."""
+        """Rows grouped by prompt, to keep the replies of a group together."""
         assert self.replies.group is not None
         units: dict[int, list[int]] = {}
         for row, group in enumerate(self.replies.group.tolist()):

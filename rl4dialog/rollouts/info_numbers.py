@@ -1,4 +1,4 @@
-"""Numbers in the environments' infos that a run wants to see (OpenRL's ``vec_info``)."""
+"""Logging of numbers in the environments' infos (OpenRL's ``vec_info``)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PREFIX = "rollout/info/"
 
 
 class InfoNumbers:
-    """Gathers numbers by their names, to be averaged over an iteration.
+    """Collects numbers by name, to be averaged over an iteration.
 
     Args:
-        names: Of numbers in the infos or in their ``meta_info``.
+        names: Names of numbers in the infos or in their ``meta_info``.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class InfoNumbers:
         self._known: set[str] = set()
 
     def add(self, infos: Iterable[Mapping[str, Any]], series: dict[str, list[float]]) -> None:
-        """Append what the infos of a batch of utterances have to the series ``rollout/info/<name>``."""
+        """Append the numbers of a batch of infos to the series ``rollout/info/<name>``."""
         if not self._names:
             return
         for info in infos:
@@ -36,14 +36,14 @@ class InfoNumbers:
                     series[PREFIX + name].append(numbers[name])
 
     def check(self, found: Mapping[str, float], iteration: int) -> None:
-        """Check, after the run's first iteration, that each name was found.
+        """Check after the run's first iteration that each name was found.
 
         Args:
-            found: The means of the iteration, of all processes together.
-            iteration: Counted from 1; in a later one, a name may well be in no info.
+            found: Means of the iteration, over all processes.
+            iteration: Iteration number, from 1. Names may be absent in later iterations.
 
         Raises:
-            ConfigError: If one was in no info; it names those that were.
+            ConfigError: If a name was in no info. The message lists the available names.
         """
         if iteration > 1:
             return
@@ -56,7 +56,7 @@ class InfoNumbers:
 
 
 def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of an info by name, truth values among them; those of its ``meta_info`` stand behind it."""
+    """Finite numbers of an info by name, including booleans. Numbers in its ``meta_info`` come last."""
     found: dict[str, float] = {}
     for source in (info.get("meta_info") or {}, info):
         for name, value in source.items():

@@ -1,4 +1,4 @@
-"""Control of the KL coefficient: how much a nat of divergence from the reference costs."""
+"""Controllers of the KL coefficient, the penalty per nat of divergence from the reference."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from rl4dialog.core.errors import CheckpointError, ConfigError
 
-_MOST = 0.2  # change of a coefficient in one iteration
+_MOST = 0.2  # largest relative change of a coefficient per iteration
 
 
 class KLController(ABC):
-    """Holds the coefficient; the state is everything that decides the next one.
+    """Base class that holds the coefficient. The state includes everything that affects later coefficients.
 
     Args:
         coeff: Initial penalty per nat.
@@ -24,22 +24,22 @@ class KLController(ABC):
 
     @abstractmethod
     def step(self, kl: float, n_tokens: int) -> None:
-        """Adapt to one iteration.
+        """Update the coefficient after an iteration.
 
         Args:
             kl: Mean KL per token of the iteration, in nats.
-            n_tokens: Agent tokens of the iteration.
+            n_tokens: Number of agent tokens of the iteration.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What :meth:`load_state_dict` needs."""
+        """Return the state for :meth:`load_state_dict`."""
         return {"coeff": self.coeff}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state.
+        """Restore a saved state.
 
         Raises:
-            CheckpointError: If its coefficient is negative or not finite, and would reward divergence.
+            CheckpointError: If its coefficient is negative (which would reward divergence) or not finite.
         """
         coeff = float(state["coeff"])
         if not 0 <= coeff < math.inf:
@@ -51,7 +51,7 @@ class KLController(ABC):
         self.coeff = coeff
 
     def _change_by(self, share: float) -> None:
-        """Let the coefficient grow by a share of itself, at most 20 % up or down; it stays finite and not negative."""
+        """Change the coefficient by a relative amount, at most 20 % up or down. It stays finite and not negative."""
         if math.isfinite(share):
             self.coeff = min(self.coeff * (1 + _within(share, _MOST)), sys.float_info.max)
 
@@ -84,13 +84,13 @@ class ZieglerKLController(KLController):
     """Proportional control with a horizon (Ziegler et al. 2019, arXiv 1909.08593, section 2.2).
 
     coeff <- coeff * (1 + clip(clip((kl - target) / target, -0.2, 0.2) * n_tokens / horizon, -0.2, 0.2)). The outer clip
-    is ours: without it an iteration of more than five horizons could turn the coefficient negative.
+    is an addition: without it, an iteration of more than five horizons could make the coefficient negative.
 
     Args:
         coeff: Initial penalty per nat.
-        target_kl: Wanted mean KL per token, in nats.
-        horizon: Agent tokens over which the coefficient may change by up to 20 %; an iteration of more tokens changes
-            it by no more than that either.
+        target_kl: Target mean KL per token, in nats.
+        horizon: Number of agent tokens over which the coefficient may change by up to 20 %. This is also the maximum
+            change per iteration.
     """
 
     max_error = 0.2
@@ -107,12 +107,12 @@ class ZieglerKLController(KLController):
 def build_kl_controller(
     coeff: float, target_kl: float | None = None, type: str | None = None, horizon: int = 10_000
 ) -> KLController:
-    """The controller of a ``kl_div`` block.
+    """Build the controller of a ``kl_div`` block.
 
-    Without a ``type`` it is adaptive if there is a target, as in RL4LMs.
+    Without a ``type``, the controller is adaptive if there is a target, as in RL4LMs.
 
     Raises:
-        ConfigError: If type and target do not go together.
+        ConfigError: If type and target are inconsistent.
     """
     kind = type or ("adaptive" if target_kl is not None else "fixed")
     if kind == "fixed":
@@ -129,5 +129,5 @@ def build_kl_controller(
 
 
 def _within(value: float, limit: float) -> float:
-    """NaN stays NaN."""
+    """Clip a value to +/- ``limit``; NaN stays NaN."""
     return value if math.isnan(value) else max(-limit, min(limit, value))

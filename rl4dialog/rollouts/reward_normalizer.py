@@ -1,9 +1,9 @@
-"""Normalizing and clipping what whole episodes earned, before the KL penalty is charged.
+"""Normalization and clipping of episode rewards, before the KL penalty.
 
-An episode's score is the sum of its task rewards. It becomes (score - mean) / deviation, and is clipped then. Every
-token's reward is divided by the deviation; what shift and clip change besides is paid on the episode's last token. So
-the rewards of an episode still add up to its score, and tokens keep their share of it. Scores that are all alike, but
-for rounding, become 0.
+The score of an episode is the sum of its task rewards. It is normalized to (score - mean) / deviation, then clipped.
+Every token's reward is divided by the deviation, and the remaining change is added to the episode's last token. The
+rewards of an episode thus still sum to its score, and tokens keep their share of it. If all scores are equal up to
+rounding, they become 0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MODES = ("none", "running", "batch")
 
 
 class RewardNormalizer:
-    """Holds the statistics of all episodes so far.
+    """Normalizes rewards and keeps the statistics of all episodes so far.
 
     Args:
-        mode: ``running`` takes mean and deviation of all episodes since the run began, those of the present iteration
-            included; ``batch`` takes those of the present iteration; ``none`` leaves scores as they are.
-        clip: The least and the most that a score may be, after it was normalized.
+        mode: ``running`` uses the mean and deviation of all episodes since the run began, including the current
+            iteration; ``batch`` uses those of the current iteration; ``none`` does not normalize.
+        clip: Lower and upper bound of normalized scores.
 
     Raises:
         ConfigError: If the mode is unknown.
@@ -41,7 +41,7 @@ class RewardNormalizer:
         self._bounds = bounds(np.zeros(0))
 
     def normalize(self, replies: Replies) -> None:
-        """Change the task rewards of an iteration's episodes in place, by the statistics of all processes."""
+        """Normalize the task rewards of an iteration's episodes in place, with the statistics of all processes."""
         rewards, episodes = replies.flat("task_rewards").numpy(), replies.token_episodes()
         scores, scales = (np.bincount(episodes, weights=numbers) for numbers in (rewards, np.abs(rewards)))
         mean, deviation, constant = self._statistics(
@@ -52,35 +52,35 @@ class RewardNormalizer:
             targets = targets.clip(*self.clip)
         rewards = rewards / np.float32(deviation)
         last = np.zeros(len(scores), dtype=int)
-        last[episodes] = np.arange(len(rewards))  # of several tokens, the last one counts
+        last[episodes] = np.arange(len(rewards))  # for repeated indices, the last assignment wins
         rewards[last] += targets - np.bincount(episodes, weights=rewards)
         replies.task_rewards = replies.scattered(rewards)
 
     def state_dict(self) -> dict[str, Any]:
-        """What :meth:`load_state_dict` needs."""
+        """Return the state for :meth:`load_state_dict`."""
         state: dict[str, Any] = {"n": self._n, "mean": self._mean, "sum_of_squares": self._sum_of_squares}
         if self._n:
             state["bounds"] = list(self._bounds)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
+        """Restore a saved state."""
         self._n, self._mean = int(state["n"]), float(state["mean"])
         self._sum_of_squares = float(state["sum_of_squares"])
         deviation = math.sqrt(self._sum_of_squares / self._n) if self._n else -math.inf
-        # A state of an earlier version has no bounds: its scores differed if they had a deviation.
+        # States of earlier versions have no bounds. Their scores differed if they have a deviation.
         low, high = state.get("bounds", (self._mean + deviation, self._mean - deviation))
         self._bounds = float(low), float(high)
 
     def _statistics(self, scores: np.ndarray, scales: np.ndarray) -> tuple[float, float, bool]:
-        """Mean and deviation that the mode asks for, and whether that deviation is rounding (it is 1 then)."""
+        """Mean and deviation for the mode, and whether the deviation is only rounding (it is 1 then)."""
         if self.mode == "none":
             return 0.0, 1.0, False
         low, high = bounds(scores, scales)
         if self.mode == "batch":
             mean, deviation = float(scores.mean()), float(scores.std())
         else:
-            # Two samples of different sizes put together (Chan, Golub and LeVeque 1983).
+            # Combine two samples of different sizes (Chan, Golub and LeVeque 1983).
             n, difference = self._n + len(scores), float(scores.mean()) - self._mean
             self._sum_of_squares += float(((scores - scores.mean()) ** 2).sum())
             self._sum_of_squares += difference**2 * self._n * len(scores) / n

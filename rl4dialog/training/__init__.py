@@ -1,1 +1,1 @@
-"""Layer 5: what a run consists of (its folder, its records, training, evaluation), and its summary at the end."""
+"""Layer 5: runs, including their folders, records, training, evaluation and final summary."""

@@ -1,7 +1,7 @@
-"""Checkpoints: all that decides the next iteration of a run, written so that one is whole or not there.
+"""Checkpoints: the complete state of a run between iterations, written atomically.
 
-``checkpoints/iteration_000020/`` holds the tensors of what is trained, ``state.json`` (everything small) and
-``manifest.json``, by whose sizes and hashes a whole checkpoint is told from a damaged one. Nothing in it is a pickle.
+``checkpoints/iteration_000020/`` holds the trainee's tensors, ``state.json`` (all small values) and ``manifest.json``
+with sizes and hashes to detect damaged checkpoints. Checkpoints contain no pickles.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BEST_FILE = "best.json"
 
 @dataclass
 class Checkpoint:
-    """A whole checkpoint on disk.
+    """A valid checkpoint on disk.
 
     Attributes:
         path: Its folder.
-        state: What ``state.json`` says.
+        state: Contents of ``state.json``.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def iteration(self) -> int:
-        """Iterations that were done when it was written."""
+        """Number of finished iterations when it was written."""
         return int(self.state["iteration"])
 
 
@@ -48,28 +48,28 @@ class CheckpointStore:
     """The checkpoints of a run.
 
     Args:
-        run_folder: The run's; ``None`` in a process that does not write.
-        keep_last: How many of the newest are kept, beside the best.
+        run_folder: The run's folder; ``None`` in a process that does not write.
+        keep_last: Number of most recent checkpoints to keep, in addition to the best one.
     """
 
     def __init__(self, run_folder: RunFolder | None, keep_last: int = 2) -> None:
         self._run_folder, self._keep_last = run_folder, keep_last
 
     def has(self, iteration: int) -> bool:
-        """Whether there is a checkpoint of that iteration; all processes must ask."""
+        """Whether there is a checkpoint of that iteration. All processes must call this."""
         return bool(
             all_gather_object(self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir())[0]
         )
 
     def save(self, state: Mapping[str, Any], save_tensors: Callable[[Path | None], None]) -> None:
-        """Write a checkpoint, then remove those that need not be kept; all processes must call it.
+        """Write a checkpoint, then remove outdated ones. All processes must call this.
 
         Args:
-            state: As JSON, with its ``iteration``.
-            save_tensors: Writes what belongs to it into a folder; into none, in a process that does not write.
+            state: JSON values, including ``iteration``.
+            save_tensors: Writes the tensors to a folder; called with ``None`` in a process that does not write.
 
         Raises:
-            RunFolderError: If it cannot be written. Earlier checkpoints are then as they were.
+            RunFolderError: If it cannot be written. Earlier checkpoints are left unchanged.
         """
         if self._run_folder is None:
             save_tensors(None)
@@ -82,12 +82,12 @@ class CheckpointStore:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """``{"iteration", "metric", "value"}`` of the best checkpoint, if one was marked and is there."""
+        """``{"iteration", "metric", "value"}`` of the best checkpoint, if one is marked and exists."""
         assert self._run_folder is not None
         return best_checkpoint(self._run_folder.root)
 
     def mark_best(self, iteration: int, metric: str, value: float) -> None:
-        """Keep a checkpoint whatever else is removed, in place of the one marked before."""
+        """Protect a checkpoint from removal, instead of the one marked before."""
         assert self._run_folder is not None
         self._run_folder.write_json(
             f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", {"iteration": iteration, "metric": metric, "value": value}
@@ -104,13 +104,13 @@ class CheckpointStore:
 
 
 def checkpoint_folders(root: Path) -> dict[int, Path]:
-    """The folders of a run's checkpoints by their iterations, whole or not, oldest first."""
+    """Folders of a run's checkpoints by iteration, oldest first. Damaged ones are included."""
     named = ((_FOLDER_NAME.fullmatch(path.name), path) for path in (root / CHECKPOINTS_FOLDER).glob("iteration_*"))
     return dict(sorted((int(name[1]), path) for name, path in named if name and path.is_dir()))
 
 
 def newest_checkpoint(root: Path) -> Checkpoint | None:
-    """The newest whole checkpoint of a run; damaged ones are passed over with a warning."""
+    """Return the latest valid checkpoint of a run. Damaged ones are skipped with a warning."""
     for path in reversed(checkpoint_folders(root).values()):
         try:
             return read_checkpoint(path)
@@ -120,7 +120,7 @@ def newest_checkpoint(root: Path) -> Checkpoint | None:
 
 
 def best_checkpoint(root: Path) -> dict[str, Any] | None:
-    """What :meth:`CheckpointStore.mark_best` wrote, if that checkpoint is there."""
+    """Return the record of :meth:`CheckpointStore.mark_best`, if that checkpoint exists."""
     try:
         best: dict[str, Any] = json.loads((root / CHECKPOINTS_FOLDER / _BEST_FILE).read_text(encoding="utf-8"))
         return best if (root / _name(best["iteration"])).is_dir() else None
@@ -129,7 +129,7 @@ def best_checkpoint(root: Path) -> dict[str, Any] | None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """A checkpoint by its folder.
+    """Read a checkpoint from its folder.
 
     Raises:
         CheckpointError: If it is damaged.
@@ -142,7 +142,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def remove_checkpoints_after(root: Path, iteration: int) -> None:
-    """Remove what is left of checkpoints that a run goes back behind."""
+    """Remove checkpoints of later iterations, including partial ones, when a run returns to an earlier one."""
     for found, path in checkpoint_folders(root).items():
         if found > iteration:
             shutil.rmtree(path, ignore_errors=True)

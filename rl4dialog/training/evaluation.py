@@ -1,6 +1,6 @@
-"""Measuring a policy on a split: one reply per prompt, all metrics over them; and telling what training changed.
+"""Evaluation of a policy on a split: one reply per prompt, scored by all metrics, and a summary before/after training.
 
-The processes of a run share the prompts; the main one has the replies of all, and measures them.
+The prompts are divided among the processes of a run. The main process gathers all replies and computes the metrics.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Evaluation:
     """Corpus scores by metric key, and one record per sample in RL4LMs' form.
 
     Attributes:
-        metrics: The scores.
-        predictions: The records.
-        reward_error: Why there is no reward, if one failed that ends the run.
+        metrics: Corpus scores by metric key.
+        predictions: One record per sample.
+        reward_error: Error message, if a reward failed and failures stop the run.
     """
 
     metrics: dict[str, float]
@@ -54,14 +54,14 @@ def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, flo
 
 
 class Evaluator:
-    """Evaluates splits as a run's config says, records the results, and sums them up at the end.
+    """Evaluates splits with a run's settings, records the results, and prints the final summary.
 
     Args:
-        config: Of the run.
-        texts: Of the run.
-        metrics: All are computed over each split.
-        tracker: Receives the results, if there is one.
-        rewards: Score each reply too, if given.
+        config: The run's config.
+        texts: The run's tokenizer, data and lengths.
+        metrics: Metrics to compute on each split.
+        tracker: Optional tracker that records the results.
+        rewards: Optional reward that also scores each reply.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Evaluator:
         self._post_process = build_evaluation_post_processor(config)
 
     def samples(self, split: str) -> list[Sample]:
-        """Those that a split is measured on."""
+        """The samples used to evaluate a split."""
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a policy after ``epoch`` iterations.
 
         Raises:
-            RewardError: If a reward fails, and must not.
+            RewardError: If a reward fails and ``reward_must_work`` is set.
         """
         rewards = self._rewards
         started = time.perf_counter()
@@ -113,15 +113,15 @@ class Evaluator:
         return result
 
     def recall(self, split: str, epoch: int) -> Evaluation:
-        """What :meth:`run` recorded earlier in this run; empty in a process that records nothing.
+        """Load an evaluation that :meth:`run` recorded earlier in this run; empty in a process without a tracker.
 
         Raises:
-            RunFolderError: If the records are not there.
+            RunFolderError: If the records are missing.
         """
         return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
-        """The metrics of a split's gold replies."""
+        """Compute the metrics of a split's reference replies."""
         samples, gold = self.samples(split), self._gold(split)
         scores = compute_metrics(self._metrics, samples, gold, split, policy.language_model)
         columns = {} if self._rewards is None else self._rewards.score(samples, gold)
@@ -133,7 +133,7 @@ class Evaluator:
     def summarize(
         self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
     ) -> None:
-        """Print the test split's metrics before and after training beside those of the gold replies, and dialogues."""
+        """Print test metrics before and after training next to those of the reference replies, and sample dialogues."""
         assert self._tracker is not None
         print_summary(
             before.metrics,
@@ -160,26 +160,27 @@ def evaluate(
     score: Callable[[Sequence[Sample], list[str]], dict[str, list[float]]] | None = None,
     turn_end: str | None = None,
 ) -> Evaluation:
-    """Generate and score a reply to each sample's prompt; all processes must call this together.
+    """Generate and score a reply to each sample's prompt. All processes must call this together.
 
-    All random states are afterwards as before, so how often one evaluates does not change the training.
+    All random states are restored afterwards, so the number of evaluations does not affect training.
 
     Args:
-        policy: Generates.
-        samples: Of one split.
-        metrics: All are computed over the whole split.
-        split_name: For the metrics and the progress bar.
-        max_prompt_length: In tokens.
+        policy: The policy that generates the replies.
+        samples: Samples of one split.
+        metrics: Metrics to compute over the whole split.
+        split_name: Name passed to the metrics and shown in the progress bar.
+        max_prompt_length: Maximum prompt length in tokens.
         batch_size: Prompts per generation batch.
-        generation_kwargs: ``None`` for those of the rollouts.
-        prompt_truncation_side: Which end of a long prompt is dropped.
-        seed: Of the sampling; the same for every evaluation, so that differences are the policy's.
-        post_process: Done to each reply before it is scored and recorded.
-        score: Gives further columns of the predictions, one number per reply; the mean of ``reward`` is a metric too.
-        turn_end: Text behind every turn, where long prompts lose whole turns.
+        generation_kwargs: Generation settings; ``None`` uses those of the rollouts.
+        prompt_truncation_side: Side from which long prompts are truncated.
+        seed: Sampling seed. It is the same for every evaluation, so that differences come from the policy.
+        post_process: Optional function applied to each reply before it is scored and recorded.
+        score: Optional function that returns further columns of the predictions, one number per reply. The mean of
+            ``reward`` becomes a metric.
+        turn_end: Text after every turn, if long prompts are truncated by whole turns.
 
     Returns:
-        Nothing in it, in a process that is not the main one.
+        The evaluation; empty in all processes but the main one.
 
     Raises:
         ConfigError: If ``post_process`` raises, or does not return a text.
@@ -189,19 +190,19 @@ def evaluate(
         encode_prompt(tokenizer, s.prompt_or_input_text, max_prompt_length, prompt_truncation_side, turn_end)
         for s in samples
     ]
-    # Prompts of like length together: less padding.
+    # Batch prompts of similar length to reduce padding.
     order = sorted(range(len(samples)), key=lambda i: len(prompts[i]))
     batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     own: dict[int, str] = {}
-    # The line at the end is the caller's, who knows more.
+    # The caller logs the final line, which has more details.
     progress = Progress(
         f"Evaluating {split_name}", "prompt", len(samples), line_every_s=60.0, line_at_end=False, stays=False
     )
     with progress:
         torch.manual_seed(derive_seed(seed, "process", process_index()) if process_index() else seed)
         for first in range(0, len(batches), n_processes()):
-            # Where there is none left, the last once more: with shared weights, all must generate equally often.
+            # With sharded weights all processes must generate equally often, so the last batch is repeated if needed.
             rows = batches[min(first + process_index(), len(batches) - 1)]
             own |= zip(rows, generate_texts(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
             progress.advance(sum(map(len, batches[first : first + n_processes()])))
@@ -235,7 +236,7 @@ def evaluate(
 def compute_metrics(
     metrics: Sequence[BaseMetric], samples: Sequence[Sample], replies: list[str], split_name: str, model: Any
 ) -> dict[str, tuple[list[float] | None, float]]:
-    """All metrics of given replies, by key."""
+    """Compute all metrics of the given replies, by metric key."""
     results: dict[str, tuple[list[float] | None, float]] = {}
     for metric in metrics:
         results.update(
@@ -254,12 +255,12 @@ def compute_metrics(
 def generate_texts(
     policy: LMActorCriticPolicy, prompts: list[list[int]], generation_kwargs: dict[str, Any] | None
 ) -> list[str]:
-    """The text of a reply to each prompt, in one batch.
+    """Generate one batch of replies, as text.
 
     Args:
-        policy: Generates.
-        prompts: Token ids of each.
-        generation_kwargs: ``None`` for the policy's own.
+        policy: The policy that generates the replies.
+        prompts: Token ids of each prompt.
+        generation_kwargs: Generation settings; ``None`` uses the policy's own.
     """
     ids, mask = padded(prompts, left=True)
     obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
@@ -280,7 +281,7 @@ def _post_processed(reply: str, sample: Sample, post_process: Callable[[str], st
 
 
 def _examples(before: Evaluation, after: Evaluation, gold: Sequence[str], n: int = 3) -> list[Example]:
-    """Evenly spaced dialogues whose reply has changed."""
+    """Select evenly spaced dialogues whose reply has changed."""
     changed = [
         Example(old["prompt_text"], old["generated_text"], new["generated_text"], reference)
         for old, new, reference in zip(before.predictions, after.predictions, gold, strict=True)

@@ -1,9 +1,9 @@
-"""Training the intent classifier from any dialogue pool whose samples are labelled with acts.
+"""Training of the intent classifier on any datapool with samples labelled with dialogue acts.
 
-The built-in model is a BERT-like encoder, trained from random weights in about a minute on two CPU cores. It has
-ModernBERT's architecture, because BERT's own wants pretraining: on DailyDialog from scratch, rotary positions and
-mean pooling give 78 % where absolute positions and a [CLS] pooler of the same size give 74 %. Dropping words is its
-regularization, being cheaper than dropout on a CPU. Scoring with the classifier is in `rl4dialog.metrics`.
+The built-in model is a BERT-like encoder, trained from random weights in about a minute on two CPU cores. It uses
+ModernBERT's architecture, because BERT's needs pretraining: on DailyDialog from scratch, rotary positions and mean
+pooling give 78 %, against 74 % for absolute positions and a [CLS] pooler of the same size. It is regularized by word
+dropout, which is cheaper than dropout on a CPU. Scoring with the classifier is in `rl4dialog.metrics`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rl4dialog.training.trainer_support import train_with_progress, unchanged
 _logger = logging.getLogger(__name__)
 
 BUILTIN_MODEL = "builtin/tiny-bert"
-_CACHED = "intent_classifier"  # its kind in the cache
+_CACHED = "intent_classifier"  # cache category
 ACTS = tuple(ACT_NAMES.values())
 MAX_TOKENS = 128
 
@@ -63,16 +63,16 @@ _ARCHITECTURE: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings:
-    """How a classifier is trained.
+    """Training settings of the classifier.
 
     Attributes:
         n_epochs: Passes over the samples.
         batch_size: Samples per step.
         learning_rate: Peak of a linear schedule.
-        weight_decay: Of AdamW.
-        word_dropout: Share of the input's tokens that is hidden from the model in training.
-        label_smoothing: Probability that is spread over all acts; labels of dialogue acts are noisy.
-        vocab_size: Of a built-in model's tokenizer.
+        weight_decay: Weight decay of AdamW.
+        word_dropout: Fraction of input tokens to hide in training.
+        label_smoothing: Probability mass spread over all acts, because labels of dialogue acts are noisy.
+        vocab_size: Vocabulary size of a built-in model's tokenizer.
     """
 
     n_epochs: float = 4
@@ -99,12 +99,13 @@ def train_intent_classifier(
     """Train a classifier of the reply's act, given the last utterance and the reply, and save it.
 
     Args:
-        samples: With ``meta_data["intent"]``, 1 to 4.
-        val_samples: Measure it.
-        output_dir: Gets model and tokenizer, as ``AutoModelForSequenceClassification`` and ``AutoTokenizer`` load them.
-        seed: Of initial weights, data order and dropped words.
+        samples: Training samples with ``meta_data["intent"]``, 1 to 4.
+        val_samples: Validation samples.
+        output_dir: Folder for model and tokenizer, in the format of ``AutoModelForSequenceClassification`` and
+            ``AutoTokenizer``.
+        seed: Seed of initial weights, data order and word dropout.
         model_name: ``builtin/tiny-bert``, or a folder or hub id of a model to fine-tune.
-        settings: Fields of `ClassifierSettings`; ``None`` is the default, which for a given model is a gentler one.
+        settings: Fields of `ClassifierSettings`. ``None`` selects the default, which is gentler for a given model.
 
     Returns:
         ``accuracy`` on ``val_samples``, ``confusion`` as rows of gold and columns of predicted acts (4, 4),
@@ -116,7 +117,7 @@ def train_intent_classifier(
         RunFolderError: If the classifier cannot be saved.
     """
     texts, labels = _texts_and_labels(samples, "train")
-    _texts_and_labels(val_samples, "val")  # a fault in the labels is told before the training and not after it
+    _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = _writable(output_dir)
     defaults = {} if model_name == BUILTIN_MODEL else _FINE_TUNING
     chosen = ClassifierSettings(**{**defaults, **{k: v for k, v in settings.items() if v is not None}})
@@ -142,7 +143,7 @@ def train_intent_classifier(
 
 
 def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[Sample], seed: int) -> Path:
-    """Folder of the built-in classifier for a datapool, made once and cached by the samples' content.
+    """Folder of the built-in classifier for a datapool, trained once and cached by the samples' content.
 
     Raises:
         DataError: If there are no samples, or one has no act or no reply.
@@ -159,10 +160,10 @@ def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[S
 
 
 def is_builtin_classifier_cached(samples: Sequence[Sample], seed: int) -> bool:
-    """Whether :func:`builtin_intent_classifier` has nothing to train.
+    """Whether :func:`builtin_intent_classifier` would find the classifier in the cache.
 
     Raises:
-        DataError: As there.
+        DataError: As for :func:`builtin_intent_classifier`.
     """
     return is_cached(_CACHED, _key(samples, seed))
 
@@ -242,7 +243,7 @@ def _builtin_config(tokenizer: PreTrainedTokenizerBase, names: dict[str, Any]) -
 
 
 def _train_bpe(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE over lower-cased text. The same texts always give the same one, which WordPiece does not."""
+    """Train a byte-level BPE on lower-cased text. Unlike WordPiece, it is deterministic."""
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.Lowercase()
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -259,7 +260,7 @@ def _train_bpe(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
     bpe.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", special_tokens=[("[CLS]", bpe.token_to_id("[CLS]"))]
     )
-    # The reply is at the end of the text, so a long text loses its beginning.
+    # Truncate on the left, because the reply is at the end.
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         unk_token="[UNK]",
@@ -273,7 +274,7 @@ def _train_bpe(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
 
 
 class _Collator:
-    """Pads a batch, and hides a share of its words."""
+    """Pads a batch, and hides a fraction of its words."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, word_dropout: float) -> None:
         self._tokenizer, self._word_dropout = tokenizer, word_dropout
@@ -281,7 +282,7 @@ class _Collator:
         self._special_ids = torch.tensor(tokenizer.all_special_ids)
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Make ``input_ids`` and ``attention_mask`` of shape (B, longest), and ``labels`` of shape (B,)."""
+        """Return ``input_ids`` and ``attention_mask`` of shape (B, longest), and ``labels`` of shape (B,)."""
         batch = self._tokenizer.pad(
             {"input_ids": [example["input_ids"] for example in examples]}, padding_side="right", return_tensors="pt"
         )

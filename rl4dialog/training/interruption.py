@@ -1,4 +1,4 @@
-"""Stopping a run from outside: SIGTERM and SIGINT, which save it where that is possible without a loss."""
+"""Handling of SIGTERM and SIGINT. The run is saved first if that loses nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """A context manager that receives them; what was there before is there again afterwards.
+    """A context manager that handles the signals and restores the previous handlers on exit.
 
-    A signal raises :class:`RunInterrupted`; while ``deferred`` it is only noted, and it is for the training loop to
-    save and to raise. A second one raises ``KeyboardInterrupt`` at once. Outside the main thread nothing is received.
+    A signal raises :class:`RunInterrupted`. While ``deferred`` is set it is only recorded; the training loop then saves
+    and raises. A second signal raises ``KeyboardInterrupt`` at once. Signals are handled in the main thread only.
 
     Attributes:
-        deferred: Whether the first signal waits.
-        received: Name of the signal that waits.
+        deferred: Whether to defer the first signal.
+        received: Name of the deferred signal.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How much memory a run needs: predicted from shapes alone, and measured."""
+"""Memory use of a run: predicted from shapes, and measured."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _N_PROMPTS = 256
 
 
 def peak_mib(device: torch.device) -> float:
-    """The most that this process has held so far, in MiB: of main memory, or of a GPU's what torch has allocated."""
+    """Peak memory of this process in MiB: main memory, or memory allocated by torch on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / MIB
     return peak_resident_mib()
@@ -45,17 +45,17 @@ def peak_mib(device: torch.device) -> float:
 
 @dataclass
 class MemoryPlan:
-    """Predicted bytes by what they are for.
+    """Predicted memory in bytes, by purpose.
 
     Attributes:
-        program: What the process holds already: libraries, data, tokenizer. Nothing of it is on a GPU.
-        weights: Of everything that is trained.
-        gradients: As many, unless adapters alone are trained.
+        program: Current memory of the process: libraries, data, tokenizer. None of it is on a GPU.
+        weights: Trained parameters.
+        gradients: Equal to ``weights``, unless only adapters are trained.
         optimizer: Adam's two moments.
-        frozen: Reference, mask policy, and the base under adapters.
-        activations: What a micro-batch keeps for its backward pass, logits included; ``None`` where a model's code
-            cannot be followed without its weights.
-        rollout: Keys and values of the replies under way, and the logits of a pass without gradients.
+        frozen: Reference, mask policy, and the base model under adapters.
+        activations: Tensors kept for the backward pass of a micro-batch, including logits; ``None`` if the model's code
+            cannot be traced without its weights.
+        rollout: KV cache of the replies being generated, and the logits of a pass without gradients.
     """
 
     program: int
@@ -68,18 +68,18 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Peak of a run, or all of it that is known; a rollout and an update do not overlap."""
+        """Peak of a run, as far as it is known. Rollouts and updates do not overlap."""
         lasting = self.program + self.weights + self.gradients + self.optimizer + self.frozen
         return lasting + max(self.activations or 0, self.rollout)
 
 
 def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> MemoryPlan:
-    """Predict the peak memory of each process of an RL run, without loading a weight.
+    """Predict the peak memory of each process of an RL run without loading weights.
 
     Args:
-        config: Checked, of an RL run.
-        texts: Of the run.
-        args: Arguments of algorithm and policy, defaults included.
+        config: Validated config of an RL run.
+        texts: The run's texts.
+        args: Arguments of algorithm and policy, including defaults.
     """
     lengths = texts.lengths
     prompt_lengths = _prompt_lengths(texts)
@@ -88,12 +88,12 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     n_envs = math.ceil(config.env.n_envs / n_processes())
     n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)
     n_rows = n_replies
-    if args.get("batch_size") and args.get("n_epochs"):  # and not an algorithm that takes an iteration at once
+    if args.get("batch_size") and args.get("n_epochs"):  # otherwise the algorithm uses an iteration at once
         n_rows = min(n_replies, math.ceil(args["batch_size"] / n_processes() / lengths.reply))
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
     fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf
     of_batch = np.resize(prompt_lengths, n_rows) + lengths.reply
-    # Of the parts that a minibatch is cut into, the largest.
+    # The largest micro-batch of a minibatch.
     largest = max(
         length_groups(of_batch, fixed_cost, args.get("micro_batch_size")), key=lambda g: len(g) * max(of_batch[g])
     )
@@ -128,7 +128,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
             )
     except RL4DialogError:
         raise
-    except Exception:  # what some models' code does depends on the values of tensors, and these have none
+    except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
     cache = n_envs * _cache_bytes(model, int(prompt_lengths.max()), lengths.reply)
     n_trained = _bytes_of(trained)
@@ -147,7 +147,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
 
 
 def _prompt_lengths(texts: Texts) -> np.ndarray:
-    """Tokens of some prompts of the train split."""
+    """Token counts of some prompts of the train split."""
     samples = texts.data.samples("train")
     chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
     lengths = [len(texts.tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
@@ -160,12 +160,12 @@ def _predicted_activations(
     gradient_checkpointing: bool,
     n_passes: int,
 ) -> int:
-    """Bytes that a minibatch keeps for its backward pass, and that this pass needs itself."""
-    # Fake tensors, unlike those on meta, go the ways of the device's own kernels.
+    """Bytes that a minibatch keeps for its backward pass, plus the needs of that pass."""
+    # Unlike meta tensors, fake tensors follow the code paths of the device's kernels.
     with FakeTensorMode(), _FakeExperts():
         fake = architecture()
         trunk_bytes, head_bytes = _activations(fake, *sizes)
-        # While a layer goes backwards, there are gradients of its activations, or they themselves once more.
+        # The backward pass of a layer also holds gradients of its activations, or recomputed activations.
         layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
         if gradient_checkpointing:
             checkpoint_layers(fake)
@@ -175,7 +175,7 @@ def _predicted_activations(
 
 
 class _FakeExperts(TorchFunctionMode):
-    """Multiplies with one expert in place of all: of the same sizes, and on fake tensors possible in float32."""
+    """Replaces the product with all experts by one with a single expert: same sizes, and supported in float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch._grouped_mm:
@@ -196,7 +196,7 @@ def _activations(
             encoded = model.get_encoder()(input_ids=zeros(prompt_length)).last_hidden_state
             decoder = model.get_decoder()
             hidden = decoder(input_ids=zeros(reply_length), encoder_hidden_states=encoded, use_cache=False)
-        elif 2 * n_prompts <= n_rows:  # each prompt is read once, as the causal policy does
+        elif 2 * n_prompts <= n_rows:  # read each prompt once, like the causal policy
             cache = model.base_model(input_ids=zeros(prompt_length, n_prompts), use_cache=True).past_key_values
             cache.batch_select_indices(zeros(1)[:, 0])
             hidden = model.base_model(input_ids=zeros(reply_length), past_key_values=cache, use_cache=True)
@@ -213,7 +213,7 @@ def _activations(
 
 @contextmanager
 def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]:
-    """Bytes of the tensors that operations save for their backward passes, parameters left out."""
+    """Count the bytes of tensors that operations save for their backward passes, without parameters."""
     own = {parameter.untyped_storage()._cdata for parameter in parameters}
     kept: dict[int, Tensor] = {}
 
@@ -233,7 +233,7 @@ def _reads_prompts_once(model: PreTrainedModel) -> bool:
 
 
 def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) -> int:
-    """Keys and values, or the state, of one reply."""
+    """Bytes of the KV cache, or of the recurrent state, of one reply."""
     config = model.config.get_text_config(decoder=True)
     if config.model_type in UNCACHED:
         return 0
@@ -247,7 +247,7 @@ def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) 
 
 
 def _state_bytes(model: PreTrainedModel) -> int:
-    """The state of one row of a recurrent model, which does not grow."""
+    """Bytes of the state of one row of a recurrent model, which has a fixed size."""
     cache = DynamicCache(config=model.config)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     with torch.no_grad():
@@ -262,7 +262,7 @@ def _bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def _resident_bytes() -> int:
-    """What this process holds now, and will once it runs."""
+    """Current memory of this process, including libraries that will be loaded."""
     import transformers.trainer  # noqa: F401
 
     return int(resident_mib() * MIB)

@@ -1,4 +1,4 @@
-"""What a run would do, in numbers, without doing it (``--dry_run``); all that it needs but the model is built."""
+"""Summary of a run without running it (``--dry_run``). Builds all components except the model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolki
 from rl4dialog.training.memory import MIB, predict_memory
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
-"""Random weights of more than that take longer to draw than a dry run should last."""
+"""Above this size, initializing random weights takes too long for a dry run."""
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Build tokenizer, data, rewards, metrics and supervised examples of a run, and print every derived number.
+    """Build tokenizer, data, rewards, metrics and supervised examples of a run, and print all derived numbers.
 
     Raises:
-        RL4DialogError: If one of them cannot be built, or the rewards cannot be given to worker processes.
+        RL4DialogError: If one of them cannot be built, or the rewards cannot be sent to worker processes.
     """
     texts = build_texts(config)
     lengths = texts.lengths
@@ -60,7 +60,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 
 
 def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> list[RewardPart]:
-    """Build rewards and metrics; returns the reward's parts."""
+    """Build rewards and metrics, and return the reward's parts."""
     toolkit = build_toolkit(config, texts.tokenizer, texts.data, trains_classifier=False)
     parts = []
     if config.reward_fn is not None:
@@ -74,10 +74,10 @@ def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> l
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:
-    """Which architecture it is, and whether it is known to work.
+    """Describe the architecture and whether it is supported.
 
     Raises:
-        ModelError: If it was found not to.
+        ModelError: If it is not supported.
     """
     name = model.config.model_type
     if is_listed(model.config):
@@ -89,7 +89,7 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
 
 
 def _add_examples(table: Table, config: RunConfig, texts: Texts, model: PreTrainedModel) -> None:
-    """Count what is learned from references; what of them does not fit is said meanwhile."""
+    """Add counts of supervised examples; truncated samples are reported while they are built."""
     if config.warm_start is not None:
         table.add_row("warm start", f"{len(build_warm_start_examples(config, texts, model.config).train):,} references")
     if isinstance(config, SupervisedConfig):

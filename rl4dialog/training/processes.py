@@ -1,7 +1,7 @@
-"""Data-parallel runs: several processes that ``accelerate launch`` or ``torchrun`` has started on the same script.
+"""Data-parallel runs: several processes of the same script, started by ``accelerate launch`` or ``torchrun``.
 
-Each has a share of the environments, of every minibatch and of the prompts of an evaluation; together they do what one
-process would do. The main process alone measures, writes and speaks.
+Each process has a share of the environments, of every minibatch and of the evaluation prompts. The result is the same
+as with one process. Only the main process computes metrics, writes files and prints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
-# The others wait while the main process computes metrics; if it dies, the launcher ends them.
+# The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
 _USE = {"fsdp": "ACCELERATE_USE_FSDP", "deepspeed": "ACCELERATE_USE_DEEPSPEED"}
 LAUNCHER_VARIABLES = (
@@ -29,21 +29,21 @@ def is_launched() -> bool:
 
 
 def sharding() -> str | None:
-    """What spreads the policy over the processes, by the launcher's config: ``"fsdp"``, ``"deepspeed"`` or nothing."""
+    """Sharding method from the launcher's config: ``"fsdp"``, ``"deepspeed"`` or ``None``."""
     wanted = [name for name, variable in _USE.items() if os.environ.get(variable, "false").lower() == "true"]
     return wanted[0] if wanted and is_launched() else None
 
 
 def has_checkpoints() -> bool:
-    """Whether a run can be saved: DeepSpeed's optimizer is in parts that only its own pickles hold together."""
+    """Whether the run supports checkpoints. DeepSpeed's sharded optimizer state can only be saved as pickles."""
     return sharding() != "deepspeed"
 
 
 def join_processes(prepare: Callable[[], None]) -> None:
-    """Let the processes of a launched run know each other; does nothing in a run of one process.
+    """Initialize communication between the processes. Does nothing in a run with one process.
 
     Args:
-        prepare: Called first, in one process of each machine: what it leaves in the cache is found there by the others.
+        prepare: Called first in one process per machine, to fill the cache for the others.
     """
     if not is_launched():
         return
@@ -53,6 +53,6 @@ def join_processes(prepare: Callable[[], None]) -> None:
 
 
 def leave_processes() -> None:
-    """End what :func:`join_processes` began."""
+    """Shut down the communication started by :func:`join_processes`."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The random generators of a process, as numbers and texts: Python's, numpy's, torch's and those of its GPUs."""
+"""State of the random number generators of a process (Python, numpy, torch and its GPUs) in serializable form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 def random_state() -> dict[str, Any]:
-    """What :func:`set_random_state` needs."""
+    """Return the state that :func:`set_random_state` restores."""
     version, python, gauss = random.getstate()
     return {
         "python": [version, list(python), gauss],
@@ -26,7 +26,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Go on drawing from where :func:`random_state` was called; where there are fewer GPUs now, with a warning."""
+    """Restore a state returned by :func:`random_state`. Warns if there are fewer GPUs now."""
     version, python, gauss = state["python"]
     random.setstate((version, tuple(python), gauss))
     np.random.set_state(state["numpy"])
@@ -45,7 +45,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore Python's, numpy's and torch's random states, of all GPUs too."""
+    """Restore the random states of Python, numpy and torch (including all GPUs) on exit."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -1,4 +1,4 @@
-"""Going on with a run: whether there is one, whether it is the same, and from which checkpoint."""
+"""Resuming: finds a run's latest checkpoint and checks that the config matches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
-# What may be another when a run goes on: it decides what is measured and kept, and not what is learned.
+# Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
     *(f"env.{key}" for key in ("vec_env", "n_workers", "on_worker_death", "max_restarts")),
@@ -24,10 +24,10 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has come to its end already, and shall have no more iterations than it was to have.
+    """Whether a run has finished, and the config does not extend it.
 
     Raises:
-        ConfigError: If it was begun with another config.
+        ConfigError: If it was started with a different config.
     """
     if not is_complete(root):
         return False
@@ -36,21 +36,20 @@ def is_done(root: Path, config: RunConfig) -> bool:
 
 
 def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
-    """The checkpoint from which a run goes on.
+    """Find the checkpoint to resume a run from.
 
     Args:
         root: The run's folder.
-        config: The config that it shall go on with.
-        mode: ``always``, or ``auto`` to begin where there is nothing to go on with.
+        config: Config of the resumed run.
+        mode: ``always``, or ``auto`` to start a new run if there is nothing to resume.
 
     Returns:
-        ``None`` if the run shall begin, in place of what is left of one that has neither a whole checkpoint nor come
-        to its end.
+        ``None`` to start a new run, replacing the remains of one that has neither a valid checkpoint nor finished.
 
     Raises:
         RunFolderError: If there is no such run.
-        CheckpointError: If it has no whole checkpoint, or one of a later iteration than the run shall have.
-        ConfigError: If it was begun with another config.
+        CheckpointError: If it has no valid checkpoint, or one of a later iteration than the config's last one.
+        ConfigError: If it was started with a different config.
     """
     if not (root / CONFIG_FILE).is_file():
         if mode == "auto":
@@ -75,11 +74,11 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
 
 
 def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
-    """Take back what the run wrote down after a checkpoint.
+    """Undo everything that the run wrote after a checkpoint.
 
     Raises:
-        RunFolderError: If a file cannot be written, or has lost what it held when the checkpoint was written; then
-            nothing is changed.
+        RunFolderError: If a file cannot be written, or lacks data from before the checkpoint. In this case nothing is
+            changed.
     """
     run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration)
     remove_checkpoints_after(run_folder.root, checkpoint.iteration)
@@ -96,7 +95,7 @@ def _stored_config(root: Path) -> RunConfig:
 
 
 def _check_same(root: Path, config: RunConfig) -> None:
-    """Check that a config decides the same training as the one that is stored."""
+    """Check that a config and the stored one define the same training."""
     stored = _stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s; the run in %s had it, and goes on with %s", SUBPROC, root, config.env.vec_env)

@@ -1,4 +1,4 @@
-"""The reward of evaluated replies, beside their metrics: in total, and what each part gave."""
+"""Rewards of evaluation replies: the total and each part."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _logger = logging.getLogger(__name__)
 
 
 class RewardColumns:
-    """Scores the replies of an evaluation by the run's reward.
+    """Scores evaluation replies with the run's reward.
 
-    Where a reward fails, what it was to give is NaN: for the reply where the run masks failures, and for all of the
-    evaluation where they end the run, so that no dead judge is asked a thousand times. Whether that ends the run at
-    once, or after what it has computed is saved, is the caller's choice.
+    Values of a failed reward are NaN. If the run masks failures, this affects only the reply. If failures stop the run,
+    it affects the whole evaluation, so that an unavailable judge is not called repeatedly. The caller decides whether
+    the run stops at once or after saving its results.
 
     Args:
-        parts: Of the run's reward.
+        parts: Parts of the run's reward.
         on_error: ``raise`` or ``mask``, as in the run.
-        async_calls: How coroutines are awaited.
-        iteration: Decides weights that change: the same for all evaluations of a run, so that they can be compared.
-        timeout_s: How long a reward may take for a batch of replies, or for one if it is called for one.
-        tokenizer: For token-level rewards that read ids.
+        async_calls: Runner for coroutines.
+        iteration: Iteration for scheduled weights. It is the same for all evaluations of a run, to keep them
+            comparable.
+        timeout_s: Time limit of a reward per batch of replies, or per reply if it is called for single replies.
+        tokenizer: Tokenizer for token-level rewards that read ids.
 
     Attributes:
-        error: Why the last evaluation has no rewards, where failures end the run.
+        error: Error message, if the last evaluation has no rewards and failures stop the run.
     """
 
     error: RewardError | None = None
@@ -51,19 +52,19 @@ class RewardColumns:
         self._iteration, self._timeout_s, self._tokenizer = iteration, timeout_s, tokenizer
 
     def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
-        """Score replies; the random state is afterwards as before.
+        """Score replies. The random state is restored afterwards.
 
         Args:
-            samples: What was answered.
-            replies: One to each sample.
-            must_work: Whether a failure that would end the run is raised.
+            samples: Samples with the prompts.
+            replies: One reply to each sample.
+            must_work: Whether to raise a failure that would stop the run.
 
         Returns:
-            ``reward``, clipped and weighted as the run does, and ``reward/<part>`` as the part gave it. NaN where a
+            ``reward``, clipped and weighted as in the run, and ``reward/<part>`` as returned by each part. NaN if a
             reward failed.
 
         Raises:
-            RewardError: If a reward failed, and must not.
+            RewardError: If a reward failed and ``must_work`` is set.
         """
         self.error = None
         with random_states_kept():
@@ -99,6 +100,6 @@ class RewardColumns:
 
 
 def mean_reward(columns: dict[str, list[float]]) -> dict[str, float]:
-    """The mean total of the replies that have one, by the key under which it stands among the metrics."""
+    """Mean total reward of the replies that have one, under its metric key."""
     known = [value for value in columns.get(TOTAL, []) if not math.isnan(value)]
     return {TOTAL: sum(known) / len(known)} if known else {}

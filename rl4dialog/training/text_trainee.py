@@ -1,4 +1,4 @@
-"""What all kinds of runs that train a language model on texts share."""
+"""Base class of runs that train a language model on text."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rl4dialog.training.trainee import Trainee
 
 
 class TextTrainee(Trainee):
-    """Tokenizer, data, rewards and evaluator of a run, and its language model.
+    """Holds a run's tokenizer, data, rewards, evaluator and language model.
 
     Args:
-        config: Checked.
-        tracker: Receives what is measured; ``None`` in a process that is not the main one.
-        checkpoint: Where the run continues, if it does.
+        config: Validated config.
+        tracker: Records the results; ``None`` in all processes but the main one.
+        checkpoint: Checkpoint to resume from, if any.
 
     Raises:
-        CheckpointError: If the data are not those that the run began with; the run folder is then as it was.
+        CheckpointError: If the data differ from those at the start of the run. The run folder is left unchanged.
 
     Attributes:
         labels: Names of the evaluations before and after training in the summary.
@@ -60,10 +60,10 @@ class TextTrainee(Trainee):
         self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
 
     def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
-        """Build the language model, and record what the run began with.
+        """Build the language model, and record the hash of the initial weights.
 
         Raises:
-            CheckpointError: If it is not the model that the run began with; the run folder is then as it was.
+            CheckpointError: If it differs from the model at the start of the run. The run folder is left unchanged.
         """
         model = build_language_model(config, self.texts)
         self._reference_hash = weights_hash(model)
@@ -78,7 +78,7 @@ class TextTrainee(Trainee):
 
     @abstractmethod
     def generator(self) -> LMActorCriticPolicy:
-        """The policy that generates with the model as it is now."""
+        """A policy that generates with the current weights."""
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         return self.evaluator.run(self.generator(), split, iteration, reward_must_work)

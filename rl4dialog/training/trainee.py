@@ -1,4 +1,4 @@
-"""What the one trainer asks of each kind of run."""
+"""Interface between the trainer and each kind of run."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from rl4dialog.training.evaluation import Evaluation
 
 
 class Trainee(Protocol):
-    """Whatever is trained, built from a config. The processes of a run call its methods together."""
+    """The object to train, built from a config. All processes of a run call its methods together."""
 
     @property
     def iteration(self) -> int:
-        """Iterations that are done."""
+        """Number of finished iterations."""
 
     def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
-        """Train until ``n_iters`` iterations are done, or a callback stops it.
+        """Train until ``n_iters`` iterations are finished or a callback stops the training.
 
         Args:
-            n_iters: Of the whole run.
-            callbacks: In the order in which they act between iterations.
+            n_iters: Total number of iterations of the run.
+            callbacks: Callbacks in the order in which they act between iterations.
         """
 
     def stop(self) -> None:
-        """Let no further iteration begin."""
+        """Stop before the next iteration."""
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        """Measure and record a split.
+        """Evaluate a split and record the results.
 
         Raises:
-            RewardError: If a reward fails, and must not.
+            RewardError: If a reward fails and ``reward_must_work`` is set.
         """
 
     def recall(self, split: str, iteration: int) -> Evaluation:
-        """What :meth:`evaluate` has recorded; empty in a process that records nothing.
+        """Load an evaluation recorded by :meth:`evaluate`; empty in a process that does not record.
 
         Raises:
-            RunFolderError: If the records are not there.
+            RunFolderError: If the records are missing.
         """
 
     def save_model(self, folder_name: str) -> Path | None:
-        """Write the model for use into a folder of the run; returns it in the main process."""
+        """Export the model to a folder of the run. Returns the folder in the main process."""
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         """Print what training has changed; in the main process."""
@@ -56,17 +56,17 @@ class Trainee(Protocol):
 
 @runtime_checkable
 class Resumable(Protocol):
-    """What can be stopped and go on later, as if nothing had happened. The processes of a run call this together."""
+    """A trainee that can be stopped and resumed without any difference. All processes call its methods together."""
 
     def capture_state(self) -> dict[str, Any]:
-        """All but tensors that decides the next iteration, ``iteration`` among it, as JSON."""
+        """Return all state except tensors, including ``iteration``, as JSON values."""
 
     def save_state(self, folder: Path | None) -> None:
-        """Write the tensors that belong to it; ``None`` in a process that only helps to gather them."""
+        """Write the tensors of the state; ``None`` in a process that only takes part in gathering them."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to where the checkpoint was written.
+        """Restore the state of a checkpoint.
 
         Raises:
-            CheckpointError: If it does not fit.
+            CheckpointError: If it does not match.
         """

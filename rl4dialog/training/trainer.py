@@ -1,4 +1,4 @@
-"""One run from start to end: evaluate, learn, evaluate, save, tell. What is trained is the trainee's matter."""
+"""Complete run: evaluate, train, evaluate, save, summarize. The trainee implements the training."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Trainer:
     """Runs a config.
 
     Args:
-        config: Checked.
-        tracker: Receives everything that is measured and saved; ``None`` in a process that is not the main one.
-        checkpoint: Where to go on from; by default the run begins.
-        signals: That may stop the run while it learns.
+        config: Validated config.
+        tracker: Records all results and models; ``None`` in all processes but the main one.
+        checkpoint: Checkpoint to resume from; by default a new run starts.
+        signals: Signals that stop the run during training.
 
     Raises:
-        CheckpointError: If the checkpoint does not fit the config, or data or reference are not those that the run
-            began with; the run folder is then as it was.
+        CheckpointError: If the checkpoint does not match the config, or the data or the reference differ from those at
+            the start of the run. The run folder is left unchanged.
 
     Attributes:
-        trainee: What is trained.
-        evaluations: What all evaluations of the run have found, the same in every process.
+        trainee: The trainee.
+        evaluations: Results of all evaluations of the run, identical in every process.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Trainer:
         self._checkpoint, self._signals = checkpoint, signals or StopSignals()
         self.evaluations: list[EvaluationResult] = []
         self._latest: dict[str, Evaluation] = {}
-        self._reward_error: str | None = None  # that of the last evaluation
+        self._reward_error: str | None = None  # from the last evaluation
         toolkit = {
             "evaluations": self.evaluations,
             "save_model": lambda folder_name: self.trainee.save_model(folder_name),
@@ -78,19 +78,19 @@ class Trainer:
         """Evaluate, train, evaluate, save and print a summary.
 
         Returns:
-            The test split's evaluations before and after; ``None`` in a process that is not the main one.
+            The test split's evaluations before and after training; ``None`` in all processes but the main one.
 
         Raises:
-            RunInterrupted: If a signal stopped it.
-            RewardError: If a reward failed. Where that was in an evaluation between or after iterations, the model, a
+            RunInterrupted: If a signal stopped the run.
+            RewardError: If a reward failed. If it failed in an evaluation between or after iterations, the model, a
                 checkpoint and the metrics are saved first.
         """
         try:
             before = self._before or self._evaluate(SPLITS, 0, reward_must_work=True)
-            # Of a resumed run, also where no iteration is left: what follows the last one is still to be done.
+            # A resumed run may have no iterations left, but the steps after the last one remain to be done.
             if self._config.n_iters or self._checkpoint is not None:
                 self._learn(self._config.n_iters)
-            # Before the evaluation, which may fail.
+            # Save before the evaluation, which may fail.
             self.trainee.save_model(MODEL_FOLDER)
             if self._reward_error is None:
                 self._evaluate(self._missing_splits(), self.trainee.iteration)
@@ -120,18 +120,18 @@ class Trainer:
         return self._config.has_checkpoints and has_checkpoints()
 
     def _go_on(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
-        """Go back to a checkpoint, and in the run folder too; returns the evaluations before training, by split."""
+        """Restore a checkpoint and the run folder; returns the evaluations before training, by split."""
         assert isinstance(self.trainee, Resumable)
         self.trainee.restore(checkpoint)
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
         barrier()
-        # Only now, as a checkpoint that is refused, by whichever process, leaves the folder as it was.
+        # Only now: if any process rejects the checkpoint, the folder must be left unchanged.
         if self._tracker is not None:
             go_back_to(checkpoint, self._tracker.run_folder)
-            with random_states_kept():  # from what an output may draw
+            with random_states_kept():  # outputs may use random numbers
                 self._tracker.open()
             self.evaluations += recorded_evaluations(self._tracker.run_folder)
-        # In place, as the callbacks hold this list.
+        # In place, because the callbacks hold this list.
         self.evaluations[:] = all_gather_object(self.evaluations)[0]
         say(f"Resumed after iteration {checkpoint.iteration} of {self._config.n_iters}", on_terminals=True)
         return before
@@ -140,14 +140,14 @@ class Trainer:
         found = {split: self.trainee.evaluate(split, iteration, reward_must_work) for split in splits}
         errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
         self._reward_error = next(iter(all_gather_object(errors)[0]), None)
-        # The main process alone measures, and the others wait for what it has found.
+        # Only the main process computes metrics; the others receive its results.
         measured = all_gather_object({split: evaluation.metrics for split, evaluation in found.items()})[0]
         self._latest.update(found)
         self.evaluations += [EvaluationResult(iteration, split, metrics) for split, metrics in measured.items()]
         return found
 
     def _missing_splits(self) -> list[str]:
-        """Those that are not evaluated after the present iteration."""
+        """Splits that are not evaluated after the current iteration."""
         done = {result.split for result in self.evaluations if result.iteration == self.trainee.iteration}
         return [split for split in SPLITS if split not in done]
 
@@ -156,7 +156,7 @@ class Trainer:
         self._signals.deferred = checkpoints is not None
         self.trainee.learn(n_iters, self._callbacks(checkpoints))
         self._signals.deferred = False
-        if checkpoints is not None:  # a signal may have come in the evaluation after the last iteration
+        if checkpoints is not None:  # a signal may have arrived during the evaluation after the last iteration
             checkpoints.stop_if_asked()
         if self.trainee.iteration < n_iters:
             reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
@@ -179,7 +179,7 @@ class Trainer:
         )
 
     def _callbacks(self, checkpoints: CheckpointCallback | None) -> list[BaseCallback]:
-        """In the order in which they act between iterations."""
+        """Callbacks in the order in which they act between iterations."""
 
         def evaluate(iteration: int) -> None:
             found = self._evaluate(("val",), iteration)

@@ -1,4 +1,4 @@
-"""Around transformers' `Trainer`: one clean progress bar, and nothing changed that is not meant to be trained."""
+"""Wrappers around transformers' `Trainer`: a clean progress bar, and no side effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE_EVERY_S = 10.0
 
 
 class ProgressBar(TrainerCallback):
-    """The progress over all steps, with the loss."""
+    """Progress bar over all steps, with the loss."""
 
     def __init__(self, description: str) -> None:
         self._description = description
@@ -41,14 +41,14 @@ class ProgressBar(TrainerCallback):
 
 
 def train_with_progress(trainer: Trainer, description: str) -> Any:
-    """Run a `Trainer` under a bar of ours, without the lines that it prints by itself.
+    """Run a `Trainer` with the toolkit's progress bar instead of its own output.
 
     Args:
-        trainer: With ``disable_tqdm``.
+        trainer: A trainer with ``disable_tqdm``.
         description: Label of the bar.
 
     Returns:
-        What ``trainer.train()`` returns.
+        The result of ``trainer.train()``.
     """
     trainer.remove_callback(PrinterCallback)
     progress = ProgressBar(description)
@@ -61,10 +61,10 @@ def train_with_progress(trainer: Trainer, description: str) -> Any:
 
 @contextmanager
 def unchanged(model: PreTrainedModel) -> Iterator[None]:
-    """Restore what a `Trainer` changes beside the weights, by being built and by running.
+    """Restore everything except weights that building and running a `Trainer` changes.
 
-    These are Python's, numpy's and torch's random states, the model's mode and its config's cache switch. The model
-    stays on the device that the `Trainer` chose.
+    This covers the random states of Python, numpy and torch, the model's mode and its config's cache switch. The model
+    stays on the device chosen by the `Trainer`.
     """
     was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
     try:

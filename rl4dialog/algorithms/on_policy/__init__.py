@@ -1,1 +1,1 @@
-"""On-policy algorithms: stable-baselines3's, over rollouts of whole replies."""
+"""On-policy algorithms of stable-baselines3, on rollouts of whole replies."""

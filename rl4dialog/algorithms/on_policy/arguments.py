@@ -1,4 +1,4 @@
-"""Types and bounds of stable-baselines3's own arguments, which are looser there, or missing."""
+"""Types and bounds of stable-baselines3's arguments, which are looser or missing there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 
 
 def _existing_device(name: str) -> str:
-    """A device's name, if this machine has the device."""
+    """Check that a device exists on this machine and return its name."""
     if name == "auto":
         return name
     try:
@@ -26,7 +26,7 @@ def _existing_device(name: str) -> str:
 
 
 class OnPolicyArguments(TypedDict, total=False):
-    """Arguments that on-policy algorithms of stable-baselines3 and sb3-contrib have, each some of them."""
+    """Arguments of on-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
 
     policy: Any
     env: Any

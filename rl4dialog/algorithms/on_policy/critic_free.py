@@ -1,4 +1,4 @@
-"""Policy gradient without a critic: several replies to each prompt are compared with each other."""
+"""Policy gradient without a critic, based on comparing several replies to each prompt."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 
 class CriticFree(PPO):
-    """Base of RLOO and GRPO: PPO's clipped surrogate, with one advantage for all tokens of a conversation.
+    """Base of RLOO and GRPO: PPO's clipped surrogate, with the same advantage for all tokens of a conversation.
 
-    Minibatches never split the replies to a prompt. With ``kl_in: reward`` every token pays for its log ratio to the
-    reference (k1); with ``kl_in: loss`` the estimate is a term of the loss, weighted with the KL controller's
-    coefficient. The gradient of k1 in the loss is 0 in the mean; k2's is that of the KL.
+    Minibatches never split the replies to a prompt. With ``kl_in: reward``, the penalty of each token is its log ratio
+    to the reference (k1). With ``kl_in: loss``, the estimate is a term of the loss, weighted by the KL controller's
+    coefficient. As a loss term, k1 has an expected gradient of 0, while k2 has the gradient of the KL.
 
     Args:
-        args: Of :class:`PPO`.
-        n_generations: Replies to each prompt; divides the number of environments.
-        kl_in: ``reward`` or ``loss``.
-        kl_estimator: ``k1``, ``k2`` or ``k3``, for ``kl_in: loss``.
-        kwargs: Of :class:`PPO`, but ``gamma``, ``gae_lambda``, ``vf_coef`` and ``clip_range_vf``.
+        args: Arguments of :class:`PPO`.
+        n_generations: Number of replies to each prompt; must divide the number of environments.
+        kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
+        kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
+        kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef`` and ``clip_range_vf``.
 
     Raises:
-        ConfigError: If an argument makes no sense.
+        ConfigError: If an argument is invalid.
     """
 
     buffer_class = GroupRolloutBuffer
@@ -82,12 +82,12 @@ class CriticFree(PPO):
     def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
-        # PPO's clipped surrogate; in the first step, where the ratio is 1, its gradient is REINFORCE's.
+        # PPO's clipped surrogate. In the first step the ratio is 1, and its gradient is that of REINFORCE.
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
-        # The KL as a term of the loss (Shao et al. 2024, eq. 3) where it is none of the reward.
+        # Add the KL to the loss (Shao et al. 2024, eq. 3) if it is not part of the reward.
         if self.kl_in == "loss":
             terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
-            # Where policy and reference agree, its gradient is rounding, of which Adam would make a whole step.
+            # If policy and reference agree, the gradient is only rounding, which Adam would scale to a full step.
             differ = log_probs_differ(log_prob, batch.ref_log_prob, self.policy.precision)  # type: ignore[arg-type]
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * differ * terms["kl_loss"]
         return terms

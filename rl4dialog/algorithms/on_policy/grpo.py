@@ -11,17 +11,17 @@ from rl4dialog.functional.advantages import group_advantages
 
 
 class GRPO(CriticFree):
-    """A reply's advantage is its reward, normalized over the replies to the same prompt.
+    """GRPO: the advantage of a reply is its reward, normalized over the replies to the same prompt.
 
-    Losses are means over the agent tokens of a minibatch, as everywhere here; the paper takes the mean of each reply
-    first.
+    Losses are averaged over the agent tokens of a minibatch, as in all algorithms here. The paper first averages over
+    each reply.
 
     Args:
-        args: Of :class:`CriticFree`.
+        args: Arguments of :class:`CriticFree`.
         scale_rewards: Divide by the group's standard deviation.
-        kl_in: As in the paper the KL is a term of the loss by default.
-        kl_estimator: Likewise k3.
-        kwargs: Of :class:`CriticFree`.
+        kl_in: Where the KL penalty is applied: ``reward`` or ``loss``. Default: ``loss``, as in the paper.
+        kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``. Default: ``k3``, as in the paper.
+        kwargs: Keyword arguments of :class:`CriticFree`.
     """
 
     def __init__(

@@ -8,17 +8,17 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 
 
 class NLPO(PPO):
-    """PPO with a maskable policy, whose mask follows the trained weights every ``target_update_iterations``.
+    """PPO with a maskable policy. The mask is updated with the trained weights every ``target_update_iterations``.
 
-    The reward may dip after that: nothing trains the tokens that a mask leaves out, and a new mask may let them in. A
-    KL penalty, which is paid without the mask, keeps them where they were.
+    The reward may drop after an update: tokens outside a mask are not trained, and a new mask may allow them. The KL
+    penalty, which ignores the mask, keeps these tokens near the reference.
     """
 
     maskable = True
 
     def train(self) -> None:
-        """Update policy and critic, and from time to time the mask."""
+        """Update policy and critic, and periodically the mask."""
         super().train()
-        # The mask policy takes over the trained weights every so many iterations (algorithm 1, last lines).
+        # Update the mask policy periodically (algorithm 1, last lines).
         policy: Any = self.policy
         self.logger.record("train/mask_synced", float(policy.end_iteration()))

@@ -22,17 +22,17 @@ from rl4dialog.policies.gradient_steps import GradientSteps
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
 
-    ``batch_size`` counts agent tokens, as ``n_steps`` does. An update equals that of ``stable_baselines3.PPO.train`` on
-    the same buffer. Details are numbered as in Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
+    ``batch_size`` and ``n_steps`` are counted in agent tokens. An update equals that of ``stable_baselines3.PPO.train``
+    on the same buffer. Details are numbered as in Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
     Optimization" (https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
 
     Args:
-        args: Of the mixin and of ``stable_baselines3.PPO``.
-        micro_batch_size: Replies per forward and backward pass; a minibatch's gradient is accumulated over them.
-            ``None`` leaves that to ``split_by_length``.
-        split_by_length: Part a minibatch's replies by length where that saves more padding than another pass costs;
-            the gradient is the same, but for rounding.
-        kwargs: Of the mixin and of ``stable_baselines3.PPO``.
+        args: Arguments of the mixin and of ``stable_baselines3.PPO``.
+        micro_batch_size: Replies per forward and backward pass. Gradients are accumulated over the minibatch. ``None``
+            leaves the size to ``split_by_length``.
+        split_by_length: Split a minibatch by reply length where this saves more padding than an additional pass costs.
+            The gradient is the same up to rounding.
+        kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
     data_parallel = True
@@ -42,7 +42,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     ) -> None:
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         with warnings.catch_warnings():
-            # The parent warns of a small last minibatch; ours are cut evenly.
+            # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
             super().__init__(*args, **kwargs)
 
@@ -56,19 +56,19 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.clip_range_vf is not None:
             clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
 
-        # Tensors, which are read only at the end: reading one makes a GPU wait.
+        # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
-        # Epochs over all replies, shuffled anew (detail 6).
+        # Epochs over all replies, reshuffled each time (detail 6).
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
             for batch in self.rollout_buffer.get(self.batch_size):
-                # Advantages are whitened over the minibatch (detail 7), before it is cut into parts.
+                # Whiten advantages over the minibatch (detail 7) before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = all_reduce_numbers(len(advantages))[0]
 
-                # The gradient of one mean over the minibatch's agent tokens, part by part.
+                # Accumulate the gradient of the mean over the minibatch's agent tokens.
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
                 parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 sums = dict(zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
-                history.setdefault("first_approx_kl", [sums["approx_kl"]])  # no step taken yet: the ratio is 1
+                history.setdefault("first_approx_kl", [sums["approx_kl"]])  # before the first step, so the ratio is 1
 
                 # Early stopping, before a step is taken (https://github.com/DLR-RM/stable-baselines3/issues/417).
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
@@ -94,10 +94,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             if stopped_early:
                 break
 
-        # What tells how training goes (detail 12).
+        # Diagnostics (detail 12).
         for name, values_of_batches in history.items():
             values = torch.stack(values_of_batches)
-            # Of minibatches that were left out, only their number is told.
+            # Skipped minibatches are counted, but not averaged.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
         self._record_idle_steps()
         if self.needs_critic:
@@ -111,7 +111,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             self.logger.record("train/clip_range_vf", clip_range_vf)
 
     def _parts(self, batch: ReplySamples) -> list[tuple[ReplySamples, float]]:
-        """Micro-batches and their weights: in lockstep as many as any process has, the last for nothing."""
+        """Micro-batches and their weights. In lockstep, padded with zero weights to the maximum over all processes."""
         lockstep = self.policy.lockstep
         by_length = self.split_by_length and not lockstep
         parts = list(batch.split(self.micro_batch_size, FIXED_COST.get(self.device.type) if by_length else None))
@@ -119,7 +119,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
     def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
-        """The loss and what it is made of, per agent token; all are logged as ``train/...``. Each of shape (N,)."""
+        """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``."""
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
@@ -131,7 +131,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def _policy_terms(
         self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: ReplySamples, clip_range: float
     ) -> dict[str, torch.Tensor]:
-        """The terms without those of a critic."""
+        """The terms of the policy, without those of a critic."""
         # Ratio between new and old policy; 1 at the first update after a rollout.
         log_ratio = log_prob - batch.old_log_prob
         ratio = log_ratio.exp()
@@ -146,6 +146,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             "entropy_loss": -entropy,
             "approx_kl": approx_kl,
             "clip_fraction": clip_fraction,
-            # Without its term, nothing is computed backwards through the entropy, which is over the whole vocabulary.
+            # Omit the term if possible: its backward pass runs over the whole vocabulary.
             "loss": surrogate + self.ent_coef * -entropy if self.ent_coef else surrogate,
         }

@@ -9,9 +9,9 @@ from rl4dialog.functional.advantages import leave_one_out_advantages
 
 
 class RLOO(CriticFree):
-    """A reply's advantage is its reward over the mean of the other replies to the same prompt.
+    """RLOO: the advantage of a reply is its reward minus the mean of the other replies to the same prompt.
 
-    With ``n_epochs: 1`` and one minibatch the gradient is REINFORCE's; further updates are clipped as PPO's are.
+    With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
     """
 
     def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:

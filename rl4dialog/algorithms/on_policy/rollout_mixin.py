@@ -1,4 +1,4 @@
-"""What makes a stable-baselines3 on-policy algorithm train a language model: rollouts of whole replies."""
+"""Mixin that lets stable-baselines3's on-policy algorithms train language models on rollouts of whole replies."""
 
 from __future__ import annotations
 
@@ -31,50 +31,51 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
 
 class LMRolloutMixin:
-    """Put before a subclass of stable-baselines3's ``OnPolicyAlgorithm``; its ``train()`` then sees whole replies.
+    """Mixin for subclasses of stable-baselines3's ``OnPolicyAlgorithm``. Their ``train()`` then receives whole replies.
 
-    ``rollout_buffer.get(batch_size)`` yields :class:`~rl4dialog.functional.replies.ReplySamples`, on which
-    ``policy.evaluate_actions(samples.observations, samples.actions)`` gives one value, log-probability and entropy
-    per agent token, in the order of ``samples.advantages`` and the rest.
+    ``rollout_buffer.get(batch_size)`` yields :class:`~rl4dialog.functional.replies.ReplySamples`. For these,
+    ``policy.evaluate_actions(samples.observations, samples.actions)`` returns one value, log-probability and entropy
+    per agent token, in the same order as ``samples.advantages`` and the other fields.
 
     An iteration collects at least ``n_steps * n_envs`` agent tokens in whole episodes, and counts as exactly that many
-    timesteps, so ``learn(n_iters * n_steps * n_envs)`` runs ``n_iters`` iterations; ``rollout/tokens`` logs the true
-    number. ``num_timesteps`` grows with the tokens while they are collected, as callbacks expect: in multiples of
-    ``n_envs``, and up to the full number at the last step of the environments and not before. A rollout that a callback
-    ends half way is dropped, and its timesteps with it.
+    timesteps. ``learn(n_iters * n_steps * n_envs)`` therefore runs ``n_iters`` iterations; ``rollout/tokens`` logs the
+    true number of tokens. During collection ``num_timesteps`` grows in multiples of ``n_envs``, as callbacks expect,
+    and reaches the full number only at the last step of the environments. A rollout that a callback stops is discarded,
+    including its timesteps.
 
     Attributes:
-        buffer_class: A subclass's own kind of rollout buffer.
-        needs_critic: Whether values are used at all.
-        maskable: Whether the policy must be a maskable one, or must not.
-        group_size: Neighbouring environments that are given the same prompts in the same order.
-        data_parallel: Whether ``train()`` adds up losses and gradients over the processes of a run.
-        stop_requested: Set by a callback between iterations, it lets no further rollout begin. Of several processes,
-            all stop where one requests it.
+        buffer_class: Rollout buffer class of a subclass.
+        needs_critic: Whether the algorithm uses values.
+        maskable: Whether the policy must be maskable (True) or must not be (False).
+        group_size: Number of consecutive environments with the same sequence of prompts.
+        data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
+        stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all
+            processes stop.
 
     Args:
-        args: Of the algorithm.
-        kl_controller: Price of a nat of divergence from the reference; free by default.
-        collector: Collects the rollouts; by default all rewards come from the environments.
-        normalize_rewards: Whiten the rewards of an iteration.
-        on_nan_gradient: ``skip`` and count an optimizer step whose gradient is not finite (ten in a row end the run),
-            or ``raise`` at once.
-        sharding: What spreads the policy over the processes of the run: ``"fsdp"``, ``"deepspeed"`` or nothing.
-        kwargs: Of the algorithm, of which many have these, in stable-baselines3's names:
-        learning_rate: Of policy and critic.
-        n_steps: Agent tokens per environment and iteration, at least.
-        batch_size: Agent tokens per minibatch, about: replies are never split.
-        n_epochs: Passes over an iteration's replies.
-        gamma: Discount per agent token.
-        gae_lambda: Of generalized advantage estimation: 1 has no bias by the critic, 0 the least variance.
-        clip_range: How far the ratio of new to old probability may move from 1 and still gain.
-        clip_range_vf: The same for values; nothing clips them by default.
-        normalize_advantage: Subtract the mean of the minibatch's advantages and divide by their deviation.
-        ent_coef: Weight of the entropy in the loss.
+        args: Arguments of the algorithm.
+        kl_controller: Controller of the KL penalty; no penalty by default.
+        collector: Rollout collector; by default all rewards come from the environments.
+        normalize_rewards: Whiten the rewards of each iteration.
+        on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
+            ``raise`` at once.
+        sharding: Sharding method of the policy: ``"fsdp"``, ``"deepspeed"`` or ``None``.
+        kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
+        learning_rate: Learning rate of policy and critic.
+        n_steps: Minimum number of agent tokens per environment and iteration.
+        batch_size: Approximate number of agent tokens per minibatch; replies are never split.
+        n_epochs: Number of passes over the replies of an iteration.
+        gamma: Discount factor per agent token.
+        gae_lambda: Lambda of generalized advantage estimation: 1 gives no bias from the critic, 0 the lowest variance.
+        clip_range: Clipping range of the ratio of new to old probability around 1.
+        clip_range_vf: Clipping range of the change in values; by default values are not clipped.
+        normalize_advantage: Subtract the mean of the minibatch's advantages and divide by their standard deviation.
+        ent_coef: Weight of the entropy bonus in the loss.
         vf_coef: Weight of the value loss.
-        max_grad_norm: Gradients with a larger norm are scaled down to it.
-        target_kl: An update stops where the policy has moved about so far from that of the rollout, in nats per token.
-        device: ``auto`` is a GPU where there is one, else the CPU.
+        max_grad_norm: Maximum gradient norm; larger gradients are scaled down.
+        target_kl: Stop an update when the policy's approximate KL from the rollout policy exceeds about this value, in
+            nats per token.
+        device: Device; ``auto`` selects a GPU if there is one, otherwise the CPU.
     """
 
     buffer_class: type[SequenceRolloutBuffer] = SequenceRolloutBuffer
@@ -107,31 +108,31 @@ class LMRolloutMixin:
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        """Check what no signature can say of the arguments of a config.
+        """Check constraints on config arguments beyond their types.
 
         Raises:
-            ConfigError: If they do not fit.
+            ConfigError: If an argument is invalid.
         """
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been collected; not counting one under way."""
+        """Number of collected iterations, without an unfinished one."""
         algorithm: Any = self
         n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
         return int(n_timesteps // (algorithm.n_steps * algorithm.n_envs))
 
     def _buffer_kwargs(self) -> dict[str, Any]:
-        """Further arguments of the rollout buffer."""
+        """Additional arguments of the rollout buffer."""
         return {}
 
     def _reward_kl_coeff(self) -> float:
-        """What a nat of divergence costs in the reward."""
+        """KL penalty per nat in the reward."""
         return self.kl_controller.coeff
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """Seed everything: each process its own, and environments of a group alike, so that they draw the same prompts.
+        """Set all seeds: different for each process, equal for the environments of a group, which share prompts.
 
-        Environments are numbered over all processes, so that each draws the same prompts however they are spread.
+        Environments are numbered over all processes, so their prompts do not depend on the distribution over processes.
         """
         algorithm: Any = self
         if (self.group_size == 1 and n_processes() == 1) or algorithm.env is None:
@@ -140,16 +141,16 @@ class LMRolloutMixin:
         seed = all_gather_object(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
         super().set_random_seed(seed + process_index())  # type: ignore[misc]
         first = process_index() * algorithm.env.num_envs
-        # What VecEnv.seed() sets and the next reset() hands out; it has no way to give two environments one seed.
+        # As set by VecEnv.seed() and used by the next reset(); seed() cannot give two environments the same seed.
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        """Begin the first episodes."""
+        """Start the first episodes."""
         with deaths_told(self.env):  # type: ignore[attr-defined]
             return super()._setup_learn(*args, **kwargs)  # type: ignore[misc,no-any-return]
 
     def _setup_model(self) -> None:
-        """Build the policy; all processes start from the main one's."""
+        """Build the policy. All processes start with the main process's weights."""
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
         broadcast([*policy.parameters(), *policy.buffers()])
@@ -161,14 +162,14 @@ class LMRolloutMixin:
         self.rollout_buffer.whitened = getattr(self, "normalize_advantage", False)  # type: ignore[attr-defined]
 
     def train(self) -> None:
-        """Update on the collected rollout as the algorithm does, but for steps whose gradient is not finite."""
+        """Run the algorithm's update on the collected rollout, skipping steps with a non-finite gradient."""
         algorithm: Any = self
         with self._step_guard.around(algorithm.policy.optimizer):
             super().train()  # type: ignore[misc]
         self._record_idle_steps()
 
     def _record_idle_steps(self) -> None:
-        """Log the steps that were left out, and the share of advantages that had nothing to say."""
+        """Log the number of skipped steps, and the fraction of constant advantages."""
         algorithm: Any = self
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
@@ -179,7 +180,7 @@ class LMRolloutMixin:
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
     ) -> bool:
-        """Fill the buffer with whole episodes, charge the KL penalty, compute advantages; log as ``rollout/``."""
+        """Fill the buffer with whole episodes, apply the KL penalty, compute advantages, and log under ``rollout/``."""
         algorithm: Any = self
         algorithm.policy.set_training_mode(False)
         rollout_buffer.reset()
@@ -195,7 +196,7 @@ class LMRolloutMixin:
             algorithm.num_timesteps = began_at + (n_timesteps if is_last else so_far)
             callback.update_locals(step)
             goes_on = callback.on_step()
-            if not goes_on and n_processes() > 1:  # the others are elsewhere in their rollouts: all stop after them
+            if not goes_on and n_processes() > 1:  # let the others finish their rollouts, then stop all
                 self.stop_requested = True
                 return True
             return goes_on
@@ -232,15 +233,15 @@ class LMRolloutMixin:
         callback.update_locals(locals())
         callback.on_rollout_end()
         self._step_guard.begin_iteration(self.iteration)
-        algorithm.policy.weights_will_change()  # whatever comes next is trained on this rollout
+        algorithm.policy.weights_will_change()  # the update on this rollout follows
         return True
 
 
 def with_rollouts(algorithm: Any) -> Any:
-    """An algorithm's class with rollouts of whole replies: itself, if it has them.
+    """Add whole-reply rollouts to an algorithm's class; a class that has them is returned unchanged.
 
     Raises:
-        ConfigError: If it is no on-policy algorithm of stable-baselines3.
+        ConfigError: If it is not an on-policy algorithm of stable-baselines3.
     """
     if not isinstance(algorithm, type) or not issubclass(algorithm, OnPolicyAlgorithm):
         raise ConfigError(

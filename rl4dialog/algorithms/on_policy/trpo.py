@@ -17,17 +17,17 @@ from rl4dialog.core.arguments import Count, NonNegative, Positive
 class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
     """sb3-contrib's TRPO: its conjugate gradient, line search and critic updates, on whole replies.
 
-    ``alg.args.target_kl`` bounds the KL of one update, unlike ``kl_div.target_kl``, which is towards the reference.
-    The exact KL needs the probabilities of the whole vocabulary at every agent token of an iteration.
+    ``alg.args.target_kl`` limits the KL of one update, while ``kl_div.target_kl`` refers to the reference.
+    The exact KL requires the probabilities of the whole vocabulary at every agent token of an iteration.
 
     Args:
-        target_kl: How far one update may move the policy from that of the rollout, in nats per token.
-        cg_max_steps: Steps of the conjugate gradient method.
-        cg_damping: What is added to the diagonal of the matrix of second derivatives.
-        line_search_max_iter: Steps that are tried, each shorter than the one before.
-        line_search_shrinking_factor: By how much.
-        n_critic_updates: Passes of the critic over an iteration's replies.
-        sub_sampling_factor: Only 1: replies are not cut; ``n_steps`` makes an iteration smaller.
+        target_kl: Maximum KL of the policy from the rollout policy after one update, in nats per token.
+        cg_max_steps: Maximum number of conjugate gradient steps.
+        cg_damping: Value added to the diagonal of the Hessian.
+        line_search_max_iter: Maximum number of step sizes to try, each smaller than the last.
+        line_search_shrinking_factor: Factor between successive step sizes.
+        n_critic_updates: Number of passes of the critic over the replies of an iteration.
+        sub_sampling_factor: Must be 1, because replies are not split. Use ``n_steps`` for a smaller iteration.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
     def _compute_actor_grad(
         self, kl_div: Tensor, policy_objective: Tensor
     ) -> tuple[list[nn.Parameter], Tensor, Tensor, list[tuple[int, ...]]]:
-        """Gradients of the KL and of the objective for the actor's parameters, told by the policy and not by name."""
-        # sb3-contrib's own picks parameters without "value" in their names, which are in attention layers too.
+        """Gradients of the KL and of the objective for the actor's parameters, which the policy provides."""
+        # sb3-contrib selects parameters without "value" in their names, but attention layers use that name too.
         policy: Any = self.policy
         candidates = list(policy.actor_parameters())
         kl_grads = torch.autograd.grad(kl_div, candidates, create_graph=True, allow_unused=True)

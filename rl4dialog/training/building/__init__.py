@@ -1,1 +1,1 @@
-"""From config to objects, and nowhere else: a module per thing that is built. What is built gets plain arguments."""
+"""Builds all objects from the config, one module per kind. The built objects receive plain arguments."""

@@ -1,4 +1,4 @@
-"""The algorithm of an RL run, its environments and its policy."""
+"""Builds the algorithm of an RL run, with its environments and policy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_algorithm(
     end_of_turn: EndOfTurn,
     reward_parts: list[RewardPart],
 ) -> Any:
-    """The environments, the policy and the algorithm."""
+    """Build the environments, the policy and the algorithm."""
     env = config.env
     vec_env = make_vec_env(
         _env_kwargs(config, texts, model, end_of_turn, reward_parts),
@@ -90,16 +90,16 @@ def build_algorithm(
 def check_env_workers(
     config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, reward_parts: list[RewardPart]
 ) -> None:
-    """Check that the environments can be given to worker processes, where a run has any, without starting one.
+    """Check that the environments can be sent to worker processes, if the run uses any. No worker is started.
 
     Args:
-        config: Of an RL run.
-        texts: Of the run.
-        model: Of the run; it need not have weights.
-        reward_parts: Of :func:`build_reward_parts`.
+        config: Config of an RL run.
+        texts: The run's texts.
+        model: The run's model, with or without weights.
+        reward_parts: Result of :func:`build_reward_parts`.
 
     Raises:
-        EnvWorkerError: If they cannot; see :func:`~rl4dialog.envs.vectorize.check_workers`.
+        EnvWorkerError: If they cannot be sent; see :func:`~rl4dialog.envs.vectorize.check_workers`.
     """
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
     check_workers(_env_kwargs(config, texts, model, end_of_turn, reward_parts), config.env.vec_env)
@@ -129,7 +129,7 @@ def _env_kwargs(
 
 
 def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
-    """What generates in the policy's place, if anything does."""
+    """Build the external generation backend, if the run uses one."""
     settings = config.generation.model_dump()
     if settings.pop("backend") == "transformers":
         return None

@@ -1,4 +1,4 @@
-"""The callbacks that a config names."""
+"""Builds the callbacks of a config."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
     """Check a callback of the config, without building it.
 
     Args:
-        id: The callback.
+        id: Id of the callback.
         args: Its arguments.
         where: Path of ``args`` in the config.
-        is_inner: Whether another callback calls it.
+        is_inner: Whether it is called by another callback.
 
     Raises:
-        ConfigError: If an id, an argument or a value is wrong, or it is no callback of stable-baselines3.
+        ConfigError: If an id, an argument or a value is invalid, or it is not a stable-baselines3 callback.
     """
     CallbackRegistry.check(id, args, where)
     component = CallbackRegistry.resolve(id)
@@ -41,11 +41,11 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
 
 
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
-    """Id and object of each of the config's callbacks.
+    """Build the config's callbacks; returns id and object of each.
 
     Args:
-        config: Checked.
-        toolkit: What they may ask for by parameter name: ``evaluations``, ``save_model``, ``run_folder``.
+        config: Validated config.
+        toolkit: Objects that callbacks can request by parameter name: ``evaluations``, ``save_model``, ``run_folder``.
     """
 
     def build(id: str, args: dict[str, Any] | None = None) -> BaseCallback:

@@ -1,4 +1,4 @@
-"""Checks of every id and argument of a config, before anything loads."""
+"""Checks all ids and arguments of a config before anything is loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_traini
 
 
 def check_components(config: RunConfig) -> None:
-    """Check every id and argument before anything loads.
+    """Check all ids and arguments before anything is loaded.
 
     Raises:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
@@ -97,7 +97,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
 
 
 def _check_beams(config: RunConfig, what: str) -> None:
-    """Check that evaluations can search with beams."""
+    """Check that evaluations can use beam search."""
     if config.env is not None and config.env.args.max_turns > 1:
         raise ConfigError(
             f"{what}, which does not go with env.args.max_turns: {config.env.args.max_turns}: beams are for the "
@@ -108,7 +108,7 @@ def _check_beams(config: RunConfig, what: str) -> None:
 
 
 def _check_sharding(config: OnPolicyConfig) -> None:
-    """Check that a run can be spread over its processes as the launcher's config says."""
+    """Check that the run supports the sharding of the launcher's config."""
     if sharding() == "deepspeed":
         if not is_deepspeed_available():
             raise ConfigError("the launcher's config asks for DeepSpeed, which is not installed: pip install deepspeed")
@@ -127,7 +127,7 @@ def _check_sharding(config: OnPolicyConfig) -> None:
 
 
 def _check_vllm(config: RunConfig) -> None:
-    """Check that vLLM can write this run's replies, and is there."""
+    """Check that vLLM is installed and supports this run."""
     if not config.has_rollouts:
         raise ConfigError(f"generation.backend: vllm does not go with alg.id: {config.alg.id}; use transformers")
     policy = policy_class(config)

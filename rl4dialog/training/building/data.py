@@ -1,4 +1,4 @@
-"""The datapool of a run."""
+"""Builds the datapool of a run."""
 
 from __future__ import annotations
 

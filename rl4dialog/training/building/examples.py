@@ -1,4 +1,4 @@
-"""The examples of supervised training and of warm starts."""
+"""Examples for supervised training and warm starts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rl4dialog.training.supervised.examples import ExampleSets, build_example_se
 
 
 def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
-    """What a supervised run learns and measures its perplexity on.
+    """Build the training and validation examples of a supervised run.
 
     Raises:
-        RL4DialogError: If there is nothing to learn, or it cannot be learned so; see
+        RL4DialogError: If there are no usable examples; see
             :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
     """
     return build_example_sets(
@@ -31,7 +31,7 @@ def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_conf
 
 
 def build_warm_start_examples(config: RunConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
-    """What a warm start learns; as :func:`build_supervised_examples`."""
+    """Build the examples of a warm start; see :func:`build_supervised_examples`."""
     assert config.warm_start is not None
     samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples
     if n_samples is not None and n_samples < len(samples):
@@ -47,7 +47,7 @@ def build_warm_start_examples(config: RunConfig, texts: Texts, model_config: Pre
 
 
 def _learned_lengths(texts: Texts) -> dict[str, Any]:
-    """The arguments of `build_example_sets` that say what of a sample is learned."""
+    """Arguments of `build_example_sets` that select the trained part of a sample."""
     lengths = texts.lengths
     with_env = lengths.target is not None
     return {

@@ -1,4 +1,4 @@
-"""The settings by which evaluations generate, and what is done to the replies."""
+"""Generation settings and post-processing for evaluations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rl4dialog.training.building.policy import policy_class
 
 
 def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
-    """How a run's evaluations decode: greedily where nothing says that they sample.
+    """Generation settings of a run's evaluations. Decoding is greedy unless sampling is enabled.
 
-    NLPO's mask and conversations refuse beams; for NLPO the config's notes say so.
+    Beam search is not available under NLPO's mask (see the config's notes) or in conversations.
     """
     given = evaluation_block(config).kwargs
     kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
@@ -24,20 +24,21 @@ def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
 
 
 def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``generation_kwargs`` block without what is for the evaluation of single replies."""
+    """Remove settings that apply only to the evaluation of single replies from a ``generation_kwargs`` block."""
     return {key: value for key, value in kwargs.items() if key not in EVALUATION_ONLY}
 
 
 def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
-    """What replies go through before they are measured: that of the ``generation_kwargs`` they are generated with."""
+    """Build the post-processor of evaluation replies, from the ``generation_kwargs`` that generate them."""
     return build_post_processor(evaluation_block(config))
 
 
 def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:
-    """The ``post_processing_fn`` of a ``generation_kwargs`` block.
+    """Build the ``post_processing_fn`` of a ``generation_kwargs`` block.
 
     Raises:
-        ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or no such post-processor or argument exists.
+        ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or the post-processor or an argument is
+            unknown.
     """
     chosen, where = block.kwargs.get("post_processing_fn"), f"{block.where}.post_processing_fn"
     if chosen is None:

@@ -1,4 +1,4 @@
-"""A policy for what comes without training: generating, and telling values and log-probabilities."""
+"""A policy for use without training: generation, values and log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def build_inference_policy(
     lengths: Lengths,
     **changes: Any,
 ) -> LMActorCriticPolicy:
-    """A policy around a language model, with the run's way of generating.
+    """Wrap a language model in a policy with the run's generation settings.
 
     Args:
-        config: Of the run.
+        config: The run's config.
         tokenizer: The model's.
         turn_marker: Text that ends a reply in the run's data.
-        model: Is not copied: what trains it changes the policy.
-        lengths: Of the run.
-        changes: Arguments of the policy in place of the run's; ``critic`` is ``none`` and ``lora`` nothing otherwise.
+        model: The language model. It is not copied, so training it changes the policy.
+        lengths: The run's length limits.
+        changes: Policy arguments that override the run's. By default ``critic`` is ``none`` and ``lora`` is not set.
     """
     end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
     anything = [Sample(0, "", [])]
@@ -50,7 +50,7 @@ def build_inference_policy(
 
 
 def inference_arguments(config: RunConfig) -> dict[str, Any]:
-    """Arguments of the policy that still mean something where nothing is trained."""
+    """Policy arguments that matter without training."""
     if not isinstance(config, OnPolicyConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = (

@@ -1,4 +1,4 @@
-"""The language model of a run, warm-started if the config says so."""
+"""Builds a run's language model, including its warm start."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.supervised.fine_tuning import warm_start
 
-WARM_START = "warm_start"  # its kind in the cache
-_TRUNCATION_FILE = "truncation.json"  # beside a cached warm start: how many texts did not fit
+WARM_START = "warm_start"  # cache category
+_TRUNCATION_FILE = "truncation.json"  # number of truncated texts, next to a cached warm start
 
 
 def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
-    """Load or make the language model, and warm-start it if the config says so (cached by content)."""
+    """Load or create the language model, and warm-start it if configured. Warm starts are cached by content."""
     auto_class = policy_class(config).auto_class
     fit = (texts.tokenizer, texts.lengths.prompt, texts.lengths.room)
     model = load_language_model(config.model_name, *fit, auto_class, derive_seed(config.seed, "model"))
@@ -39,9 +39,9 @@ def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
     if config.warm_start is None:
         return model
     key = warm_start_key(config, model, texts)
-    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # which decide the examples
+    settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # these affect only the examples
 
-    @functools.cache  # if the cache cannot be written, the trained model is written elsewhere
+    @functools.cache  # train once, even if the cache cannot be written
     def train() -> dict[str, float]:
         examples = build_warm_start_examples(config, texts, model.config)
         return warm_start(model, texts.tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
@@ -66,7 +66,7 @@ def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
 
 
 def warm_start_key(config: RunConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:
-    """Everything that decides what a warm start makes of a model, for the cache."""
+    """Cache key of a warm start: everything that affects its result."""
     assert config.warm_start is not None
     samples = texts.data.samples("train")
     return {
@@ -81,7 +81,7 @@ def warm_start_key(config: RunConfig, model: PreTrainedModel, texts: Texts) -> d
 
 
 def fill_cache(config: RunConfig) -> None:
-    """Do what a run keeps in the cache: the intent classifier, and the warm start."""
+    """Build and cache the intent classifier and the warm start."""
     texts = build_texts(config)
     build_toolkit(config, texts.tokenizer, texts.data)
     build_language_model(config, texts)

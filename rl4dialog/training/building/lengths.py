@@ -1,4 +1,4 @@
-"""How long prompts and replies of a run may be."""
+"""Length limits of prompts and replies."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NO_LIMIT = 2**20  # tokens
 
 @dataclass
 class Lengths:
-    """In tokens.
+    """Length limits in tokens.
 
     Attributes:
-        prompt: Longest prompt that is answered.
-        reply: Longest reply that is generated.
-        truncation_side: Which end of a longer prompt is dropped.
-        target: Longest reference that supervised training learns; a longer one loses its end, as a rollout would.
-            ``None``: references are never cut.
-        total: What supervised training takes of prompt and reference together, or of each in an encoder-decoder.
-            ``None``: as much as the model has positions for.
-        turn_end: Text behind every turn of a prompt, if prompts lose whole turns.
+        prompt: Maximum prompt length.
+        reply: Maximum length of generated replies.
+        truncation_side: Side from which longer prompts are truncated.
+        target: Maximum length of references in supervised training. A longer one loses its end, as in a rollout.
+            ``None``: references are never truncated.
+        total: Maximum length of prompt and reply together in supervised training, or of each for an encoder-decoder.
+            ``None``: the number of the model's positions.
+        turn_end: Text after every turn of a prompt, if prompts are truncated by whole turns.
     """
 
     prompt: int
@@ -41,23 +41,23 @@ class Lengths:
 
     @property
     def room(self) -> int:
-        """What a model needs positions for behind the longest prompt."""
+        """Number of positions needed after the longest prompt."""
         return max(self.reply, (self.total or 0) - self.prompt)
 
 
 def run_lengths(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
 ) -> Lengths:
-    """Longest prompt and reply of a run.
+    """Determine the length limits of a run.
 
-    Without an ``env`` block they are the tokenizer's limit, at most the model's positions; where neither has one, what
-    the data need.
+    Without an ``env`` block, the limit is the tokenizer's, at most the number of the model's positions. If neither has
+    a limit, the longest texts of the data decide.
 
     Args:
-        config: Of the run.
-        tokenizer: Of the run.
-        data: Of the run, for models that are made to fit it.
-        model_name: The language model where it is not the config's.
+        config: The run's config.
+        tokenizer: The run's tokenizer.
+        data: The run's data, for models that are built to fit it.
+        model_name: Language model, if it is not the config's.
 
     Raises:
         ConfigError: If replies leave no room for a prompt.
@@ -74,7 +74,7 @@ def _tokenizer_lengths(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
 ) -> Lengths:
     positions = named_model_positions(model_name)
-    # A tokenizer without a limit says 1e30.
+    # Tokenizers without a limit report 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
     together, reply = not config.is_encoder_decoder, reply_limit(config)
@@ -95,7 +95,7 @@ def _tokenizer_lengths(
 
 
 def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data) -> tuple[int, int]:
-    """Tokens of the longest prompt, and of the longest reference with its end, of all splits."""
+    """Token counts of the longest prompt and of the longest reference with its end, over all splits."""
     samples = [sample for split in data.pools for sample in data.samples(split)]
     prompt = max(len(encode_prompt(tokenizer, sample.prompt_or_input_text, None)) for sample in samples)
     targets = (encode_reply(tokenizer, text, data.turn_marker) for sample in samples for text in sample.references)

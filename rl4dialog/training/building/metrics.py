@@ -1,4 +1,4 @@
-"""The metrics of a run."""
+"""Builds the metrics of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl4dialog.training.building.toolkit import offered
 
 
 def build_metrics(config: RunConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric]:
-    """The metrics of ``train_evaluation``."""
+    """Build the metrics of ``train_evaluation``."""
     build_part = reward_builder(toolkit)
     return [
         MetricRegistry.get(metric.id, metric.args, **offered(toolkit, metric.args), build_part=build_part)

@@ -1,4 +1,4 @@
-"""The policy of a run: its class, its arguments, where its replies end."""
+"""Class, arguments and end-of-turn detection of a run's policy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
 
 def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
-    """The class of the run's policy; of a supervised run, the one that generates with its model."""
+    """Class of the run's policy. For a supervised run, a policy that can generate with its model."""
     return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
 
 def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
-    """The policy's own arguments, without those for its model and those without effect."""
+    """Policy arguments, without those of the model and those without effect."""
     args = config.alg.policy.args.model_dump()
     for name in ("model_name", "apply_model_parallel", "prompt_truncation_side"):
         args.pop(name, None)
@@ -26,7 +26,7 @@ def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
 
 
 def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
-    """Arguments of an RL run's policy and algorithm, with the defaults of those that the config leaves out."""
+    """Arguments of an RL run's policy and algorithm, with defaults filled in."""
     policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), AlgorithmRegistry.defaults(config.alg.id)
     return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
 
@@ -34,7 +34,7 @@ def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
 def build_end_of_turn(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, turn_marker: str | None, model: PreTrainedModel
 ) -> EndOfTurn:
-    """Where replies end: all end-of-sequence ids, and the dialogue format's marker."""
+    """Build the detection of reply ends: all end-of-sequence ids, and the turn marker of the dialogue format."""
     if config.env is not None and not config.env.args.terminate_on_eos:
         return EndOfTurn(tokenizer, ())
     ids = end_of_sequence_ids(tokenizer, model.config, model.generation_config)

@@ -1,4 +1,4 @@
-"""The reward of a run."""
+"""Builds the reward of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
-    """The reward as a weighted sum of parts."""
+    """Build the reward as a list of weighted parts."""
     assert config.reward_fn is not None
     reward = reward_builder(toolkit)(config.reward_fn.id, config.reward_fn.args)
     return as_parts(reward, config.reward_fn.id)
@@ -28,12 +28,12 @@ def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[Re
 def build_reward_columns(
     config: RunConfig, toolkit: Mapping[str, Any], parts: list[RewardPart] | None = None
 ) -> RewardColumns | None:
-    """What scores the replies of evaluations by the run's reward, if that is wanted.
+    """Build the scorer of evaluation replies, if they are to be scored by the training reward.
 
     Args:
-        config: Of the run.
-        toolkit: Of :func:`build_toolkit`.
-        parts: The reward, where it is built already.
+        config: The run's config.
+        toolkit: Result of :func:`build_toolkit`.
+        parts: The reward, if it has been built already.
     """
     if config.reward_fn is None or not config.train_evaluation.score_predictions:
         return None
@@ -49,14 +49,14 @@ def build_reward_columns(
 
 
 def build_reward_normalizer(config: RewardConfig) -> RewardNormalizer | None:
-    """What rewards go through before the KL penalty, if anything."""
+    """Build the normalizer that is applied before the KL penalty, if any."""
     if config.normalize == "none" and config.clip is None:
         return None
     return RewardNormalizer(config.normalize, None if config.clip is None else clip_bounds(config.clip))
 
 
 def reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
-    """Builds rewards from id and arguments, and gives itself to those that consist of others."""
+    """Return a function that builds a reward from id and arguments, and passes itself to composite rewards."""
 
     def build(id: str, args: dict[str, Any]) -> Any:
         return RewardFunctionRegistry.get(id, args, **offered(toolkit, args), build_part=build)

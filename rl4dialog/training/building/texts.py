@@ -1,4 +1,4 @@
-"""What all that reads or writes texts needs: the tokenizer, the samples, and how long texts may be."""
+"""Tokenizer, samples and length limits of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl4dialog.training.building.tokenizer import build_run_tokenizer
 
 @dataclass(frozen=True)
 class Texts:
-    """Those of a run."""
+    """Tokenizer, samples and length limits of a run."""
 
     tokenizer: PreTrainedTokenizerBase
     data: Data
@@ -22,6 +22,6 @@ class Texts:
 
 
 def build_texts(config: RunConfig) -> Texts:
-    """Build a run's tokenizer and data, and find out its lengths."""
+    """Build a run's tokenizer and data, and determine its length limits."""
     tokenizer, data = build_run_tokenizer(config)
     return Texts(tokenizer, data, run_lengths(config, tokenizer, data))

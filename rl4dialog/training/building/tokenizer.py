@@ -1,4 +1,4 @@
-"""The tokenizer of a run, and the data that it may be made from."""
+"""Builds a run's tokenizer and data, either of which may depend on the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl4dialog.training.building.data import build_data
 
 
 def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
-    """The tokenizer and the data; which of them comes first depends on who needs whom."""
+    """Build the tokenizer and the data, in the order of their dependency."""
     settings = config.tokenizer.model_dump()
     if config.tokenizer.model_name.startswith("builtin/"):
         data = build_data(config)

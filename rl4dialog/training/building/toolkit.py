@@ -1,4 +1,4 @@
-"""What metrics and rewards may ask for by parameter name."""
+"""Objects that metrics and rewards can request by parameter name."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MISSING_CLASSIFIER = object()
 def build_toolkit(
     config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
 ) -> dict[str, Any]:
-    """What components may ask for by parameter name: ``tokenizer``, ``classifier``, ``async_calls``.
+    """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``.
 
     Args:
-        config: Checked.
-        tokenizer: Of the run.
-        data: Its samples.
-        trains_classifier: Whether the built-in classifier is trained where it is not cached; else it is missing then,
-            and components can be built with the toolkit but not used.
+        config: Validated config.
+        tokenizer: The run's tokenizer.
+        data: The run's samples.
+        trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is missing then,
+            and components can be built but not used.
     """
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
     if config.reward_fn is not None:
@@ -46,13 +46,13 @@ def build_toolkit(
 
 
 def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a toolkit for a component with these arguments, which may name a classifier of its own."""
+    """Select the objects to offer to a component with these arguments, which may name a classifier."""
     own_classifier = not _names_builtin_classifier(args)
     return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
 
 
 def async_calls(config: RewardConfig) -> AsyncCalls:
-    """How a run awaits rewards that are coroutines."""
+    """Runner for rewards that are coroutines."""
     return AsyncCalls(**config.async_calls.model_dump())
 
 
@@ -68,7 +68,7 @@ def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
 
 
 def metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
-    """Every metric and reward of a run, and those inside them: registry, id, arguments, and the path of these."""
+    """Yield all metrics and rewards of a run, including nested ones: registry, id, arguments, path of the arguments."""
 
     def with_inner(
         registry: Registry, id: str, args: dict[str, Any], where: str

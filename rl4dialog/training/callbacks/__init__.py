@@ -1,1 +1,1 @@
-"""Callbacks of stable-baselines3 around the iterations of a run."""
+"""Callbacks of stable-baselines3 that act between the iterations of a run."""

@@ -1,4 +1,4 @@
-"""What our callbacks add to stable-baselines3's."""
+"""Base class of the toolkit's callbacks."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 
 class IterationCallback(BaseCallback):
-    """Acts between iterations: at the start of a rollout, the training on the last one is done.
+    """Acts between iterations, at the start of a rollout, when training on the last one is finished.
 
     Attributes:
-        stop_reason: Why it has ended the training; ``None`` while it has not.
+        stop_reason: Reason for stopping the training; ``None`` if it has not been stopped.
     """
 
     stop_reason: str | None = None
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been collected."""
+        """Number of collected iterations."""
         algorithm: Any = self.model
         return int(algorithm.iteration)
 
     def stop(self, reason: str) -> None:
-        """Let no further rollout begin. Between iterations nothing is lost; ``_on_step`` would end one half way."""
+        """Stop before the next rollout. Stopping in ``_on_step`` would discard a partial rollout."""
         self.stop_reason = reason
         algorithm: Any = self.model
         algorithm.stop_requested = True

@@ -1,4 +1,4 @@
-"""The model of the best evaluation, kept beside the last one."""
+"""Keeps the model of the best evaluation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _logger = logging.getLogger(__name__)
 
 
 class SaveBestModel(IterationCallback):
-    """Keeps the model of the best evaluation of the val split in ``best_model/``, in transformers' format.
+    """Saves the model with the best evaluation on the val split to ``best_model/``, in transformers' format.
 
-    The model before training counts too. The folder is replaced as a whole when a better one comes; if it cannot be
-    written, that is a warning.
+    The model before training is included. A better model replaces the whole folder. If writing fails, a warning is
+    logged.
 
     Args:
-        metric: A key of ``val_split_metrics.jsonl``.
-        mode: ``max`` if more is better, ``min`` if less is.
-        evaluations: The run's results; given by the toolkit.
-        save_model: Writes the model into a folder of the run; given by the toolkit.
+        metric: Metric key in ``val_split_metrics.jsonl``.
+        mode: ``max`` if higher is better, ``min`` if lower is.
+        evaluations: The run's results; provided by the toolkit.
+        save_model: Saves the model to a folder of the run; provided by the toolkit.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checkpoints during training: every so many iterations, the best by a metric, and when a signal stops the run."""
+"""Checkpoints during training: at a fixed interval, for the best metric value, and on a signal."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointCallback(IterationCallback):
-    """Saves between iterations, and in the middle of a rollout as it was at its start: no weight has changed since.
+    """Saves between iterations. In the middle of a rollout it saves the state at the start of the rollout.
 
-    A checkpoint that cannot be written is a warning; the run goes on with those that are there.
+    If a checkpoint cannot be written, a warning is logged and the run continues with the existing ones.
 
     Args:
-        store: Of the run.
-        tracker: Of the run; ``None`` in a process that does not write.
-        signals: That may stop the run. Of several processes, all stop between iterations if one received a signal.
-        trainee: What is saved.
-        every: Iterations from one checkpoint to the next; the last one is saved in any case. ``None`` saves only that
-            one, and when a signal stops the run.
-        keep_best: Metric of the val split that marks the best checkpoint, and whether ``max`` or ``min`` is best.
+        store: The run's checkpoints.
+        tracker: The run's tracker; ``None`` in a process that does not write.
+        signals: Signals that stop the run. With several processes, all stop between iterations if one received a
+            signal.
+        trainee: The trainee to save.
+        every: Iterations between checkpoints. ``None`` saves only after the last iteration and on a signal; the last
+            iteration is always saved.
+        keep_best: Metric of the val split that selects the best checkpoint, and ``max`` or ``min``.
         evaluations: The run's results.
     """
 
@@ -53,10 +54,10 @@ class CheckpointCallback(IterationCallback):
         self._in_rollout = False
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Keep the present iteration if it is the best so far; all processes must call it.
+        """Keep the current iteration if it is the best so far. All processes must call this.
 
         Args:
-            metrics: Of the val split; only the main process's count.
+            metrics: Metrics of the val split; only the main process's values are used.
         """
         if self._keep_best is None:
             return
@@ -68,16 +69,16 @@ class CheckpointCallback(IterationCallback):
                 self._mark_best(name, value)
 
     def stop_if_asked(self) -> None:
-        """Save and stop if a process has received a signal; all processes must call it, between iterations.
+        """Save and stop if any process has received a signal. All processes must call this, between iterations.
 
         Raises:
-            RunInterrupted: If so.
+            RunInterrupted: If a signal was received.
         """
         if all_reduce_max(int(self._signals.received is not None)):
             self._stop()
 
     def _is_best(self, name: str, mode: str, value: float) -> bool:
-        if not math.isfinite(value):  # as where a judge failed
+        if not math.isfinite(value):  # for example because a judge failed
             _logger.warning("iteration %d cannot be the best, as its evaluation has no %s", self.iteration, name)
             return False
         best = self._store.best
@@ -92,7 +93,7 @@ class CheckpointCallback(IterationCallback):
             _logger.warning("iteration %d is not marked as the best: %s", self.iteration, error)
 
     def _on_training_start(self) -> None:
-        # A run that is resumed may measure what it has not measured before.
+        # A resumed run may compute metrics that were not recorded before.
         if self._keep_best is None or self.iteration:
             return
         name = self._keep_best[0]
@@ -119,9 +120,9 @@ class CheckpointCallback(IterationCallback):
         self._in_rollout = False
 
     def _on_training_end(self) -> None:
-        if not self._in_rollout:  # else a callback has stopped the run in it, and it counts for nothing
+        if not self._in_rollout:  # a rollout that a callback stopped is discarded
             self._capture()
-        # Whatever ``every`` is: the evaluations that follow take long, and may be interrupted.
+        # Always save here: the following evaluations take long and may be interrupted.
         if not self._store.has(self.iteration):
             self._save()
         self.stop_if_asked()

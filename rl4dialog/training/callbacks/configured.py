@@ -1,4 +1,4 @@
-"""The callbacks that a config names, together."""
+"""Combines the callbacks of a config."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 
 
 class ConfiguredCallbacks(CallbackList):
-    """Calls them in the config's order, and remembers which of them ended the training.
+    """Calls the callbacks in the config's order, and records which one stopped the training.
 
     Args:
         named: Id and callback of each.
@@ -21,7 +21,7 @@ class ConfiguredCallbacks(CallbackList):
 
     @property
     def stopped_by(self) -> str | None:
-        """Which callback ended the training and why; ``None`` if none has."""
+        """Id and reason of the callback that stopped the training; ``None`` if none has."""
         for i, (id, callback) in enumerate(zip(self._ids, self.callbacks, strict=True)):
             reason = getattr(callback, "stop_reason", None) or self._said_no.get(i)
             if reason is not None:

@@ -9,7 +9,7 @@ from rl4dialog.training.callbacks.base import IterationCallback
 
 
 class EvaluationCallback(IterationCallback):
-    """Calls back after every ``every`` iterations and after the last one, once their training is done."""
+    """Calls a function after every ``every`` iterations and after the last one, when their training is finished."""
 
     def __init__(self, on_iteration: Callable[[int], Any], every: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Another callback's ``_on_step``, called every so often."""
+"""Callbacks that periodically call another callback's ``_on_step``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _Builder = Callable[..., BaseCallback]
 
 
 class _EveryN(IterationCallback, EventCallback):
-    """Calls a callback's ``_on_step`` after every so many iterations, once their training is done.
+    """Calls a callback's ``_on_step`` at a fixed interval, when the training of an iteration is finished.
 
-    As with every event callback of stable-baselines3, the other callback's start of training and its ``_on_step`` are
-    called, and no other method.
+    As in stable-baselines3's event callbacks, only ``_on_step`` and the method for the start of training are called.
     """
 
     def __init__(self, callback: _Chosen, build_callback: _Builder | None) -> None:
@@ -31,7 +30,7 @@ class _EveryN(IterationCallback, EventCallback):
 
     @classmethod
     def inner_callbacks(cls, args: Mapping[str, Any]) -> Iterator[Any]:
-        """The callback that arguments of this one name."""
+        """Yield the inner callback given in the arguments."""
         yield args.get("callback")
 
     def _on_rollout_start(self) -> None:
@@ -52,9 +51,9 @@ class EveryNIterations(_EveryN):
     """Calls another callback's _on_step after every n iterations.
 
     Args:
-        n: So many.
+        n: Number of iterations.
         callback: Id of the other callback, or ``{id: ..., args: {...}}``.
-        build_callback: Builds it; given by the toolkit.
+        build_callback: Builds the other callback; provided by the toolkit.
     """
 
     def __init__(self, n: Count, callback: _Chosen, build_callback: _Builder | None = None) -> None:
@@ -66,9 +65,9 @@ class EveryNTimesteps(_EveryN):
     """Calls another callback's _on_step after every n agent tokens, in whole iterations (n_steps * n_envs each).
 
     Args:
-        n_timesteps: So many, or as many more as fill an iteration.
+        n_timesteps: Number of agent tokens, rounded up to whole iterations.
         callback: Id of the other callback, or ``{id: ..., args: {...}}``.
-        build_callback: Builds it; given by the toolkit.
+        build_callback: Builds the other callback; provided by the toolkit.
     """
 
     def __init__(

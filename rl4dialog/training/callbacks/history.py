@@ -1,7 +1,7 @@
-"""What evaluations have found so far, for callbacks that decide by it.
+"""History of evaluation results, for callbacks that depend on it.
 
-The history holds all that the run folder does, so a callback that computes from it needs no state of its own, and
-decides the same after a resume.
+The history includes all results in the run folder. Callbacks that compute from it need no state of their own, and make
+the same decisions after a resume.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import Field
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.runs.run_folder import RunFolder
 
-SPLIT = "val"  # the one that is evaluated during training
-Key = Annotated[str, Field(min_length=1)]  # of a metric
+SPLIT = "val"  # the split evaluated during training
+Key = Annotated[str, Field(min_length=1)]  # metric key
 Mode = Literal["max", "min"]
 
 
 class EvaluationResult(NamedTuple):
-    """Metrics of a split after so many iterations; 0 is before training."""
+    """Metrics of a split after the given number of iterations; 0 means before training."""
 
     iteration: int
     split: str
@@ -29,13 +29,13 @@ class EvaluationResult(NamedTuple):
 
 
 class MetricHistory:
-    """One metric of the val split over the iterations.
+    """Values of one metric of the val split by iteration.
 
     Args:
-        evaluations: All results of the run, in their order; it grows meanwhile.
-        metric: Its key.
-        mode: ``max`` if more is better, ``min`` if less is.
-        id: Of the callback, for messages.
+        evaluations: All results of the run in order. The list grows during the run.
+        metric: Metric key.
+        mode: ``max`` if higher is better, ``min`` if lower is.
+        id: Id of the callback, for messages.
     """
 
     def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: Mode, id: str) -> None:
@@ -43,10 +43,10 @@ class MetricHistory:
         self._sign = 1.0 if mode == "max" else -1.0
 
     def values(self) -> list[tuple[int, float]]:
-        """Iteration and value of each evaluation; NaN where the metric has none.
+        """Iteration and value of each evaluation; NaN if the metric has no value.
 
         Raises:
-            ConfigError: If the evaluations have no such metric.
+            ConfigError: If the evaluations do not have the metric.
         """
         found = [result for result in self._evaluations if result.split == SPLIT]
         known = sorted({key for result in found for key in result.metrics})
@@ -64,10 +64,10 @@ class MetricHistory:
         return values[-1] if values else None
 
     def best(self, min_delta: float = 0.0) -> tuple[int, float, int] | None:
-        """Iteration and value of the best evaluation so far, and how many have come after it.
+        """Iteration and value of the best evaluation so far, and the number of evaluations since.
 
         Args:
-            min_delta: By how much more than this a value must be better than an earlier one to count as better.
+            min_delta: Minimum improvement over an earlier value; must be exceeded.
         """
         best: tuple[int, float, int] | None = None
         for iteration, value in self.values():
@@ -78,12 +78,12 @@ class MetricHistory:
         return best
 
     def reaches(self, value: float, threshold: float) -> bool:
-        """Whether a value is as good as the threshold."""
+        """Whether a value is at least as good as the threshold."""
         return self._sign * (value - threshold) >= 0
 
 
 def recorded_evaluations(run_folder: RunFolder) -> list[EvaluationResult]:
-    """What an earlier part of the run has found, by its files."""
+    """Load the results of a run that is being resumed from its files."""
     found = []
     for split in ("val", "test"):
         for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl"):

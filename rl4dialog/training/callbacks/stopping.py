@@ -1,4 +1,4 @@
-"""Callbacks that end the training before its last iteration; the run then ends as it would have then."""
+"""Callbacks that stop training early. The final evaluation and saving still take place."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ROLLOUT = "rollout/"
 
 
 class EarlyStopping(IterationCallback):
-    """Ends the training when a metric of the val split has not become better for some evaluations.
+    """Stops training when a metric of the val split has not improved for some evaluations.
 
     Args:
-        metric: Its key in ``val_split_metrics.jsonl``.
-        patience: So many evaluations in a row, none better than the best before them.
-        min_delta: By more than this a value must be better to count as better.
-        mode: ``max`` if more is better, ``min`` if less is.
-        evaluations: The run's results; given by the toolkit.
+        metric: Metric key in ``val_split_metrics.jsonl``.
+        patience: Number of consecutive evaluations without an improvement over the best value.
+        min_delta: Minimum improvement; must be exceeded.
+        mode: ``max`` if higher is better, ``min`` if lower is.
+        evaluations: The run's results; provided by the toolkit.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class EarlyStopping(IterationCallback):
         self._metric, self._patience, self._min_delta = metric, patience, min_delta
 
     def _on_training_start(self) -> None:
-        self._history.values()  # a wrong key is told before hours of training
+        self._history.values()  # report an unknown metric before hours of training
 
     def _on_rollout_start(self) -> None:
         best = self._history.best(self._min_delta)
@@ -50,14 +50,14 @@ class EarlyStopping(IterationCallback):
 
 
 class StopOnRewardThreshold(IterationCallback):
-    """Ends the training when the mean reward of an iteration, or a metric of the val split, is good enough.
+    """Stops training when an iteration's mean reward, or a metric of the val split, reaches a threshold.
 
     Args:
-        threshold: Good enough is this value, or a better one.
-        metric: A key of ``rollout_info.jsonl``, which begins with ``rollout/``, or one of ``val_split_metrics.jsonl``.
-        mode: ``max`` if more is better, ``min`` if less is.
-        evaluations: The run's results; given by the toolkit.
-        run_folder: Of the run, in the process that writes; given by the toolkit.
+        threshold: Value to reach.
+        metric: A key of ``rollout_info.jsonl`` (with the prefix ``rollout/``) or of ``val_split_metrics.jsonl``.
+        mode: ``max`` if higher is better, ``min`` if lower is.
+        evaluations: The run's results; provided by the toolkit.
+        run_folder: Run folder, in the process that writes; provided by the toolkit.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StopOnRewardThreshold(IterationCallback):
         if not self._metric.startswith(_ROLLOUT):
             self._history.values()
         elif self._run_folder is not None:
-            # A run that is resumed after the iteration that was good enough ends there too.
+            # A run that is resumed after the threshold was reached stops there too.
             for record in self._run_folder.read_jsonl(ROLLOUT_INFO_FILE):
                 if record["iteration"] == self.iteration:
                     value = record.get(self._metric)

@@ -1,4 +1,4 @@
-"""What the algorithm and the callbacks log, written down an iteration at a time."""
+"""Records the values logged by the algorithm and the callbacks, by iteration."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.memory import peak_mib
 
 Told = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]
-_MEDIA = (Figure, HParam, Image, Video)  # no numbers, so nothing for a file of records
+_MEDIA = (Figure, HParam, Image, Video)  # not numbers, so not recorded
 
 
 class TrackingCallback(IterationCallback):
-    """Writes what is logged, an iteration at a time, and moves the progress.
+    """Writes the logged values of each iteration and advances the progress bar.
 
-    It comes before the other callbacks, which find the last iteration written down; what they log is written by its
-    :attr:`last`, which comes after them.
+    It runs before the other callbacks, so that they find the last iteration recorded. Values that they log are written
+    by :attr:`last`, which runs after them.
 
     Args:
-        tracker: Of the run.
-        progress: Over its iterations.
-        told: From what a rollout logged, and the seconds of its iteration: what else is logged, and what is shown.
+        tracker: The run's tracker.
+        progress: Progress bar over the iterations.
+        told: Maps a rollout's logged values and the duration of the iteration to further values to log and to display.
     """
 
     def __init__(self, tracker: Tracker, progress: Progress, told: Told) -> None:
         super().__init__()
         self._tracker, self._progress, self._told = tracker, progress, told
         self._started = time.perf_counter()
-        self._rollout: dict[str, float] | None = None  # of the iteration whose training is not written down yet
-        self._written: dict[str, Any] = {}  # of the training before
+        self._rollout: dict[str, float] | None = None  # of the iteration whose training is not recorded yet
+        self._written: dict[str, Any] = {}  # of the previous training
         self.last = _AfterOthers(self)
 
     def write_rollout(self) -> None:
-        """Write what was logged from the start of a rollout to its end."""
+        """Write the values logged during a rollout."""
         values = self.logger.name_to_value
         logged = {
             name: value
@@ -51,7 +51,7 @@ class TrackingCallback(IterationCallback):
         self._rollout, self._rollout_ended = logged, time.perf_counter()
 
     def begin(self) -> None:
-        """Show what is known of the last iteration, and begin to time the next one."""
+        """Display the last iteration, and start timing the next one."""
         self._tracker.show()
         self._started = time.perf_counter()
 
@@ -62,7 +62,7 @@ class TrackingCallback(IterationCallback):
         self._write_training()
 
     def _write_training(self) -> None:
-        """What ``train()`` logged after the last rollout; stable-baselines3 would only dump it after the next."""
+        """Write the values that ``train()`` logged; stable-baselines3 would dump them only after the next rollout."""
         if self._rollout is None:
             return
         rollout, self._rollout = self._rollout, None
@@ -80,7 +80,7 @@ class TrackingCallback(IterationCallback):
 
 
 class _AfterOthers(IterationCallback):
-    """The part of tracking that waits for what the other callbacks do, such as an evaluation."""
+    """The part of tracking that runs after the other callbacks, such as an evaluation."""
 
     def __init__(self, tracking: TrackingCallback) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Warnings while a run goes on: to the console, to ``log.txt`` and to ``warnings.jsonl``."""
+"""Warnings during a run, written to the console, ``log.txt`` and ``warnings.jsonl``."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _logger = logging.getLogger(__name__)
 
 
 class WatchCallback(IterationCallback):
-    """Checks what the algorithm logs, an iteration at a time, once its training is done.
+    """Checks the logged values of each iteration when its training is finished.
 
-    In a run that is continued, the files say what was seen before.
+    In a resumed run, earlier values are read from the files.
 
     Args:
-        facts: How to judge it.
-        run_folder: Receives ``warnings.jsonl``.
+        facts: Settings that affect how values are judged.
+        run_folder: Folder for ``warnings.jsonl``.
     """
 
     def __init__(self, facts: RunFacts, run_folder: RunFolder) -> None:
         super().__init__()
         self._watcher, self._run_folder = Watcher(facts), run_folder
-        self._rollout: dict[str, Any] | None = None  # of the iteration whose training is not done yet
+        self._rollout: dict[str, Any] | None = None  # of the iteration whose training has not finished
 
     @property
     def summary(self) -> str | None:
-        """How many warnings there were, if any, and where they are."""
+        """Number of warnings and where to find them; ``None`` without warnings."""
         warnings = self._run_folder.read_jsonl(WARNINGS_FILE)
         if not warnings:
             return None
@@ -77,7 +77,7 @@ class WatchCallback(IterationCallback):
 
 
 def _logged(run_folder: RunFolder) -> Iterator[dict[str, Any]]:
-    """What the files say of the iterations before this one."""
+    """Yield the logged values of earlier iterations from the files."""
     training = {record.get("iteration"): record for record in run_folder.read_jsonl(TRAINING_INFO_FILE)}
     for record in run_folder.read_jsonl(ROLLOUT_INFO_FILE):
         if record.get("iteration") in training:

@@ -1,4 +1,4 @@
-"""Environment workers that may die: what keeps them replaceable, and how many were replaced."""
+"""Recovery from dead environment workers, and the number of restarts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from rl4dialog.training.callbacks.base import IterationCallback
 
 
 class WorkerRecoveryCallback(IterationCallback):
-    """Takes a snapshot of the environments between iterations, where each begins an episode.
+    """Takes a snapshot of the environments between iterations, when each starts an episode.
 
-    Logs ``rollout/worker_restarts``, of all processes since the run began or was resumed.
+    Logs ``rollout/worker_restarts``: restarts in all processes since the run started or was resumed.
 
     Args:
         env: The environments.

@@ -1,1 +1,1 @@
-"""Examining a run before it begins: its texts, model, reward and machine."""
+"""Pre-run checks of texts, model, reward and machine."""

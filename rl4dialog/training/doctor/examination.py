@@ -1,4 +1,4 @@
-"""All checks in their order, and the table of what they found. A check that raises fails, and the others go on."""
+"""Runs all checks in order and prints a table of findings. An exception fails its check but not the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl4dialog.training.doctor import machine_checks, policy_checks, reward_chec
 from rl4dialog.training.doctor.finding import Finding, NotApplicable
 from rl4dialog.training.doctor.subject import Subject
 
-# Memory is predicted before a model is loaded, which would count twice; training comes last.
+# Predict memory before a model is loaded, which would be counted twice. Training comes last.
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
     check.__name__: check
     for check in (
@@ -45,17 +45,17 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Finding]:
-    """Run every check, and close the subject.
+    """Run every check, then close the subject.
 
     Args:
-        subject: The run.
-        show_tracebacks: Of checks that raise.
+        subject: The run to examine.
+        show_tracebacks: Whether to show tracebacks of checks that raise.
 
     Returns:
-        What each check found, by its name.
+        Findings by check name.
     """
     findings: dict[str, Finding] = {}
-    raised: dict[Exception, str] = {}  # an error of a part that several checks need is told once
+    raised: dict[Exception, str] = {}  # report an error of a shared component only once
     try:
         for name, check in CHECKS.items():
             try:
@@ -73,7 +73,7 @@ def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Findin
 
 
 def print_findings(findings: dict[str, Finding], console: Console | None = None) -> None:
-    """Print a table of what was found, and how many checks passed."""
+    """Print a table of findings and the number of passed checks."""
     console = console or Console()
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN, pad_edge=False)
     table.add_column("check", no_wrap=True)
@@ -88,7 +88,7 @@ def print_findings(findings: dict[str, Finding], console: Console | None = None)
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether the run should not begin like this."""
+    """Whether any check failed."""
     return any(found.level == "fail" for found in findings)
 
 

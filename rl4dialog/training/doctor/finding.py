@@ -1,4 +1,4 @@
-"""What an examination finds."""
+"""Results of checks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        level: ``pass``, ``warn``, ``fail``, or ``skip`` where there was nothing to check.
-        measured: What was seen.
-        advice: What to do about it; empty if nothing.
+        level: ``pass``, ``warn``, ``fail``, or ``skip`` if the check does not apply.
+        measured: Description of the measurement.
+        advice: Suggested fix; empty if none is needed.
     """
 
     level: str
@@ -21,13 +21,13 @@ class Finding:
 
 
 class NotApplicable(Exception):
-    """A run has no such part."""
+    """Raised by a check that does not apply to the run."""
 
 
 def judged(
     value: float, measured: str, advice: str, warn_above: float | None = None, fail_above: float | None = None
 ) -> Finding:
-    """A finding by a number's size; NaN fails, or warns where nothing can fail."""
+    """Judge a number by thresholds. NaN fails, or warns if there is no threshold for failure."""
     if fail_above is not None and not value <= fail_above:
         return Finding("fail", measured, advice)
     if warn_above is not None and not value <= warn_above:

@@ -1,4 +1,4 @@
-"""Whether the machine has room for the run."""
+"""Checks of memory and disk space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY_SHARE = 0.8
 
 
 def memory(subject: Subject) -> Finding:
-    """The predicted peak of memory, against what there is."""
+    """Compare predicted peak memory with available memory."""
     needed = subject.memory_plan.total / MIB
     device = _device(subject)
     if device == "cuda":
@@ -31,14 +31,14 @@ def memory(subject: Subject) -> Finding:
 
 
 def disk(subject: Subject) -> Finding:
-    """The size of the run's checkpoints and its models, against what is free."""
+    """Compare the size of the run's checkpoints and models with free disk space."""
     plan, settings = subject.memory_plan, subject.config.train_evaluation
     n_checkpoints = 1  # after the last iteration
     if settings.save_every is not None or settings.keep_best is not None:
-        # The last ones, the best one, and one that is being written.
+        # The most recent ones, the best one, and one being written.
         n_checkpoints = settings.keep_last + (settings.keep_best is not None) + 1
     has_best_model = any(callback.id == "save_best_model" for callback in subject.config.callbacks)
-    n_models = 4 if has_best_model else 2  # best_model/ is written beside the one that it replaces
+    n_models = 4 if has_best_model else 2  # best_model/ is written before the old one is removed
     needed = (n_checkpoints * (plan.weights + plan.optimizer) + n_models * plan.weights) / MIB
     folder = _existing(subject.results_path)
     free = shutil.disk_usage(folder).free / MIB
@@ -51,12 +51,12 @@ def disk(subject: Subject) -> Finding:
 
 
 def _device(subject: Subject) -> str:
-    """Where the run will be, by the same rule as stable-baselines3's."""
+    """Device of the run, selected by the same rule as in stable-baselines3."""
     wanted = subject.config.alg.args.get("device", "auto")
     return "cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu"
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder that is there."""
+    """The nearest existing parent folder."""
     path = path.expanduser().absolute()
     return next(folder for folder in (path, *path.parents) if folder.exists())

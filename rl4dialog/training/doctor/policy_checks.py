@@ -1,4 +1,4 @@
-"""Whether sampler, trainer and reference compute the same numbers with the user's model."""
+"""Checks that sampler, trainer and reference compute the same numbers for the user's model."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
 from rl4dialog.training.watch.divergence import FIRST_KL_TOLERANCE
 
-# Largest difference between two log-probabilities of one token. In float32 kernels differ by 1e-5; bfloat16 rounds
-# logits of 32 to 1/8, and each of two passes does.
+# Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
+# logits of 32 to 1/8, in each of the two passes.
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.25}
 
-# Mean log ratio between vLLM's sampler and the trainer, in nats per token: its kernels are others.
+# Largest allowed mean log ratio between vLLM's sampler and the trainer, in nats per token. Their kernels differ.
 ENGINE_KL = 0.02
 
 ROWS_PER_PASS = 8
 
 
 def weights(subject: Subject) -> Finding:
-    """Whether all weights are finite."""
+    """Check that all weights are finite."""
     broken = [name for name, weight in subject.model.named_parameters() if not torch.isfinite(weight).all()]
     if broken:
         return Finding("fail", f"{len(broken)} tensors hold NaN or infinities, first {broken[0]}", "load another model")
@@ -35,7 +35,7 @@ def weights(subject: Subject) -> Finding:
 
 
 def dropout_off(subject: Subject) -> Finding:
-    """Whether two passes give the same, also after the policy was put into training mode."""
+    """Check that two passes agree, even after the policy was set to training mode."""
     policy, replies = subject.algorithm.policy, subject.replies
     policy.set_training_mode(True)
     difference = _largest(_log_probs(policy, replies) - _log_probs(policy, replies))
@@ -46,7 +46,7 @@ def dropout_off(subject: Subject) -> Finding:
 
 
 def padding_invariance(subject: Subject) -> Finding:
-    """Whether padding changes what the sampler, or the pass that training makes, computes."""
+    """Check that padding does not change the results of the sampler or of the training pass."""
     policy, replies = subject.algorithm.policy, subject.replies
     rows = torch.arange(min(ROWS_PER_PASS, len(replies)), device=policy.device)
     padded = Replies.from_observations({name: tensor[rows] for name, tensor in replies.observations.items()})
@@ -64,7 +64,7 @@ def padding_invariance(subject: Subject) -> Finding:
 
 
 def sampler_agreement(subject: Subject) -> Finding:
-    """Whether a sampled token's log-probability is what training computes for it."""
+    """Check that the sampler and the training pass agree on a sampled token's log-probability."""
     policy, replies = subject.algorithm.policy, subject.replies
     if replies.sampler_log_probs is not None:
         gap = float((replies.flat("sampler_log_probs") - replies.flat("log_probs")).mean())
@@ -78,7 +78,7 @@ def sampler_agreement(subject: Subject) -> Finding:
 
 
 def kl_at_start(subject: Subject) -> Finding:
-    """Whether the policy begins as its reference."""
+    """Check that the initial policy equals its reference."""
     policy, replies = subject.algorithm.policy, subject.replies
     if not policy.has_reference:
         raise NotApplicable("alg.policy.args.reference: none keeps no reference")
@@ -90,7 +90,7 @@ def kl_at_start(subject: Subject) -> Finding:
 
 
 def learning_rate_zero(subject: Subject) -> Finding:
-    """Whether training with learning rate 0 keeps the ratio at 1, and all weights as they are."""
+    """Check that training with learning rate 0 keeps the ratio at 1 and all weights unchanged."""
     algorithm = subject.algorithm
     if isinstance(algorithm, TRPO):
         raise NotApplicable("TRPO's steps do not depend on the learning rate")
@@ -111,7 +111,7 @@ def learning_rate_zero(subject: Subject) -> Finding:
 
 
 def determinism(subject: Subject) -> Finding:
-    """Whether two rollouts from one seed are alike."""
+    """Check that two rollouts with the same seed are identical."""
     first, second = subject.rollout, subject.collect()
     both = (each.replies for each in (first, second))
     ids = [[row.tolist() for row in replies.per_row("response_ids")] for replies in both]
@@ -133,14 +133,14 @@ def _largest(differences: Tensor) -> float:
 
 
 def _log_probs(policy: LMActorCriticPolicy, replies: Replies) -> Tensor:
-    """As training computes them, of all agent tokens, row by row. Shape (N,)."""
-    # A few rows at a time: logits are large.
+    """Log-probabilities of all agent tokens, row by row, from the training pass. Shape (N,)."""
+    # A few rows at a time, because logits are large.
     parts = replies.split(ROWS_PER_PASS)
     return torch.cat([policy.sequence_log_probs(part)[part.response_mask] for part in parts])
 
 
 def _sampler_difference(policy: LMActorCriticPolicy, batch: Replies) -> float:
-    """By how much the likeliest first token's log-probability changes where its prompt is padded."""
+    """Change of the most likely first token's log-probability when its prompt is padded."""
     greedy = {"do_sample": False, "temperature": policy.settings.temperature, "max_new_tokens": 1}
     together = policy.generate(batch.observations, **greedy)
     together_first, largest = together.flat("log_probs"), 0.0

@@ -1,4 +1,4 @@
-"""What replies earn, and whether metrics can measure them."""
+"""Checks of rewards and metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N_METRIC_SAMPLES = 4
 
 
 def reward(subject: Subject) -> Finding:
-    """Whether rewards are finite and not all the same, and how long they take."""
+    """Check that rewards are finite and not constant, and measure their duration."""
     rollout = subject.rollout
     earned = np.array(rollout.rewards)
     seconds = rollout.logged["time/score_s"] / len(earned)
@@ -33,7 +33,7 @@ def reward(subject: Subject) -> Finding:
 
 
 def metrics(subject: Subject) -> Finding:
-    """Whether every metric gives finite scores of a few gold replies."""
+    """Check that every metric gives finite scores for a few reference replies."""
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
     scores = compute_metrics(subject.metrics, samples, replies, "test", subject.model)

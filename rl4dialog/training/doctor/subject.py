@@ -1,4 +1,4 @@
-"""The parts of a run that is examined. Each is built when a check first asks for it, as in every run."""
+"""Components of the run under examination. Each is built on first use, exactly as in a real run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class _Part(Generic[T]):
-    """An attribute that is built once; an error is kept and raised again, for nothing is tried twice."""
+    """An attribute that is built once. An error is stored and raised again on later access."""
 
     def __init__(self, build: Callable[[Any], T]) -> None:
         self._build = build
@@ -52,7 +52,7 @@ class _Part(Generic[T]):
         if self._name in errors:
             raise errors[self._name]
         try:
-            # Beside this descriptor, which cannot be set, the instance's own attribute comes first.
+            # This is a non-data descriptor, so the instance attribute takes precedence from now on.
             value = subject.__dict__[self._name] = self._build(subject)
         except Exception as error:
             errors[self._name] = error
@@ -62,7 +62,7 @@ class _Part(Generic[T]):
 
 @dataclass
 class Rollout:
-    """One iteration's replies, what was logged of it, and what each episode earned."""
+    """Replies, logged values and episode rewards of one iteration."""
 
     replies: Replies
     logged: dict[str, float]
@@ -70,11 +70,11 @@ class Rollout:
 
 
 class Subject:
-    """A run before it begins.
+    """A run that has not started.
 
     Args:
-        config: Checked.
-        results_path: Where run folders will be.
+        config: Validated config.
+        results_path: Parent folder of run folders.
     """
 
     def __init__(self, config: RunConfig, results_path: Path) -> None:
@@ -82,7 +82,7 @@ class Subject:
         self.config, self.results_path = config, results_path
 
     def close(self) -> None:
-        """End the environments."""
+        """Close the environments."""
         if "algorithm" in self.__dict__:
             close(self.algorithm.env)
 
@@ -139,12 +139,12 @@ class Subject:
 
     @_Part
     def model_state(self) -> str:
-        """Which model is examined, where there is a warm start."""
+        """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
 
     @property
     def is_cold(self) -> bool:
-        """Whether the run will warm-start the model, and this one is not yet."""
+        """Whether the run has a warm start that this model has not been through."""
         return self.model_state.startswith("before")
 
     @_Part
@@ -153,7 +153,7 @@ class Subject:
 
     @_Part
     def algorithm(self) -> Any:
-        """The run's, but for one reply in each of :data:`N_REPLIES` environments, and a learning rate of 0."""
+        """The run's algorithm with one reply in each of :data:`N_REPLIES` environments and a learning rate of 0."""
         config = self._rl_config.model_copy(deep=True)
         defaults = all_arguments(config)
         group_size = defaults.get("n_generations", 1)
@@ -162,14 +162,14 @@ class Subject:
         if "n_epochs" in defaults:
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of batches that do not fit so small a rollout
+            warnings.simplefilter("ignore")  # about batch sizes that do not fit this small rollout
             algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.reward_parts)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 
     @_Part
     def replies(self) -> Replies:
-        """Sampled answers to some prompts of the train split, which no reward has seen."""
+        """Sampled replies to some prompts of the train split, without rewards."""
         policy = self.algorithm.policy
         self.algorithm.set_random_seed(self.config.seed)
         observations = self.algorithm.env.reset()
@@ -178,11 +178,11 @@ class Subject:
 
     @_Part
     def rollout(self) -> Rollout:
-        """The first iteration's."""
+        """Rollout of the first iteration."""
         return self.collect()
 
     def collect(self) -> Rollout:
-        """Collect an iteration from the run's seed on; it stays in the algorithm's buffer."""
+        """Collect an iteration, starting from the run's seed. It stays in the algorithm's buffer."""
         algorithm = self.algorithm
         algorithm.set_random_seed(self.config.seed)
         _, callback = algorithm._setup_learn(algorithm.n_steps * algorithm.env.num_envs)

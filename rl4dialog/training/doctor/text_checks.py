@@ -1,4 +1,4 @@
-"""Prompts, references, and how tokenizer and model write and end them."""
+"""Checks of prompts, references and the tokenizer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from rl4dialog.training.doctor.subject import Subject
 
 N_SAMPLES = 1000
 
-# A few long texts are cut in every corpus; from a tenth on, it is the lengths that are wrong.
+# Every corpus has a few texts that are too long. Above this fraction, the length limits are wrong.
 CUT_SHARE = 0.1
 
-# Embeddings are rounded up to a multiple of 128 and less; twentieths are another tokenizer's.
+# Embeddings are rounded up to a multiple of at most 128. A larger surplus indicates a different tokenizer.
 SPARE_ROWS = 0.05
 
-# Of sampled replies. Less than one of 32 is a model that does not know how to end.
+# Fraction of sampled replies. With fewer than one of 32, the model has not learned to end replies.
 ENDED_SHARE = 1 / 32
 
-# Of a prompt that is shown.
+# Length at which a displayed prompt is cut.
 _N_SHOWN = 600
 
 
 def first_prompt(subject: Subject) -> Finding:
-    """The first prompt of the train split as the model reads it, special tokens included."""
+    """Show the first prompt of the train split as model input, special tokens included."""
     tokenizer, lengths = subject.tokenizer, subject.lengths
     sample = subject.data.samples("train")[0]
     ids = encode_prompt(
@@ -46,7 +46,7 @@ def first_prompt(subject: Subject) -> Finding:
 
 
 def prompts(subject: Subject) -> Finding:
-    """The share of prompts that are longer than ``max_prompt_length``, and lose one end."""
+    """Fraction of prompts that are longer than ``max_prompt_length`` and get truncated."""
     limit = subject.lengths.prompt
     lengths = [
         len(encode_prompt(subject.tokenizer, sample.prompt_or_input_text, 10**9)) for sample in _some_samples(subject)
@@ -57,7 +57,7 @@ def prompts(subject: Subject) -> Finding:
 
 
 def references(subject: Subject) -> Finding:
-    """The share of references that are longer than a reply can be."""
+    """Fraction of references that are longer than the reply limit."""
     limit = subject.lengths.reply
     texts = [text for sample in _some_samples(subject) for text in sample.references[:1] if text.strip()]
     if not texts:
@@ -69,7 +69,7 @@ def references(subject: Subject) -> Finding:
 
 
 def chat_template(subject: Subject) -> Finding:
-    """Whether the template has written the prompts, and only appends to what it writes of a shorter conversation."""
+    """Check that the chat template produced the prompts, and only appends when a conversation grows."""
     if not _has_chat_format(subject):
         raise NotApplicable("the datapool's format is not chat_template")
     samples = _some_samples(subject)
@@ -89,7 +89,7 @@ def chat_template(subject: Subject) -> Finding:
                 f"{sample.prompt_or_input_text[-40:]!r}",
                 "the datapool ignores format: chat_template, or its prompts are written already",
             )
-    # The longest conversation of the data, its reply, and one message more.
+    # The longest conversation of the data, its reply, and one more message.
     longest = max(written, key=lambda sample: len((sample.meta_data or {})["history"]))
     history = list((longest.meta_data or {})["history"])
     messages = chat_messages([*history, longest.references[0], history[0]])
@@ -97,7 +97,7 @@ def chat_template(subject: Subject) -> Finding:
         is_reply = messages[n]["role"] == "assistant"
         if not render(messages[: n + 1], False).startswith(render(messages[:n], is_reply)):
             env = subject.config.env
-            # What the env carries on is then not what the template would write.
+            # In later turns the environment's prompts would differ from the template's.
             level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
             return Finding(
                 level,
@@ -113,7 +113,7 @@ def chat_template(subject: Subject) -> Finding:
 
 
 def vocabulary(subject: Subject) -> Finding:
-    """Whether tokenizer and embedding are of one size."""
+    """Check that the sizes of tokenizer and embedding match."""
     n_tokens, n_rows = len(subject.tokenizer), embedding_rows(subject.model)
     spare = (n_rows - n_tokens) / n_rows
     measured = f"{n_tokens} tokens, {n_rows} embedding rows"
@@ -122,7 +122,7 @@ def vocabulary(subject: Subject) -> Finding:
 
 
 def padding_token(subject: Subject) -> Finding:
-    """Whether padding has an id that the model can embed."""
+    """Check that the padding id is within the embedding."""
     pad, n_rows = subject.tokenizer.pad_token_id, embedding_rows(subject.model)
     if pad is None or not 0 <= int(pad) < n_rows:
         found = "there is no pad token" if pad is None else f"the pad id {pad} is outside of {n_rows} embedding rows"
@@ -133,7 +133,7 @@ def padding_token(subject: Subject) -> Finding:
 
 
 def end_of_sequence(subject: Subject) -> Finding:
-    """Which ids end a reply, and whether tokenizer, model and generation config agree on them."""
+    """List the ids that end a reply, and check that tokenizer, model and generation config agree on them."""
     sources: dict[str, Any] = {
         "tokenizer": subject.tokenizer,
         "model config": subject.model.config,
@@ -160,7 +160,7 @@ def end_of_sequence(subject: Subject) -> Finding:
 
 
 def reply_ends(subject: Subject) -> Finding:
-    """How many of the model's replies end by themselves."""
+    """Fraction of the model's replies that end before the length limit."""
     ids = [row.tolist() for row in subject.replies.per_row("response_ids")]
     ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
     settings = subject.algorithm.policy.settings
@@ -185,6 +185,6 @@ def _has_chat_format(subject: Subject) -> bool:
 
 
 def _end_of_prompt(render: Callable[[list[dict[str, str]], bool], str]) -> str:
-    """What the template writes between a message and the reply to it."""
+    """Text that the template inserts between a message and the reply to it."""
     said = "What-the-user-said"
     return render(chat_messages([said]), True).rpartition(said)[2]

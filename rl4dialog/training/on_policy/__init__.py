@@ -1,1 +1,1 @@
-"""Runs that learn from replies of the policy itself."""
+"""Runs that train the policy on its own replies."""

@@ -1,8 +1,8 @@
-"""All that decides the next iteration of an on-policy algorithm.
+"""Complete state of an on-policy algorithm between iterations.
 
-Beside it a checkpoint holds ``model/`` (language model and tokenizer, as transformers reads them),
-``critic.safetensors``, ``mask.safetensors`` and ``optimizer.safetensors``. The reference is not in it: it is the model
-that the run began with, built again and compared by its hash.
+A checkpoint also holds ``model/`` (language model and tokenizer in transformers' format), ``critic.safetensors``,
+``mask.safetensors`` and ``optimizer.safetensors``. The reference is not saved: on resume it is rebuilt from the initial
+weights and its hash is verified.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rl4dialog.training.random_state import random_state, set_random_state
 
 
 def capture_state(algorithm: Any) -> dict[str, Any]:
-    """All but weights that decides the next iteration; all processes must call it, between two iterations.
+    """Return all state except weights. All processes must call this, between two iterations.
 
     Returns:
-        JSON.
+        JSON values.
     """
     normalizer = algorithm.collector.normalizer
     own = {
@@ -46,13 +46,13 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
 
 
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
-    """Put an algorithm, built from the same config, where it was when the checkpoint was written.
+    """Restore the state of a checkpoint in an algorithm built from the same config.
 
-    ``learn(..., reset_num_timesteps=False)`` then goes on with the next iteration.
+    ``learn(..., reset_num_timesteps=False)`` then continues with the next iteration.
 
     Raises:
-        CheckpointError: If it was written by another number of processes or environments.
-        ModelError: If its weights do not fit.
+        CheckpointError: If it was written with a different number of processes or environments.
+        ModelError: If its weights do not match.
     """
     state = checkpoint.state
     if len(state["processes"]) != n_processes():

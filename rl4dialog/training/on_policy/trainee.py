@@ -1,4 +1,4 @@
-"""A run that learns from replies of the policy itself."""
+"""Runs that train the policy on its own replies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rl4dialog.training.watch.check import RunFacts
 
 
 class OnPolicyTrainee(TextTrainee):
-    """An algorithm of stable-baselines3 over whole replies.
+    """A stable-baselines3 algorithm over whole replies.
 
     Args:
-        config: Checked.
-        tracker: As in :class:`TextTrainee`; likewise the checkpoint.
-        checkpoint: Where the run continues, if it does.
+        config: Validated config.
+        tracker: As for :class:`TextTrainee`.
+        checkpoint: Checkpoint to resume from, if any.
     """
 
     labels = ("before RL", "after RL")
@@ -45,7 +45,7 @@ class OnPolicyTrainee(TextTrainee):
         model = self.build_model(config, checkpoint)
         end_of_turn = build_end_of_turn(config, self.texts.tokenizer, self.texts.data.turn_marker, model)
         self.algorithm = build_algorithm(config, self.texts, model, end_of_turn, self.reward_parts)
-        # Nothing goes to the console but the progress bar; the tracker writes the files.
+        # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._is_resumed = checkpoint is not None
         self._watch: WatchCallback | None = None
@@ -67,7 +67,7 @@ class OnPolicyTrainee(TextTrainee):
     def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
         env, n_left = self.algorithm.env, n_iters - self.iteration
         with Progress("", "iteration", n_iters, initial=self.iteration) as progress:
-            # Workers first, as tracking writes what they log.
+            # Worker recovery comes first, because tracking writes its logged values.
             first: list[BaseCallback] = []
             if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
                 first.append(WorkerRecoveryCallback(env))
@@ -79,7 +79,7 @@ class OnPolicyTrainee(TextTrainee):
             self.algorithm.learn(
                 n_left * self.algorithm.n_steps * env.num_envs,
                 CallbackList([*first, *callbacks, *last]),
-                log_interval=1,  # the logger forgets between iterations; by default A2C's does so after a hundred
+                log_interval=1,  # clear the logger after each iteration; A2C's default is every hundred
                 reset_num_timesteps=not self._is_resumed,
             )
 
@@ -113,7 +113,7 @@ class OnPolicyTrainee(TextTrainee):
 
 
 def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
-    """How fast an iteration was, and what the progress bar shows of it."""
+    """Throughput of an iteration, and the values to display in the progress bar."""
     tokens_per_s = rollout["rollout/tokens"] / seconds
     reward, kl = rollout["rollout/task_reward"], rollout["rollout/kl"]
     shown = {"reward": f"{reward:.3f}", "KL": f"{kl:.3f}", "tokens/s": f"{tokens_per_s:.0f}"}

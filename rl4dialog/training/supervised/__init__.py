@@ -1,1 +1,1 @@
-"""Supervised fine-tuning: runs of it, and warm starts."""
+"""Supervised fine-tuning: complete runs and warm starts."""

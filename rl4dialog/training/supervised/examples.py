@@ -1,8 +1,8 @@
-"""From samples to padded batches for supervised fine-tuning of a language model.
+"""Conversion of samples to padded batches for supervised fine-tuning.
 
-Prompt and reply are tokenized apart and joined as ids. In a rollout the model also continues a prompt's own ids, so it
-is trained on exactly what it will see; one tokenization of the joined text would merge tokens over the seam. A reply is
-learned with its end: the turn marker of the dialogue format where there is one, else the end-of-sequence token.
+Prompt and reply are tokenized separately and their ids concatenated. Rollouts also continue the ids of a prompt, so
+training and rollouts see the same sequences; tokenizing the joined text could merge tokens across the boundary. The
+target includes the end of the reply: the turn marker of the dialogue format, or else the end-of-sequence token.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ class SupervisedExample(TypedDict):
     """One training sequence.
 
     Attributes:
-        input_ids: Prompt and reply, without padding; for an encoder-decoder the prompt.
-        labels: The same length, with `IGNORED_LABEL` where a token is not to be learned; for an encoder-decoder the
-            reply.
+        input_ids: Prompt and reply, without padding; only the prompt for an encoder-decoder.
+        labels: Same length, with `IGNORED_LABEL` at tokens without a loss; only the reply for an encoder-decoder.
     """
 
     input_ids: list[int]
@@ -39,13 +38,13 @@ class SupervisedExample(TypedDict):
 
 @dataclass
 class Truncation:
-    """What did not fit of the samples that examples were made of.
+    """Counts of truncated samples.
 
     Attributes:
-        n_examples: Examples that were made.
-        n_prompts_cut: Those whose prompt lost tokens.
-        n_references_cut: Those whose reference lost its end.
-        left_out: Sample ids of references that do not fit by themselves, and make no example.
+        n_examples: Number of examples.
+        n_prompts_cut: Examples with a truncated prompt.
+        n_references_cut: Examples with a truncated reference.
+        left_out: Sample ids of references that exceed the limit on their own and make no example.
     """
 
     n_examples: int = 0
@@ -54,7 +53,7 @@ class Truncation:
     left_out: list[Any] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """One line for people; empty where everything fits."""
+        """One-line summary; empty if everything fits."""
         parts = []
         if self.n_prompts_cut:
             parts.append(f"{self.n_prompts_cut} with a cut prompt")
@@ -68,12 +67,12 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ExampleSets:
-    """What supervised training learns, and what it is measured on.
+    """Training and validation examples.
 
     Attributes:
-        train: What is learned.
-        truncation: What of that did not fit.
-        val: Held-out examples, whose perplexity is computed at the end, if there are any.
+        train: Training examples.
+        truncation: Counts of truncated training samples.
+        val: Optional held-out examples for the perplexity at the end.
     """
 
     train: list[SupervisedExample]
@@ -91,19 +90,19 @@ def build_example_sets(
     description: str = "Supervised",
     **shape: Any,
 ) -> ExampleSets:
-    """Tokenize all that supervised training needs for a model, and say what does not fit.
+    """Tokenize all examples for supervised training, and report truncated samples.
 
     Args:
-        model_config: The model's; its weights need not be there.
+        model_config: The model's config.
         tokenizer: The model's.
-        samples: Prompts with references, which are learned.
-        max_length: As in :func:`build_examples`, in tokens; at most the model's positions.
+        samples: Prompts with references to train on.
+        max_length: Maximum length in tokens, as in :func:`build_examples`; at most the model's positions.
         val_samples: Held-out samples.
-        description: What begins a line about what does not fit.
-        shape: The other arguments of :func:`build_examples`.
+        description: Prefix of the message about truncated samples.
+        shape: Further arguments of :func:`build_examples`.
 
     Raises:
-        ConfigError: As :func:`build_examples`; likewise the others.
+        ConfigError: As for :func:`build_examples`.
         DataError: If no sample has a reference, or none fits.
         ModelError: If the tokenizer cannot write the end of a reply.
     """
@@ -141,19 +140,19 @@ def build_examples(
     Args:
         samples: Prompts with references.
         tokenizer: The model's.
-        end_of_turn: Text that ends a reply; without it the tokenizer's end-of-sequence token does.
-        max_prompt_length: In tokens; ``None`` for no limit.
-        max_reply_length: In tokens, with the end. A longer reference is cut, and has no end to learn. ``None`` for no
-            limit.
-        max_length: In tokens: of prompt and reference together, or of each of them where an encoder reads the prompt.
-            The prompt gives way; a reference that does not fit by itself makes no example. ``None`` for no limit.
+        end_of_turn: Text that ends a reply; by default the tokenizer's end-of-sequence token.
+        max_prompt_length: Maximum prompt length in tokens; ``None`` for no limit.
+        max_reply_length: Maximum reply length in tokens, including the end. A longer reference is truncated and has no
+            end to learn. ``None`` for no limit.
+        max_length: Maximum total length in tokens, or maximum of each part if an encoder reads the prompt. The prompt
+            is truncated first; a reference that exceeds the limit alone makes no example. ``None`` for no limit.
         loss_on: ``reply``, or ``all`` for prompt and reply.
-        in_encoder: Prompts go into an encoder and replies into a decoder.
-        prompt_truncation_side: Which end of a long prompt is dropped.
-        whole_turns: Whether prompts that are cut on the left lose whole turns.
+        in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
+        prompt_truncation_side: Side from which long prompts are truncated.
+        whole_turns: Whether prompts truncated on the left lose whole turns.
 
     Returns:
-        The examples, and what did not fit.
+        The examples, and counts of truncated samples.
 
     Raises:
         ConfigError: If ``loss_on`` is ``all`` where an encoder reads the prompt.
@@ -200,7 +199,7 @@ def build_examples(
 
 
 class PaddingCollator:
-    """Pads examples on the right. The mask comes from the lengths: the pad id may well be a real token's."""
+    """Pads examples on the right. The mask is computed from the lengths, as the pad id may also be a real token's."""
 
     def __init__(self, pad_token_id: int) -> None:
         self.pad_token_id = pad_token_id
@@ -215,13 +214,13 @@ class PaddingCollator:
 def encode_reply(
     tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int | None = None
 ) -> list[int]:
-    """Token ids of a reply with its end, or the first ``max_length`` of a longer one, which has no end then."""
+    """Encode a reply with its end. A longer reply is cut to ``max_length`` tokens, without an end."""
     whole: list[int] = _encode(tokenizer, text + (end_of_turn or ""))
     if end_of_turn is None:
         whole = [*whole, tokenizer.eos_token_id]
     if max_length is None or len(whole) <= max_length:
         return whole
-    # Cut without the end, of which a part could be left otherwise.
+    # Truncate without the end, to avoid keeping a part of it.
     return _encode(tokenizer, text)[:max_length]
 
 
@@ -231,7 +230,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _check_end(tokenizer: PreTrainedTokenizerBase, end_of_turn: str | None) -> None:
-    """A reply whose end is never seen could never be learned to end."""
+    """Check that the tokenizer can encode the end of a reply; otherwise the model could not learn it."""
     if end_of_turn is None:
         if tokenizer.eos_token_id is None:
             raise ModelError("the tokenizer has no end-of-sequence token, and the datapool no end_of_turn text")

@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
 
-What is learned is decided in `examples`. Only labelled positions go through the language model's head, which
-with a large vocabulary is most of the work.
+The `examples` module selects the labelled tokens. Only labelled positions go through the language model's head, which
+accounts for most of the computation with a large vocabulary.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from rl4dialog.policies.seq2seq import EncoderDecoder
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
-# Arguments of the transformers versions that RL4LMs' configs were written for.
+# Argument names of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
 IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
-"""Arguments that have no meaning here."""
+"""Arguments without effect in this toolkit."""
 
 
 def train_supervised(
@@ -51,30 +51,30 @@ def train_supervised(
     callbacks: Sequence[TrainerCallback] = (),
     description: str = "Supervised",
 ) -> dict[str, float]:
-    """Fine-tune a language model, in place, on the references of samples.
+    """Fine-tune a language model in place.
 
-    Batches hold examples of similar length unless ``train_sampling_strategy`` says otherwise. Python's, numpy's and
-    torch's random states, the model's mode and its config are afterwards as before; the model stays on the device
-    that `Trainer` chose.
+    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise. The random states of
+    Python, numpy and torch, the model's mode and its config are restored afterwards. The model stays on the device
+    chosen by `Trainer`.
 
     Args:
-        model: Is trained.
+        model: The model to train.
         tokenizer: The model's.
-        examples: Of :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
+        examples: Result of :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
-        seed: Of data order and dropout.
-        output_dir: For checkpoints, if ``training_args`` ask for any.
-        callbacks: Further callbacks for the `Trainer`.
+        seed: Seed of data order and dropout.
+        output_dir: Folder for checkpoints, if ``training_args`` enable them.
+        callbacks: Additional callbacks of the `Trainer`.
         description: Label of the progress bar.
 
     Returns:
-        ``train_loss`` (mean over all steps, in nats per learned token), ``tokens_per_s`` (without padding),
+        ``train_loss`` (mean over all steps, in nats per labelled token), ``tokens_per_s`` (without padding),
         ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
         (see :class:`~rl4dialog.training.supervised.examples.Truncation`); with held-out examples ``eval_loss`` and
         ``eval_perplexity``.
 
     Raises:
-        ConfigError: If a training argument is unknown or wrong, or the loss is not finite at the end.
+        ConfigError: If a training argument is unknown or invalid, or the final loss is not finite.
     """
     pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     collator = PaddingCollator(pad_token_id)
@@ -120,19 +120,19 @@ def warm_start(
     lr_scheduler_type: str = "linear",
     seed: int = 0,
 ) -> dict[str, float]:
-    """Teach a model to answer before RL begins: :func:`train_supervised` with few knobs.
+    """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
 
     Args:
-        model: Is trained in place.
+        model: The model to train, in place.
         tokenizer: The model's.
         examples: As in :func:`train_supervised`.
         n_epochs: Passes over the examples.
-        batch_size: In examples.
-        learning_rate: Its peak.
-        weight_decay: Of AdamW.
-        warmup_ratio: Share of the steps in which the learning rate rises.
-        lr_scheduler_type: What it does afterwards, as transformers calls it.
-        seed: Of data order and dropout.
+        batch_size: Examples per step.
+        learning_rate: Peak learning rate.
+        weight_decay: Weight decay of AdamW.
+        warmup_ratio: Fraction of steps used for learning rate warmup.
+        lr_scheduler_type: Name of a learning rate schedule in transformers.
+        seed: Seed of data order and dropout.
 
     Returns:
         The metrics of `train_supervised`.
@@ -153,10 +153,10 @@ def warm_start(
 def mean_loss(
     model: PreTrainedModel, examples: Sequence[SupervisedExample], collator: PaddingCollator, batch_size: int
 ) -> float:
-    """Mean negative log-likelihood over all learned tokens of the examples, in nats, without dropout."""
+    """Mean negative log-likelihood of all labelled tokens, in nats, without dropout."""
     was_training = model.training
     model.eval()
-    # By length, so that little is padded; the mean does not depend on the order.
+    # Sort by length to reduce padding; the mean does not depend on the order.
     ordered = sorted(examples, key=lambda example: len(example["input_ids"]))
     is_plain = head_is_plain(model)
     total, n_tokens = 0.0, 0
@@ -170,13 +170,13 @@ def mean_loss(
 
 
 def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for ``TrainingArguments``, checked by name and kind, and translated from those of older versions.
+    """Validate arguments for ``TrainingArguments`` and translate names of older transformers versions.
 
     Returns:
-        The arguments under today's names, without :data:`IGNORED_ARGS`.
+        The arguments under their current names, without :data:`IGNORED_ARGS`.
 
     Raises:
-        ConfigError: If an argument is unknown or of the wrong type; it names the nearest one.
+        ConfigError: If an argument is unknown or of the wrong type. The message suggests the nearest name.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
@@ -206,16 +206,16 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
 def build_training_arguments(
     training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool
 ) -> TrainingArguments:
-    """Ours for those that are not given.
+    """Build ``TrainingArguments``, with this toolkit's defaults for arguments that are not set.
 
     Args:
         training_args: Fields of ``transformers.TrainingArguments``.
-        output_dir: For checkpoints.
-        seed: Of data order and dropout.
+        output_dir: Folder for checkpoints.
+        seed: Seed of data order and dropout.
         with_val: Whether there are held-out examples.
 
     Raises:
-        ConfigError: If an argument is unknown, or its value wrong.
+        ConfigError: If an argument is unknown or its value is invalid.
     """
     has_cuda = torch.cuda.is_available()
     defaults = {
@@ -225,7 +225,7 @@ def build_training_arguments(
         "report_to": "none",
         "save_strategy": "no",
         "logging_steps": 10,
-        # Would hide a diverged run, and costs a look at every loss.
+        # The filter would hide a diverged run and synchronizes on every loss.
         "logging_nan_inf_filter": False,
         "train_sampling_strategy": "group_by_length",
     }
@@ -263,7 +263,7 @@ def _build_trainer(
 
 
 class _LabelledOnlyTrainer(Trainer):
-    """A `Trainer` that computes logits only where there is something to learn."""
+    """A `Trainer` that computes logits at labelled positions only."""
 
     head_is_plain = False
 
@@ -274,7 +274,7 @@ class _LabelledOnlyTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        # A wrapped model (several devices) has to be called as a whole, and label smoothing wants the logits.
+        # A wrapped model (several devices) must be called as a whole, and label smoothing needs all logits.
         is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
         if is_whole or return_outputs or num_items_in_batch is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
@@ -283,7 +283,7 @@ class _LabelledOnlyTrainer(Trainer):
 
 
 def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
-    """Negative log-likelihood of all labelled tokens of a batch together, in nats."""
+    """Total negative log-likelihood of all labelled tokens of a batch, in nats."""
     ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
     learned = labels != IGNORED_LABEL
     if model.config.is_encoder_decoder:
@@ -297,7 +297,7 @@ def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: 
 
 @contextmanager
 def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
-    """The folder that `Trainer` insists on; none is left behind where nothing was written to it."""
+    """Provide the output folder that `Trainer` requires, and remove it if it stays empty."""
     if output_dir is None:
         with tempfile.TemporaryDirectory() as scratch:
             yield Path(scratch)

@@ -1,4 +1,4 @@
-"""A run that is fine-tuned on the references: one iteration of transformers' `Trainer`."""
+"""Supervised runs on the references: one iteration of transformers' `Trainer`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rl4dialog.training.text_trainee import TextTrainee
 
 
 class SupervisedTrainee(TextTrainee):
-    """A language model and the references that it learns. It has no checkpoints.
+    """A language model and its training examples. Supervised runs have no checkpoints.
 
     Args:
-        config: Checked.
-        tracker: Receives what is measured.
+        config: Validated config.
+        tracker: Records the results.
     """
 
     _tracker: Tracker
@@ -32,7 +32,7 @@ class SupervisedTrainee(TextTrainee):
         super().__init__(config, tracker)
         self._config, self._n_done = config, 0
         self.model = self.build_model(config)
-        # Before anything is evaluated, as they may be refused.
+        # Before the first evaluation, because invalid examples raise an error.
         self.examples = build_supervised_examples(config, self.texts, self.model.config)
         self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
 
@@ -57,7 +57,7 @@ class SupervisedTrainee(TextTrainee):
         self._n_done = n_iters
 
     def stop(self) -> None:
-        pass  # nothing asks for it
+        pass  # never called
 
     def save_model(self, folder_name: str) -> Path:
         return self._tracker.save_auto_model(self.model, self.texts.tokenizer, self.lora, folder_name=folder_name)

@@ -1,1 +1,1 @@
-"""Watching the logged values of a run for signs of trouble."""
+"""Checks of a running run's logged values."""

@@ -1,4 +1,4 @@
-"""What a check of a run reads, and what it is: a rule on the logged values, and a line of advice."""
+"""Checks of a running run: each is a rule on the logged values with a line of advice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 
 class History:
-    """What was logged, an iteration at a time; what was not logged, or is ``None``, is NaN."""
+    """Logged values by iteration. Missing values and ``None`` are NaN."""
 
     def __init__(self) -> None:
         self._records: list[dict[str, float]] = []
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add the next iteration: ``iteration``, and the values by key."""
+        """Add the next iteration: its number as ``iteration``, and its values by key."""
         numbers = {key: np.nan if value is None else value for key, value in record.items()}
         self._records.append({k: float(v) for k, v in numbers.items() if isinstance(v, (int, float, np.number))})
 
@@ -29,11 +29,11 @@ class History:
         return self._records[-1]
 
     def first(self, key: str, n: int) -> np.ndarray:
-        """Values of the first n iterations. Shape (n,), or less so early in a run."""
+        """Values of the first n iterations. Shape (n,), or shorter early in a run."""
         return self._column(key, self._records[:n])
 
     def last(self, key: str, n: int) -> np.ndarray:
-        """Values of the last n iterations; none in a run that has not as many."""
+        """Values of the last n iterations; empty if there are fewer."""
         return self._column(key, self._records[-n:]) if len(self) >= n else np.zeros(0)
 
     @staticmethod
@@ -43,12 +43,12 @@ class History:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is set, and decides how logged values are to be judged.
+    """Settings that affect how logged values are judged.
 
     Attributes:
         precision: ``fp32`` or ``bf16``.
-        target_kl: Wanted KL per token, if any.
-        reward_weights: Weight of each part of the reward; 1 where none is given.
+        target_kl: Target KL per token, if any.
+        reward_weights: Weight of each reward part; 1 if it is not set.
     """
 
     precision: str = "fp32"
@@ -61,12 +61,12 @@ Rule = Callable[[History, RunFacts], "str | None"]
 
 @dataclass(frozen=True)
 class Check:
-    """A sign of trouble.
+    """A check for one problem.
 
     Attributes:
-        name: Under which it is written down.
-        advice: What to do, in a line.
-        rule: Says what is wrong in the last iteration, or ``None``.
+        name: Name in the records.
+        advice: One line of advice.
+        rule: Returns a description of the problem in the last iteration, or ``None``.
     """
 
     name: str
@@ -75,10 +75,10 @@ class Check:
 
 
 def check(advice: str) -> Callable[[Rule], Check]:
-    """Make a check of a rule, whose name it takes."""
+    """Turn the decorated rule into a check of the same name."""
     return lambda rule: Check(rule.__name__, advice, rule)
 
 
 def mean(values: np.ndarray) -> float:
-    """Mean; NaN, which no comparison holds for, where nothing was logged."""
+    """Mean, or NaN without values. Comparisons with NaN are false."""
     return float(values.mean()) if len(values) else float("nan")

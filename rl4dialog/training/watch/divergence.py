@@ -1,4 +1,4 @@
-"""Signs that policy, reference and sampler do not stand to each other as they should."""
+"""Checks of the divergence between policy, reference and sampler."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 from rl4dialog.training.watch.check import History, RunFacts, check, mean
 
-# A sampled KL is negative by chance in one iteration, and hardly in the mean of five by three standard errors.
+# A sampled KL can be negative by chance in one iteration, but rarely by three standard errors in the mean of five.
 NEGATIVE_KL_ITERATIONS = 5
 NEGATIVE_KL_ERRORS = 3.0
-# Less than this is rounding, also in bf16.
+# Smaller values are rounding errors, even in bf16.
 NEGATIVE_KL_NATS = 1e-3
 
-# Controllers overshoot, by less than twice the target in our runs.
+# Controllers overshoot, by less than a factor of two in our runs.
 EXPLODING_KL_TIMES_TARGET = 5.0
-# Without a target: the policy then says what the reference gives a seventh of its probability, token for token.
+# Without a target: on average, the reference gives a token a seventh of its probability under the policy.
 EXPLODING_KL_NATS = 2.0
 EXPLODING_KL_ITERATIONS = 2
 
-# The adaptive controller changes by at most 2 % an iteration: 120 of them, all in one direction.
+# The adaptive controller changes by at most 2 % per iteration, so this takes 120 iterations in one direction.
 COEFFICIENT_FACTOR = 10.0
 
-# Half the mean square of the log ratios: ratios off by 0.4 % in float32, where kernels differ by 1e-5 at most; by 10 %
-# in bfloat16, whose logits are rounded to 1/256. Replies of vLLM are scored by the trainer too, so the same holds.
+# Half the mean square of the log ratios. Float32: ratios off by 0.4 %, where kernels differ by at most 1e-5. Bfloat16:
+# 10 %, with logits rounded to 1/256. The trainer also scores vLLM's replies, so the same limits apply.
 FIRST_KL_TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}
 
 # RL4LMs' top_k of 20 cuts off up to 0.18 in our DailyDialog runs.
@@ -52,7 +52,7 @@ def kl_negative(history: History, facts: RunFacts) -> str | None:
 def kl_exploding(history: History, facts: RunFacts) -> str | None:
     limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
     kl = history.last("rollout/kl", EXPLODING_KL_ITERATIONS)
-    # With a coefficient of 0 nothing is meant to hold it.
+    # With a coefficient of 0 the KL is unconstrained on purpose.
     if not len(kl) or not (kl > limit).all() or history.now.get("rollout/kl_coeff") == 0:
         return None
     target = "" if facts.target_kl is None else f", with a target of {facts.target_kl:g}"
@@ -94,7 +94,7 @@ def first_ratio(history: History, facts: RunFacts) -> str | None:
 )
 def truncated_sampler(history: History, facts: RunFacts) -> str | None:
     mass = mean(history.last("rollout/truncated_mass", TRUNCATED_ITERATIONS))
-    if math.isnan(mass):  # vLLM tells it as a KL: that of a distribution without this mass
+    if math.isnan(mass):  # vLLM reports a KL instead; convert it to the truncated mass
         mass = -math.expm1(-mean(history.last("rollout/sampler_kl", TRUNCATED_ITERATIONS)))
     if not mass > TRUNCATED_MASS:
         return None

@@ -1,4 +1,4 @@
-"""Signs that the reward teaches nothing, or something else than it should, and that updates fail."""
+"""Checks for a reward without a useful signal, and for failing updates."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from rl4dialog.training.watch.check import History, RunFacts, check, mean
 
-# Two episodes may well earn the same; so many in so many iterations do not, but for one reason.
+# Two episodes may have equal rewards, but this many in this many iterations means that the reward is constant.
 CONSTANT_ITERATIONS, CONSTANT_EPISODES = 3, 32
 CONSTANT_REWARD_STD = 1e-6
 
-# Minibatches, or groups of replies to one prompt, whose replies all have the same advantage: of rewards that are mostly
-# 0 there are many, and with so many hardly anything is learned.
+# Fraction of minibatches (or groups of replies to one prompt) with constant advantages. It is high for sparse rewards;
+# above this limit, hardly anything is learned.
 CONSTANT_ADVANTAGES = 0.9
 
-# Parts of a reward: the first and the last iterations that are compared, and by how many standard errors their means
-# must differ to do so clearly (by chance in one of 250 pairs, and two parts must).
+# Parts of a reward: number of first and last iterations to compare, and the difference of their means in standard
+# errors that counts (by chance in one of 250 pairs, and two parts must differ).
 PART_ITERATIONS, PART_MIN_ITERATIONS, PART_ERRORS = 5, 15, 4.0
-# A part that falls must lose so much of itself, and of what the rewards of episodes vary by.
+# Minimum drop of a part, relative to its mean and to the standard deviation of episode rewards.
 PART_FALL, PART_FALL_OF_STD = 0.2, 0.05
 
-# A critic begins with 0 and needs some ten iterations to explain anything in our runs.
+# A critic starts at 0 and needs about ten iterations in our runs to explain any variance.
 VALUE_MIN_ITERATIONS, VALUE_ITERATIONS, EXPLAINED_VARIANCE = 30, 20, 0.02
 
 LINE_SEARCH_ITERATIONS = 5
@@ -110,14 +110,14 @@ def line_search(history: History, facts: RunFacts) -> str | None:
 
 
 def _parts(record: dict[str, float]) -> list[str]:
-    """Names of the reward's parts, without those that are sums of others, and without weights."""
+    """Names of the reward's parts, without sums of other parts and without weights."""
     names = [key.removeprefix("rollout/reward/") for key in record if key.startswith("rollout/reward/")]
     names = [name for name in names if not name.endswith("/weight")]
     return [name for name in names if not any(other.startswith(f"{name}/") for other in names)]
 
 
 def _sign(part: str, facts: RunFacts) -> int:
-    """-1 for a part that is paid with a negative weight."""
+    """-1 for a part with a negative weight, otherwise 1."""
     weight = next((w for name, w in facts.reward_weights.items() if part == name or part.startswith(f"{name}/")), 1.0)
     return -1 if weight < 0 else 1
 
@@ -127,7 +127,7 @@ def _change(history: History, key: str) -> tuple[float, float, float]:
     begin, now = history.first(key, PART_ITERATIONS), history.last(key, PART_ITERATIONS)
     error = math.sqrt((begin.var(ddof=1) + now.var(ddof=1)) / PART_ITERATIONS)
     difference = float(now.mean() - begin.mean())
-    # Parts that are constant in both windows have no error, and any difference is clear.
+    # Parts that are constant in both windows have no error, so any difference is significant.
     errors = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     return float(begin.mean()), float(now.mean()), errors
 

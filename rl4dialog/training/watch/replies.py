@@ -1,30 +1,30 @@
-"""Signs that replies degenerate. Each compares with the run's own beginning: some tasks begin where others end up."""
+"""Checks for degenerate replies. Each compares with the start of the run, because typical values depend on the task."""
 
 from __future__ import annotations
 
 from rl4dialog.training.watch.check import History, RunFacts, check, mean
 
-# Iterations whose mean is compared, at the beginning of the run and now.
+# Number of iterations that are averaged, at the start of the run and now.
 WINDOW = 3
 
 # Entropies fell by a sixth in our runs of thirty iterations.
 ENTROPY_SHARE = 0.1
 
-# Shares of replies that are cut at the length limit. A task without an end, such as continuing a review, has 1 always.
+# Fractions of replies cut at the length limit. It is always 1 for a task without an end, such as continuing a review.
 CUT_NOW, CUT_AT_FIRST = 0.8, 0.5
 
-# Replies of DailyDialog became shorter by a third while they got better.
+# DailyDialog replies became a third shorter while they improved.
 LENGTH_SHARE = 0.3
 
-# In a task whose prompts differ, so do nearly all replies at first.
+# If the prompts differ, nearly all replies do too at first.
 DISTINCT_NOW, DISTINCT_AT_FIRST = 0.25, 0.5
 
-# Trigrams of a reply that stood in it before; gold replies have almost none.
+# Fraction of repeated trigrams within a reply; almost 0 in reference replies.
 REPEATED_NOW, REPEATED_RISE = 0.3, 0.2
 
 
 def _begin_and_now(history: History, key: str) -> tuple[float, float]:
-    """Means of the first and the last iterations; NaN until these are two."""
+    """Means of the first and the last iterations; NaN before these windows are distinct."""
     if len(history) < 2 * WINDOW:
         return float("nan"), float("nan")
     return mean(history.first(key, WINDOW)), mean(history.last(key, WINDOW))
@@ -35,7 +35,7 @@ def _begin_and_now(history: History, key: str) -> tuple[float, float]:
     "alg.args.ent_coef or alg.kl_div.coeff, or lower the learning rate."
 )
 def entropy_collapse(history: History, facts: RunFacts) -> str | None:
-    # The sampled estimate, which every algorithm has.
+    # The sampled estimate is available for every algorithm.
     begin, now = (-log_prob for log_prob in _begin_and_now(history, "rollout/log_prob"))
     if not now < ENTROPY_SHARE * begin:
         return None

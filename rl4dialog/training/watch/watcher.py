@@ -1,4 +1,4 @@
-"""All checks after every iteration; trouble is told when it begins, and not again while it lasts."""
+"""Runs all checks after every iteration. A problem is reported once when it starts, not while it lasts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rl4dialog.training.watch.check import History, RunFacts
 
 CHECKS = (*divergence.CHECKS, *replies.CHECKS, *learning.CHECKS)
 
-# Trouble that was away for so many iterations is told again when it is back; less, and a value near a threshold would
-# be told again and again.
+# A problem is reported again only after it was absent for this many iterations. Otherwise a value near a threshold
+# would be reported repeatedly.
 QUIET_ITERATIONS = 10
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What a check found when it began: the check's name, what is wrong, and what to do."""
+    """A finding at the start of a problem: the check's name, a description and advice."""
 
     iteration: int
     name: str
@@ -27,9 +27,9 @@ class Trouble:
 
 
 class Watcher:
-    """Looks at the history of a run.
+    """Applies the checks to the history of a run.
 
-    What it says depends on the records alone, so that a run which is continued says nothing twice.
+    Its reports depend on the records only, so a resumed run does not repeat any.
     """
 
     def __init__(self, facts: RunFacts) -> None:
@@ -37,13 +37,13 @@ class Watcher:
         self._last_seen: dict[str, int] = {}
 
     def observe(self, record: Mapping[str, Any]) -> list[Trouble]:
-        """Look at the next iteration.
+        """Check the next iteration.
 
         Args:
-            record: What was logged of its rollout and its training, and its number as ``iteration``.
+            record: Logged values of the rollout and the training, with the number as ``iteration``.
 
         Returns:
-            The trouble that begins with it.
+            Problems that start in this iteration.
         """
         self._history.append(record)
         iteration = int(record["iteration"])
