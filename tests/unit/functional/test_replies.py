@@ -103,3 +103,11 @@ def test_samples_with_other_advantages_are_parted_with_them() -> None:
     parts = list(samples.split(2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]
     np.testing.assert_array_equal(parts[1].old_values, np.float32([1.6, 1.7]))
+
+
+def test_observations_keep_both_masks() -> None:
+    replies = one_row([3], [11, 12, 20, 21, 13])
+    replies.response_mask = torch.tensor([[True, True, False, False, True]])
+    again = Replies.from_observations(replies.observations)
+    assert torch.equal(again.response_mask, replies.response_mask) and again.token_mask.all()
+    assert again.flat("response_ids").tolist() == [11, 12, 13]

@@ -270,6 +270,15 @@ def test_minibatches_are_cut_evenly_and_drawn_anew_each_time() -> None:
     assert [len(batch.actions) for batch in buffer.get(1)] == [2] * 12, "a reply is never cut"
 
 
+def test_minibatches_are_even_in_tokens_and_not_in_replies() -> None:
+    buffer = filled(np.random.default_rng(5), [1] * 30 + [10] * 3)
+    np.random.seed(0)
+    for _ in range(50):
+        sizes = [len(batch.actions) for batch in buffer.get(20)]
+        assert len(sizes) == 3 and sum(sizes) == 60
+        assert 10 <= min(sizes) and max(sizes) <= 30, "half of a long reply at either end"
+
+
 def test_reply_longer_than_a_minibatch_takes_one_and_leaves_no_other_empty() -> None:
     buffer = filled(np.random.default_rng(6), [40, 1, 1, 1])
     assert sorted(len(batch.observations["prompt_ids"]) for batch in buffer.get(11)) == [1, 1, 1, 1]
