@@ -276,7 +276,7 @@ def test_minibatches_are_even_in_tokens_and_not_in_replies() -> None:
     for _ in range(50):
         sizes = [len(batch.actions) for batch in buffer.get(20)]
         assert len(sizes) == 3 and sum(sizes) == 60
-        assert 10 <= min(sizes) and max(sizes) <= 30, "half of a long reply at either end"
+        assert min(sizes) >= 10 and max(sizes) <= 30, "half of a long reply at either end"
 
 
 def test_reply_longer_than_a_minibatch_takes_one_and_leaves_no_other_empty() -> None:
