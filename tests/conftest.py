@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    torch.set_num_threads(1)  # tiny models gain nothing from more, and sums come out the same every time
+    # Tiny models gain nothing from more than one, and sums come out the same every time.
+    torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
     torch.manual_seed(0)
     keep_registries(monkeypatch)
 
