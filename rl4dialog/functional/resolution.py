@@ -5,6 +5,8 @@ Whitening divides by the standard deviation. If that is only rounding error, whi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -72,8 +74,7 @@ def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -
     gaps = _gaps(torch.as_tensor(log_probs), torch.as_tensor(others))
     squares, count = all_reduce_numbers(float(gaps.square().sum()), len(gaps))
     (largest,) = all_reduce_max_numbers(float(gaps.max()) if len(gaps) else 0.0)
-    resolution = LOG_PROB_RESOLUTION[precision]
-    return squares <= count * resolution**2 and largest <= 10 * resolution
+    return bool(_are_rounding(squares / max(count, 1), largest, precision))
 
 
 @torch.no_grad()
@@ -88,8 +89,15 @@ def log_probs_differ(log_probs: Tensor, others: Tensor, precision: str) -> Tenso
     Returns:
         A boolean tensor on the device of the batch, to avoid a synchronization. Shape ().
     """
-    gaps, resolution = _gaps(log_probs, others), LOG_PROB_RESOLUTION[precision]
-    return (gaps.square().mean() > resolution**2) | (gaps.max() > 10 * resolution)
+    gaps = _gaps(log_probs, others)
+    differ: Tensor = ~_are_rounding(gaps.square().mean(), gaps.max(), precision)
+    return differ
+
+
+def _are_rounding(mean_square: Any, largest: Any, precision: str) -> Any:
+    """Whether gaps with this mean square and maximum are rounding, for numbers or tensors."""
+    resolution = LOG_PROB_RESOLUTION[precision]
+    return (mean_square <= resolution**2) & (largest <= 10 * resolution)
 
 
 def _gaps(log_probs: Tensor, others: Tensor) -> Tensor:
