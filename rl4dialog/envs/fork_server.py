@@ -138,7 +138,7 @@ class ForkServer:
         Raises:
             SilentWorkerError: If there is no reply within the limit.
         """
-        if not self._connections[worker].poll(limit_s):
+        if limit_s is not None and not self._connections[worker].poll(limit_s):
             raise SilentWorkerError(f"worker {worker} has not answered for {limit_s} s")
         return self._connections[worker].recv_bytes()
 
