@@ -19,6 +19,7 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import policy_class
@@ -119,7 +120,7 @@ class Rl4dialog:
             Texts(tokenizer, Data(pools, None), Lengths(workload.max_prompt_length, workload.max_reply_length)),
             model,
             TableEndOfTurn(tokenizer, workload.reply_lengths),
-            as_parts(share_of_letters),
+            Scorer(as_parts(share_of_letters)),
         )
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
 

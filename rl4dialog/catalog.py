@@ -64,7 +64,7 @@ RewardFunctionRegistry = Registry(
         "spider": "rl4dialog.rewards.semantic:SpiderReward",
         "ter": "rl4dialog.rewards.lexical:TerReward",
     },
-    provided=("tokenizer", "classifier", "accelerator", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "build_part", "async_calls"),
 )
 
 MetricRegistry = Registry(
@@ -99,7 +99,7 @@ MetricRegistry = Registry(
         "summaCZS": "rl4dialog.metrics.summac:SummaCZSMetric",
         "ter": "rl4dialog.metrics.ter:TerMetric",
     },
-    provided=("tokenizer", "classifier", "accelerator", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "build_part", "async_calls"),
 )
 
 PostProcessorRegistry = Registry(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
@@ -40,6 +41,10 @@ class ScriptedEnv:
         self.at = [(0, 0)] * self.num_envs
         self.actions: list[list[list[int]]] = []
 
+    def get_attr(self, name: str, indices: int) -> list[Any]:
+        assert name == "reward_terms"
+        return [[RewardPart("id", 1.0, None)]]
+
     def observations(self) -> dict[str, np.ndarray]:
         """Each prompt is [padding, environment + 1, conversation + 1, turn + 1]."""
         prompts = np.array([[9, env + 1, number + 1, turn + 1] for env, (number, turn) in enumerate(self.at)])
@@ -51,7 +56,7 @@ class ScriptedEnv:
     def step_wait(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, list[dict[str, Any]]]:
         dones, infos = np.zeros(self.num_envs, dtype=bool), []
         for env, ids in enumerate(self.actions[-1]):
-            info: dict[str, Any] = {"token_rewards": np.array(ids), "TimeLimit.truncated": False}
+            info: dict[str, Any] = {"reward_parts": {"id": np.array(ids)}, "TimeLimit.truncated": False}
             number, turn = self.at[env]
             if ids:
                 conversation = self.scripts[env][number]

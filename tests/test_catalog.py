@@ -44,7 +44,7 @@ def test_page_of_metrics_has_a_row_for_each() -> None:
 @pytest.mark.parametrize("registry", [catalog.RewardFunctionRegistry, catalog.MetricRegistry], ids=lambda r: r.kind)
 def test_component_may_require_what_the_run_provides(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Demanding:
-        def __init__(self, tokenizer: Any, accelerator: Any, scale: float) -> None:
+        def __init__(self, tokenizer: Any, scale: float) -> None:
             pass
 
     monkeypatch.setitem(registry._entries, "demanding", Demanding)

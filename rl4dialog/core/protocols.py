@@ -32,6 +32,8 @@ class RewardFunction(ABC):
 
     needs_tokens = False
     """Whether the reward needs the tokens of a reply; evaluations then have no metric ``reward``."""
+    needs_references = False
+    """Whether the reward compares the reply with references."""
 
     @abstractmethod
     def __call__(
@@ -84,6 +86,9 @@ class SentenceRewardFunction(RewardFunction):
 class BatchedRewardFunction(ABC):
     """Reward of whole replies, called once per rollout batch in the main process, so that a model is loaded once."""
 
+    needs_references = False
+    """Whether the reward compares replies with references."""
+
     @abstractmethod
     def __call__(
         self,
@@ -109,6 +114,9 @@ class BatchedRewardFunction(ABC):
 
 class BaseMetric(ABC):
     """A measure of generated texts."""
+
+    needs_references = False
+    """Whether texts without references are an error."""
 
     @abstractmethod
     def compute(

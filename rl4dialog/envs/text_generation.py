@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.protocols import Partner
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.types import RewardPart, Sample, weighted_sum
 from rl4dialog.envs.observation import Observation
 from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -33,8 +33,8 @@ class TextGenEnv(gym.Env):
     Args:
         end_of_turn: Detects the end of a reply, and has the tokenizer.
         samples: Prompts with references, or pairs of a sample and its sampling weight.
-        reward_parts: Token-level rewards, summed with the weights of the first iteration. The main process handles
-            batched rewards and changing weights.
+        reward_parts: Token-level rewards. The environment's reward is their sum with the weights of the first
+            iteration.
         max_prompt_length: P, in tokens. The oldest turns of a longer history are dropped whole.
         max_episode_length: T, the maximum number of tokens of one agent utterance.
         vocab_size: V, the number of rows of the model's embedding.
@@ -193,7 +193,7 @@ class TextGenEnv(gym.Env):
         terminated = over and (ended or partner_left)
         truncated = over and not terminated
 
-        reward, parts = self._reward(previous, int(action), current, over)
+        parts = self._raw_rewards(previous, int(action), current, over)
         info: dict[str, Any] = {
             "sample_id": self.sample.id,
             "utterance_over": utterance_over,
@@ -209,7 +209,7 @@ class TextGenEnv(gym.Env):
                 self._longer_history(current, ended, between),
                 current.prompt_or_input_text + current.context_text + between,
             )
-        return reward, terminated, truncated, info
+        return float(weighted_sum(self.reward_parts, parts)), terminated, truncated, info
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
@@ -277,10 +277,8 @@ class TextGenEnv(gym.Env):
 
     # -- reward ---------------------------------------------------------------------------------------------------
 
-    def _reward(
-        self, previous: Observation, action: int, current: Observation, done: bool
-    ) -> tuple[float, dict[str, float]]:
-        total, parts = 0.0, {}
+    def _raw_rewards(self, previous: Observation, action: int, current: Observation, done: bool) -> dict[str, float]:
+        parts = {}
         for part in self.reward_parts:
             self.at_work = f"reward {part.name!r}"
             try:
@@ -296,6 +294,5 @@ class TextGenEnv(gym.Env):
                     f"reward {part.name!r} returned {value!r} for sample {self.sample.id!r} "
                     f"(reply {current.context_text[:80]!r}); it must return finite numbers"
                 )
-            total += part.term(number)
             parts[part.name] = number
-        return total, parts
+        return parts

@@ -5,6 +5,7 @@ A step of this view consists of the wrapped environment's steps for each token o
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from gymnasium import spaces
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
@@ -24,8 +26,8 @@ class UtteranceView(gym.Env):
     """Action: int64 ``[T]``, the utterance's token ids padded with -1 on the right.
 
     An action of only padding means "wait": it changes nothing, and returns the current observation. The info of a step
-    contains ``token_rewards`` (n,), ``reward_parts`` (n,) by name (neither clipped nor weighted), the texts for batched
-    rewards, and the environment's info of the last token. If a reward function failed or timed out, the episode ends
+    contains ``reward_parts``, the raw rewards (n,) by name, the texts for rewards of whole replies, and the
+    environment's info of the last token. If a reward function failed or timed out, the episode ends
     and the info contains ``error`` with a message: the main process raises it, because an exception here would only
     kill the worker.
 
@@ -60,7 +62,7 @@ class UtteranceView(gym.Env):
         """
         tokens = _tokens(action)
         if not tokens:
-            return self._observation, 0.0, False, False, {"token_rewards": np.zeros(0, dtype=np.float32)}
+            return self._observation, 0.0, False, False, {}
         try:
             with time_limit(self._timeout_s, self._ends_process):
                 return self._say(tokens)
@@ -74,11 +76,11 @@ class UtteranceView(gym.Env):
         return self._observation, 0.0, True, False, {"error": message, "sample_id": self.env.sample.id}
 
     def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        token_rewards: list[float] = []
+        total = 0.0
         parts: dict[str, list[float]] = {part.name: [] for part in self.env.reward_parts}
         for i, token in enumerate(tokens):
             reward, terminated, truncated, step_info = self.env.advance(token)
-            token_rewards.append(reward)
+            total += reward
             for name, value in step_info["reward_parts"].items():
                 parts[name].append(value)
             if step_info["utterance_over"] and i + 1 < len(tokens):
@@ -92,14 +94,18 @@ class UtteranceView(gym.Env):
         spoken = step_info["final_observation"]
         info = {
             **{name: value for name, value in step_info.items() if name not in _OF_A_TOKEN},
-            "token_rewards": np.array(token_rewards, dtype=np.float32),
             "reward_parts": {name: np.array(values, dtype=np.float32) for name, values in parts.items()},
             "prompt_text": spoken.prompt_or_input_text,
             "gen_text": spoken.context_text,
             "ref_texts": spoken.target_or_reference_texts,
             "meta_info": spoken.meta_info,
         }
-        return self._observation, float(sum(token_rewards)), terminated, truncated, info
+        return self._observation, total, terminated, truncated, info
+
+    @property
+    def reward_terms(self) -> list[RewardPart]:
+        """Names, weights and clips of the rewards, without their functions."""
+        return [dataclasses.replace(part, function=None) for part in self.env.reward_parts]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the wrapped environment."""

@@ -6,6 +6,7 @@ with a checkpoint's language model and critic. The dataset is read only if a rew
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from rl4dialog.core.types import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
@@ -30,7 +32,7 @@ from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettin
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
-from rl4dialog.rewards.scoring import ReplyScores, score_replies
+from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -42,7 +44,7 @@ from rl4dialog.training.building.inference_policy import build_inference_policy
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
@@ -243,18 +245,9 @@ class LoadedPolicy:
             RewardError: If the reward fails.
         """
         _check_as_many(prompts, replies=replies, references=references, meta_infos=meta_infos)
-        n = len(prompts)
-        return score_replies(
-            self._reward_parts,
-            list(prompts),
-            list(replies),
-            [list(texts) for texts in references] if references is not None else [[] for _ in range(n)],
-            list(meta_infos) if meta_infos is not None else [{} for _ in range(n)],
-            range(n),
-            on_error=on_error,
-            iteration=self.config.n_iters or 1,
-            tokenizer=self.tokenizer,
-        )
+        texts = [list(each) for each in references] if references is not None else [[] for _ in prompts]
+        batch = FinishedReplies(list(prompts), list(replies), texts, list(meta_infos or []))
+        return dataclasses.replace(self._scorer, on_error=on_error).score(batch, self.config.n_iters or 1)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Token ids of a prompt, truncated as in training."""
@@ -327,11 +320,13 @@ class LoadedPolicy:
             return None
 
     @functools.cached_property
-    def _reward_parts(self) -> list[Any]:
+    def _scorer(self) -> Scorer:
         if self.config.reward_fn is None or not self.config.has_rollouts:
             raise ConfigError("the run has no reward_fn, so there are no scores")
         toolkit = build_toolkit(self.config, self.tokenizer, self.data)
-        return build_reward_parts(self.config, toolkit)
+        scorer = build_scorer(self.config, toolkit)
+        assert scorer is not None
+        return scorer
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:

@@ -13,6 +13,8 @@ from rl4dialog.metrics.totto import prepare_references, prepare_text, raw_tables
 class BleuTottoMetric(BaseMetric):
     """Lowercase BLEU by sacrebleu, over all samples and over ToTTo's subsets overlap and non_overlap."""
 
+    needs_references = True
+
     def __init__(self) -> None:
         self._bleu = SacreBleuMetric()
 

@@ -45,6 +45,7 @@ class HfEvaluateMetric(BaseMetric):
         features = self._metric.features
         self._features: list[Any] = features if isinstance(features, list) else [features]
         self._inputs = set(self._features[0])
+        self.needs_references = "references" in self._inputs
         unknown = self._inputs - {"predictions", "references", "sources"}
         if unknown or "predictions" not in self._inputs:
             raise ConfigError(
@@ -64,7 +65,7 @@ class HfEvaluateMetric(BaseMetric):
     ) -> MetricResult:
         check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         inputs: dict[str, Any] = {"predictions": generated_texts}
-        if "references" in self._inputs:
+        if self.needs_references:
             check_references(reference_texts)
             several = any(_is_list(features["references"]) for features in self._features)
             inputs["references"] = reference_texts if several else [references[0] for references in reference_texts]

@@ -20,6 +20,8 @@ from rl4dialog.metrics.totto import (
 class ParentTottoMetric(BaseMetric):
     """Precision, recall and F-score of PARENT, over all samples and over ToTTo's subsets overlap and non_overlap."""
 
+    needs_references = True
+
     def compute(
         self,
         prompt_texts: list[str],

@@ -19,6 +19,7 @@ class SacreMetric(BaseMetric):
     """
 
     key: str
+    needs_references = True
 
     def __init__(self, corpus: Any, sentence: Any = None) -> None:
         self._corpus, self._sentence = corpus, sentence or corpus

@@ -10,11 +10,7 @@ from rl4dialog.metrics.checks import check_lengths, check_references
 
 
 class SentenceMetric(BaseMetric):
-    """Checks the texts, scores each one, and averages.
-
-    Attributes:
-        needs_references: Whether texts without references are an error.
-    """
+    """Checks the texts, scores each one, and averages."""
 
     needs_references = True
 

@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from rl4dialog.core.types import FinishedReplies
+
 Call = Callable[[], Awaitable[Any]]
 # Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
@@ -97,19 +99,13 @@ class AsyncReward:
     def __init__(self, function: Callable[..., Awaitable[Any]], per_reply: bool) -> None:
         self._function, self.per_reply = function, per_reply
 
-    def calls(
-        self,
-        prompt_texts: list[str],
-        gen_texts: list[str],
-        ref_texts: list[list[str]],
-        dones: list[bool],
-        meta_infos: list[dict[str, Any]],
-    ) -> list[Call]:
+    def calls(self, replies: FinishedReplies) -> list[Call]:
         """Return the coroutines to await: one for each last reply of an episode, or one for the batch."""
+        texts = (replies.prompt_texts, replies.gen_texts, replies.ref_texts)
         if not self.per_reply:
-            return [functools.partial(self._function, prompt_texts, gen_texts, ref_texts, dones, meta_infos)]
-        rows = zip(prompt_texts, gen_texts, ref_texts, meta_infos, strict=True)
-        return [functools.partial(self._function, *row) for row, done in zip(rows, dones, strict=True) if done]
+            return [functools.partial(self._function, *texts, replies.dones, replies.meta_infos)]
+        rows = zip(*texts, replies.meta_infos, strict=True)
+        return [functools.partial(self._function, *row) for row, done in zip(rows, replies.dones, strict=True) if done]
 
 
 def is_async(function: Any) -> bool:

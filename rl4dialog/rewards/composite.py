@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BatchedRewardFunction
-from rl4dialog.core.types import RewardPart, clip_bounds
+from rl4dialog.core.types import FinishedReplies, RewardPart, clip_bounds
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Weight, multiply, parse_weight
-from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.rewards.scoring import Scorer
 
 _KEYS = ("id", "args", "weight", "name", "clip")
 
@@ -42,7 +43,7 @@ class CompositeReward(BatchedRewardFunction):
             from rl4dialog.catalog import RewardFunctionRegistry
 
             build_part = RewardFunctionRegistry.get
-        self._async_calls = async_calls
+        self._async_calls = async_calls or AsyncCalls()
         self.parts: list[RewardPart] = []
         for block, (id, args, _) in zip(rewards, self.inner_rewards({"rewards": rewards}), strict=True):
             weight, bounds = _weight_and_clip(block, id)
@@ -53,11 +54,8 @@ class CompositeReward(BatchedRewardFunction):
                     f"into its blocks instead"
                 )
             for part in as_parts(reward, block.get("name", id)):
-                self.parts.append(
-                    RewardPart(
-                        self._unique(part.name), multiply(weight, part.weight), part.function, bounds or part.clip
-                    )
-                )
+                name, product = self._unique(part.name), multiply(weight, part.weight)
+                self.parts.append(replace(part, name=name, weight=product, clip=bounds or part.clip))
 
     @classmethod
     def inner_rewards(
@@ -83,12 +81,8 @@ class CompositeReward(BatchedRewardFunction):
         dones: list[bool],
         meta_infos: list[dict[str, Any]] | None = None,
     ) -> list[float]:
-        infos = meta_infos if meta_infos is not None else [{} for _ in gen_texts]
-        ids = range(len(gen_texts))
-        scores = score_replies(
-            self.parts, prompt_texts, gen_texts, ref_texts, infos, ids, dones, async_calls=self._async_calls
-        )
-        return scores.total
+        replies = FinishedReplies(prompt_texts, gen_texts, ref_texts, meta_infos or [], dones=dones)
+        return Scorer(self.parts, async_calls=self._async_calls).score(replies).total
 
     def _unique(self, name: str) -> str:
         taken = {part.name for part in self.parts}

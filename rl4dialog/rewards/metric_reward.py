@@ -14,9 +14,9 @@ from typing import Any, Literal
 from rl4dialog.core.arguments import resolve_annotations
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BaseMetric, BatchedRewardFunction, ObservationLike, SentenceRewardFunction
-from rl4dialog.core.types import RewardPart
-from rl4dialog.rewards.parts import as_parts, is_batched
-from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import Scorer
 
 Key = str | Mapping[str, float] | None
 
@@ -53,9 +53,10 @@ class MetricReward(SentenceRewardFunction):
         self, shaping: Literal["end", "every_token"] = "end", shaping_fn: str | None = None, **metric_args: Any
     ) -> None:
         self.metric = type(self).build_metric(**metric_args)
+        self.needs_references = getattr(self.metric, "needs_references", False)
         self._every_token = shaping == "every_token"
         self._added = _shaping_parts(shaping_fn)
-        if any(is_batched(part.function) for part in self._added):
+        if any(part.in_main_process for part in self._added):
             raise ConfigError(
                 f"shaping_fn {shaping_fn!r} is scored in the main process, but this reward in the env workers; add "
                 f"them with the reward 'composite' instead"
@@ -83,7 +84,7 @@ class MetricReward(SentenceRewardFunction):
             self._last = (current_observation, potential)
             reward = potential - before
         arguments = (prev_observation, action, current_observation, done, meta_info)
-        return reward + sum(part.term(part.function(*arguments)) for part in self._added)
+        return reward + weighted_sum(self._added, {part.name: part.function(*arguments) for part in self._added})
 
     def _potential(self, observation: ObservationLike, meta_info: dict[str, Any] | None) -> float:
         return self.score(
@@ -124,6 +125,7 @@ class BatchedMetricReward(BatchedRewardFunction):
 
     def __init__(self, shaping_fn: str | None = None, **metric_args: Any) -> None:
         self.metric = type(self).build_metric(**metric_args)
+        self.needs_references = getattr(self.metric, "needs_references", False)
         self._added = _shaping_parts(shaping_fn)
 
     def scores(
@@ -144,16 +146,15 @@ class BatchedMetricReward(BatchedRewardFunction):
         dones: list[bool],
         meta_infos: list[dict[str, Any]] | None = None,
     ) -> list[float]:
-        infos = meta_infos if meta_infos is not None else [{} for _ in gen_texts]
-        batch: tuple[list[Any], ...] = (prompt_texts, gen_texts, ref_texts, infos)
+        replies = FinishedReplies(prompt_texts, gen_texts, ref_texts, meta_infos or [], dones=dones)
+        batch: tuple[list[Any], ...] = (prompt_texts, gen_texts, ref_texts, replies.meta_infos)
         rows = [row for row, done in enumerate(dones) if done]
         rewards = [0.0] * len(gen_texts)
         if rows:
             for row, score in zip(rows, self.scores(*[[each[row] for row in rows] for each in batch]), strict=True):
                 rewards[row] = score
         if self._added:
-            ids = range(len(gen_texts))
-            added = score_replies(self._added, prompt_texts, gen_texts, ref_texts, infos, ids, dones).total
+            added = Scorer(self._added).score(replies).total
             rewards = [reward + extra for reward, extra in zip(rewards, added, strict=True)]
         return rewards
 

@@ -24,16 +24,6 @@ class FunctionReward(SentenceRewardFunction):
         return self._function(prompt_text, gen_text, ref_texts, meta_info)
 
 
-def is_batched(function: Any) -> bool:
-    """Whether a reward is scored in the main process; RL4LMs' classes are recognized by their parameters."""
-    if isinstance(function, (BatchedRewardFunction, AsyncReward)):
-        return True
-    if isinstance(function, RewardFunction):
-        return False
-    names = _parameter_names(function)
-    return "dones" in names or names[:1] == ["prompt_texts"]
-
-
 def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
     """Return the parts of a reward.
 
@@ -47,7 +37,10 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
         ConfigError: If it is none of these.
     """
     parts = getattr(reward, "parts", None)
-    return parts if isinstance(parts, list) else [RewardPart(name, 1.0, _as_function(reward, name))]
+    if isinstance(parts, list):
+        return parts
+    function = _as_function(reward, name)
+    return [RewardPart(name, 1.0, function, in_main_process=_is_batched(function))]
 
 
 def _as_function(reward: Any, name: str) -> Any:
@@ -55,7 +48,7 @@ def _as_function(reward: Any, name: str) -> Any:
     score: Any = getattr(reward, "score", None)
     if isinstance(reward, SentenceRewardFunction) and is_async(score):
         return AsyncReward(score, per_reply=True)
-    if callable(reward) and is_batched(reward):
+    if callable(reward) and _is_batched(reward):
         return AsyncReward(reward, per_reply=False) if is_async(reward) else reward
     if isinstance(reward, RewardFunction) or ("action" in names and "done" in names):
         if is_async(reward):
@@ -70,6 +63,16 @@ def _as_function(reward: Any, name: str) -> Any:
         f"reward {name!r} is not a reward: use a function f({', '.join(_FUNCTION_PARAMETERS)}) -> float, or a subclass "
         f"of RewardFunction, SentenceRewardFunction or BatchedRewardFunction"
     )
+
+
+def _is_batched(function: Any) -> bool:
+    """Whether a reward is scored in the main process; RL4LMs' classes are recognized by their parameters."""
+    if isinstance(function, (BatchedRewardFunction, AsyncReward)):
+        return True
+    if isinstance(function, RewardFunction):
+        return False
+    names = _parameter_names(function)
+    return "dones" in names or names[:1] == ["prompt_texts"]
 
 
 def _parameter_names(function: Any) -> list[str]:

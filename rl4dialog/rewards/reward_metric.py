@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rl4dialog.core.protocols import BaseMetric, MetricResult
+from rl4dialog.core.types import FinishedReplies
 from rl4dialog.metrics.checks import check_lengths
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.rewards.scoring import Scorer
 
 
 class RewardMetric(BaseMetric):
@@ -35,8 +36,8 @@ class RewardMetric(BaseMetric):
             from rl4dialog.catalog import RewardFunctionRegistry
 
             build_part = RewardFunctionRegistry.get
-        self._id, self._parts = id, as_parts(build_part(id, dict(args or {})), id)
-        self._async_calls = async_calls
+        parts = as_parts(build_part(id, dict(args or {})), id)
+        self._id, self._scorer = id, Scorer(parts, async_calls=async_calls or AsyncCalls())
 
     @classmethod
     def inner_rewards(cls, args: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -54,15 +55,6 @@ class RewardMetric(BaseMetric):
     ) -> MetricResult:
         check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
         n = len(generated_texts)
-        infos = meta_infos if meta_infos is not None else [{}] * n
-        scores = score_replies(
-            self._parts,
-            prompt_texts,
-            generated_texts,
-            reference_texts,
-            [info or {} for info in infos],
-            range(n),
-            async_calls=self._async_calls,
-        )
+        scores = self._scorer.score(FinishedReplies(prompt_texts, generated_texts, reference_texts, meta_infos or []))
         found = {**scores.parts, self._id: scores.total}
         return {f"reward/{name}": (values, sum(values) / n) for name, values in found.items()}

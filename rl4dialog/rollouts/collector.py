@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,18 +26,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
-
-
-class BatchScorer(Protocol):
-    """Sums the rewards of utterances from the workers and from the main process."""
-
-    def __call__(
-        self, infos: list[dict[str, Any]], dones: list[bool], iteration: int
-    ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
-        """Return rewards per token of each utterance, and the values of each part by name.
-
-        NaN marks a reply with a failed reward, which is to be left out.
-        """
+from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
 @dataclass
@@ -63,7 +52,7 @@ class RolloutCollector:
     """Fills a buffer with whole episodes.
 
     Args:
-        scorer: Sums the rewards of utterances; by default the environments' rewards are used.
+        task_rewards: Sums the rewards of utterances; by default those of the environments.
         mask_failed_rewards: Exclude episodes with a failed reward from training and count them, instead of raising.
         bootstrap_truncated: Add the value of the last state if an episode was truncated at the length limit.
         normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
@@ -73,14 +62,14 @@ class RolloutCollector:
 
     def __init__(
         self,
-        scorer: BatchScorer | None = None,
+        task_rewards: TaskRewards | None = None,
         mask_failed_rewards: bool = False,
         bootstrap_truncated: bool = False,
         normalizer: RewardNormalizer | None = None,
         log_infos: Sequence[str] = (),
     ) -> None:
         self._info_numbers = InfoNumbers(log_infos)
-        self._scorer = scorer
+        self._task_rewards = task_rewards
         self._mask_failed_rewards = mask_failed_rewards
         self._bootstrap_truncated = bootstrap_truncated
         self.normalizer = normalizer
@@ -120,6 +109,7 @@ class RolloutCollector:
             ConfigError: If a number to be logged is missing in the infos.
             EnvWorkerError: If a worker process died, or an environment raised.
         """
+        task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         stats = RolloutStats()
         series: dict[str, list[float]] = defaultdict(list)
         active = np.ones(env.num_envs, dtype=bool)
@@ -153,7 +143,7 @@ class RolloutCollector:
             infos = [all_infos[row] for row in rows]
             done = [bool(dones[row]) for row in rows]
             lengths = replies.response_mask.sum(dim=1).tolist()
-            rewards = self._score(lengths, infos, done, series, iteration)
+            rewards = self._score(task_rewards, lengths, infos, done, series, iteration)
             replies.task_rewards = replies.scattered(np.concatenate(rewards))
             spoken.append(replies)
             stats.seconds["time/score_s"] += time.perf_counter() - started
@@ -204,6 +194,7 @@ class RolloutCollector:
 
     def _score(
         self,
+        task_rewards: TaskRewards,
         lengths: list[int],
         infos: list[dict[str, Any]],
         dones: list[bool],
@@ -218,10 +209,9 @@ class RolloutCollector:
         found = [np.full(length, np.nan, dtype=np.float32) for length in lengths]
         if not good:
             return found
-        rewards: list[np.ndarray] = [infos[i]["token_rewards"] for i in good]
-        parts: dict[str, list[float]] = {}
-        if self._scorer is not None:
-            rewards, parts = self._scorer([infos[i] for i in good], [dones[i] for i in good], iteration)
+        rewards, parts = task_rewards(
+            [infos[i] for i in good], [lengths[i] for i in good], [dones[i] for i in good], iteration
+        )
         for i, per_token in zip(good, rewards, strict=True):
             found[i] = per_token.astype(np.float32)
         for name, values in parts.items():

@@ -11,17 +11,17 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
-from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, policy_class
-from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory
@@ -50,27 +50,27 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         )
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
-    reward_parts = _add_rewards_and_metrics(table, config, texts)
+    scorer = _add_rewards_and_metrics(table, config, texts)
     table.add_row("architecture", _examined_architecture(model, config.model_name, auto_class, n_parameters))
     _add_examples(table, config, texts, model)
     if isinstance(config, OnPolicyConfig):
-        check_env_workers(config, texts, model, reward_parts)
+        assert scorer is not None
+        check_env_workers(config, texts, model, scorer)
         _add_rl_rows(table, config, texts)
     (console or Console()).print(table)
 
 
-def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> list[RewardPart]:
-    """Build rewards and metrics, and return the reward's parts."""
+def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> Scorer | None:
+    """Build metrics and the reward, and return the reward."""
     toolkit = build_toolkit(config, texts.tokenizer, texts.data, trains_classifier=False)
-    parts = []
-    if config.reward_fn is not None:
-        parts = build_reward_parts(config, toolkit)
-        table.add_row("rewards", ", ".join(part.name for part in parts))
+    scorer = build_scorer(config, toolkit)
+    if scorer is not None:
+        table.add_row("rewards", ", ".join(part.name for part in scorer.parts))
     build_metrics(config, toolkit)
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
     if toolkit.get("classifier") is MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
-    return parts
+    return scorer
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import RewardPart, Sample
-from rl4dialog.rewards.async_reward import AsyncCalls
-from rl4dialog.rewards.scoring import ReplyScores, score_replies
+from rl4dialog.core.types import FinishedReplies, Sample
+from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.training.random_state import random_states_kept
 
 TOTAL = "reward"
@@ -25,13 +23,9 @@ class RewardColumns:
     the run stops at once or after saving its results.
 
     Args:
-        parts: Parts of the run's reward.
-        on_error: ``raise`` or ``mask``, as in the run.
-        async_calls: Runner for coroutines.
+        scorer: The run's reward.
         iteration: Iteration for scheduled weights. It is the same for all evaluations of a run, to keep them
             comparable.
-        timeout_s: Time limit of a reward per batch of replies, or per reply if it is called for single replies.
-        tokenizer: Tokenizer for token-level rewards that read ids.
 
     Attributes:
         error: Error message, if the last evaluation has no rewards and failures stop the run.
@@ -39,17 +33,8 @@ class RewardColumns:
 
     error: RewardError | None = None
 
-    def __init__(
-        self,
-        parts: Sequence[RewardPart],
-        on_error: str = "raise",
-        async_calls: AsyncCalls | None = None,
-        iteration: int = 1,
-        timeout_s: float | None = None,
-        tokenizer: Any = None,
-    ) -> None:
-        self._parts, self._on_error, self._async_calls = parts, on_error, async_calls
-        self._iteration, self._timeout_s, self._tokenizer = iteration, timeout_s, tokenizer
+    def __init__(self, scorer: Scorer, iteration: int = 1) -> None:
+        self._scorer, self._iteration = scorer, iteration
 
     def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
         """Score replies. The random state is restored afterwards.
@@ -69,18 +54,15 @@ class RewardColumns:
         self.error = None
         with random_states_kept():
             try:
-                scores = score_replies(
-                    self._parts,
-                    [sample.prompt_or_input_text for sample in samples],
-                    replies,
-                    [sample.references for sample in samples],
-                    [sample.meta_data or {} for sample in samples],
-                    [sample.id for sample in samples],
-                    on_error=self._on_error,
-                    iteration=self._iteration,
-                    async_calls=self._async_calls,
-                    timeout_s=self._timeout_s,
-                    tokenizer=self._tokenizer,
+                scores = self._scorer.score(
+                    FinishedReplies(
+                        [sample.prompt_or_input_text for sample in samples],
+                        replies,
+                        [sample.references for sample in samples],
+                        [sample.meta_data or {} for sample in samples],
+                        [sample.id for sample in samples],
+                    ),
+                    self._iteration,
                 )
             except RewardError as error:
                 if must_work:
@@ -88,7 +70,7 @@ class RewardColumns:
                 self.error = error
                 _logger.warning("the replies of this evaluation have no reward: %s", error)
                 nothing = [math.nan] * len(replies)
-                scores = ReplyScores(nothing, {part.name: nothing for part in self._parts})
+                scores = ReplyScores(nothing, {part.name: nothing for part in self._scorer.parts})
             else:
                 self._warn_of_failures(scores.total)
         return {TOTAL: scores.total, **{f"{TOTAL}/{name}": values for name, values in scores.parts.items()}}

@@ -14,7 +14,7 @@ from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.metrics import build_metrics
-from rl4dialog.training.building.rewards import build_reward_columns, build_reward_parts
+from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
 from rl4dialog.training.building.texts import build_texts
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.checkpoint import Checkpoint
@@ -55,8 +55,8 @@ class TextTrainee(Trainee):
             sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
             tracker.log_info(f"datapool: {sizes}")
             metrics = build_metrics(config, toolkit)
-        self.reward_parts = build_reward_parts(config, toolkit) if config.uses_reward else []
-        rewards = build_reward_columns(config, toolkit, self.reward_parts)
+        self.scorer = build_scorer(config, toolkit)
+        rewards = build_reward_columns(config, self.scorer)
         self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
 
     def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:

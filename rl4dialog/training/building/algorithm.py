@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -9,7 +10,6 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
-from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
@@ -19,16 +19,15 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationBackend
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.rewards.parts import is_batched
-from rl4dialog.rewards.scoring import BatchScorer
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
+from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.building.texts import Texts
-from rl4dialog.training.building.toolkit import async_calls
 from rl4dialog.training.processes import sharding
 
 
@@ -37,12 +36,12 @@ def build_algorithm(
     texts: Texts,
     model: PreTrainedModel,
     end_of_turn: EndOfTurn,
-    reward_parts: list[RewardPart],
+    scorer: Scorer,
 ) -> Any:
     """Build the environments, the policy and the algorithm."""
     env = config.env
     vec_env = make_vec_env(
-        _env_kwargs(config, texts, model, end_of_turn, reward_parts),
+        _env_kwargs(config, texts, model, end_of_turn, scorer),
         env.n_envs // n_processes(),
         env.vec_env,
         env.n_workers,
@@ -50,6 +49,7 @@ def build_algorithm(
         config.reward_fn.timeout_s,
     )
     kl, reward = config.alg.kl_div, config.reward_fn
+    in_main = [part for part in scorer.parts if part.in_main_process]
     algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
@@ -67,7 +67,7 @@ def build_algorithm(
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                BatchScorer(reward_parts, reward.on_error, async_calls(reward), reward.timeout_s),
+                TaskRewards(scorer.parts, replace(scorer, parts=in_main).values),
                 mask_failed_rewards=reward.on_error == "mask",
                 bootstrap_truncated=env.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward),
@@ -87,22 +87,20 @@ def build_algorithm(
     return built
 
 
-def check_env_workers(
-    config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, reward_parts: list[RewardPart]
-) -> None:
+def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer) -> None:
     """Check that the environments can be sent to worker processes, if the run uses any. No worker is started.
 
     Args:
         config: Config of an RL run.
         texts: The run's texts.
         model: The run's model, with or without weights.
-        reward_parts: Result of :func:`build_reward_parts`.
+        scorer: The run's reward.
 
     Raises:
         EnvWorkerError: If they cannot be sent; see :func:`~rl4dialog.envs.vectorize.check_workers`.
     """
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
-    check_workers(_env_kwargs(config, texts, model, end_of_turn, reward_parts), config.env.vec_env)
+    check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer), config.env.vec_env)
 
 
 def _env_kwargs(
@@ -110,13 +108,13 @@ def _env_kwargs(
     texts: Texts,
     model: PreTrainedModel,
     end_of_turn: EndOfTurn,
-    reward_parts: list[RewardPart],
+    scorer: Scorer,
 ) -> dict[str, Any]:
     args, train = config.env.args, texts.data.pools["train"]
     return {
         "end_of_turn": end_of_turn,
         "samples": list(train),
-        "reward_parts": [part for part in reward_parts if not is_batched(part.function)],
+        "reward_parts": [part for part in scorer.parts if not part.in_main_process],
         "max_prompt_length": texts.lengths.prompt,
         "max_episode_length": texts.lengths.reply,
         "vocab_size": embedding_rows(model),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
@@ -11,41 +11,42 @@ from rl4dialog.core.config import RunConfig
 from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.types import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
-from rl4dialog.training.building.toolkit import async_calls, offered
+from rl4dialog.training.building.toolkit import offered
 from rl4dialog.training.reward_columns import RewardColumns
 
 _logger = logging.getLogger(__name__)
 
 
-def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
-    """Build the reward as a list of weighted parts."""
-    assert config.reward_fn is not None
-    reward = reward_builder(toolkit)(config.reward_fn.id, config.reward_fn.args)
-    return as_parts(reward, config.reward_fn.id)
-
-
-def build_reward_columns(
-    config: RunConfig, toolkit: Mapping[str, Any], parts: list[RewardPart] | None = None
-) -> RewardColumns | None:
-    """Build the scorer of evaluation replies, if they are to be scored by the training reward.
-
-    Args:
-        config: The run's config.
-        toolkit: Result of :func:`build_toolkit`.
-        parts: The reward, if it has been built already.
-    """
-    if config.reward_fn is None or not config.train_evaluation.score_predictions:
-        return None
-    parts = parts if parts is not None else build_reward_parts(config, toolkit)
-    if of_tokens := [repr(part.name) for part in parts if getattr(part.function, "needs_tokens", False)]:
-        _logger.warning(
-            "evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", ", ".join(of_tokens)
-        )
-        return None
-    last = max(config.train_evaluation.n_iters or 1, 1)
+def build_scorer(config: RunConfig, toolkit: Mapping[str, Any]) -> Scorer | None:
+    """Build the run's reward, if it uses one."""
     reward = config.reward_fn
-    return RewardColumns(parts, reward.on_error, async_calls(reward), last, reward.timeout_s, toolkit["tokenizer"])
+    if reward is None or not config.uses_reward:
+        return None
+    parts = as_parts(reward_builder(toolkit)(reward.id, reward.args), reward.id)
+    if config.env is not None and config.env.args.max_turns > 1 and (names := _in_need(parts, "references")):
+        _logger.warning(
+            "env.args.max_turns is %d: %s compares every reply of a conversation with the references of the first one",
+            config.env.args.max_turns,
+            names,
+        )
+    return Scorer(parts, reward.on_error, toolkit["async_calls"], reward.timeout_s, toolkit["tokenizer"])
+
+
+def build_reward_columns(config: RunConfig, scorer: Scorer | None) -> RewardColumns | None:
+    """Build the scorer of evaluation replies, if the run scores them and its reward can score texts."""
+    if scorer is None or not config.train_evaluation.score_predictions:
+        return None
+    if names := _in_need(scorer.parts, "tokens"):
+        _logger.warning("evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", names)
+        return None
+    return RewardColumns(scorer, max(config.train_evaluation.n_iters or 1, 1))
+
+
+def _in_need(parts: Sequence[RewardPart], what: str) -> str:
+    """Names of the rewards that declare a need of ``tokens`` or ``references``."""
+    return ", ".join(repr(part.name) for part in parts if getattr(part.function, f"needs_{what}", False))
 
 
 def build_reward_normalizer(config: RewardConfig) -> RewardNormalizer | None:

@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.config import RunConfig
-from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
@@ -33,9 +32,9 @@ def build_toolkit(
         trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is missing then,
             and components can be built but not used.
     """
-    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "accelerator": None}
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer}
     if config.reward_fn is not None:
-        toolkit["async_calls"] = async_calls(config.reward_fn)
+        toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())
     if _needs_builtin_classifier(config):
         samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
         if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
@@ -49,11 +48,6 @@ def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, An
     """Select the objects to offer to a component with these arguments, which may name a classifier."""
     own_classifier = not _names_builtin_classifier(args)
     return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
-
-
-def async_calls(config: RewardConfig) -> AsyncCalls:
-    """Runner for rewards that are coroutines."""
-    return AsyncCalls(**config.async_calls.model_dump())
 
 
 def _needs_builtin_classifier(config: RunConfig) -> bool:

@@ -16,17 +16,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rl4dialog.core.cache import is_cached
 from rl4dialog.core.config import OnPolicyConfig, RunConfig
 from rl4dialog.core.protocols import BaseMetric
-from rl4dialog.core.types import RewardPart
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.language_model import WARM_START, build_language_model, warm_start_key
 from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
-from rl4dialog.training.building.rewards import build_reward_parts
+from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.building.tokenizer import build_run_tokenizer
 from rl4dialog.training.building.toolkit import build_toolkit
@@ -111,8 +111,10 @@ class Subject:
         return build_toolkit(self.config, self.tokenizer, self.data)
 
     @_Part
-    def reward_parts(self) -> list[RewardPart]:
-        return build_reward_parts(self._rl_config, self._toolkit)
+    def scorer(self) -> Scorer:
+        scorer = build_scorer(self._rl_config, self._toolkit)
+        assert scorer is not None
+        return scorer
 
     @_Part
     def metrics(self) -> list[BaseMetric]:
@@ -163,7 +165,7 @@ class Subject:
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about batch sizes that do not fit this small rollout
-            algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.reward_parts)
+            algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.scorer)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 

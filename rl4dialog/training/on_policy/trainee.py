@@ -42,9 +42,10 @@ class OnPolicyTrainee(TextTrainee):
 
     def __init__(self, config: OnPolicyConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
+        assert self.scorer is not None
         model = self.build_model(config, checkpoint)
         end_of_turn = build_end_of_turn(config, self.texts.tokenizer, self.texts.data.turn_marker, model)
-        self.algorithm = build_algorithm(config, self.texts, model, end_of_turn, self.reward_parts)
+        self.algorithm = build_algorithm(config, self.texts, model, end_of_turn, self.scorer)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._is_resumed = checkpoint is not None
@@ -53,7 +54,7 @@ class OnPolicyTrainee(TextTrainee):
             facts = RunFacts(
                 precision=config.precision,
                 target_kl=config.alg.kl_div.target_kl,
-                reward_weights={part.name: part.weight_at(1) for part in self.reward_parts},
+                reward_weights={part.name: part.weight_at(1) for part in self.scorer.parts},
             )
             self._watch = WatchCallback(facts, tracker.run_folder)
 

@@ -199,7 +199,7 @@ def test_a_view_step_equals_the_env_steps() -> None:
         rewards.append(reward)
     view_obs, total, *ends, info = view.step(np.array([5, 6, 0, -1, -1]))
     assert total == pytest.approx(sum(rewards))
-    np.testing.assert_allclose(info["token_rewards"], rewards, rtol=1e-6)
+    np.testing.assert_allclose(info["reward_parts"]["words"], rewards, rtol=1e-6)
     assert ends == [terminated, truncated]
     for key, array in obs.items():
         np.testing.assert_array_equal(array, view_obs[key])

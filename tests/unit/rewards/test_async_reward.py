@@ -12,19 +12,22 @@ import pytest
 
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.types import FinishedReplies, RewardPart
 from rl4dialog.rewards import async_reward
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
-from rl4dialog.rewards.parts import as_parts, is_batched
-from rl4dialog.rewards.scoring import ReplyScores, score_replies
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import ReplyScores, Scorer
 
 AT_ONCE = AsyncCalls(concurrency=4, timeout_s=30.0, retries=0, retry_wait_s=0.0)
 
 
-def score(parts: list[RewardPart], n: int = 3, calls: AsyncCalls = AT_ONCE, **arguments: Any) -> ReplyScores:
+def score(
+    parts: list[RewardPart], n: int = 3, calls: AsyncCalls = AT_ONCE, dones: list[bool] | None = None, **arguments: Any
+) -> ReplyScores:
     """Score replies "0", "1", ... with the samples' ids a, b, ..."""
     texts, ids = [str(i) for i in range(n)], [chr(ord("a") + i) for i in range(n)]
-    return score_replies(parts, ["p"] * n, texts, [["r"]] * n, [{}] * n, ids, async_calls=calls, **arguments)
+    replies = FinishedReplies(["p"] * n, texts, [["r"]] * n, sample_ids=ids, dones=dones or [])
+    return Scorer(parts, async_calls=calls, **arguments).score(replies)
 
 
 async def value(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -66,7 +69,7 @@ async def scaled(prompt_text: Any, gen_text: Any, ref_texts: Any, meta_info: Any
 )
 def test_every_form_of_coroutine_is_detected_and_awaited(reward: Any) -> None:
     parts = as_parts(reward, "judge")
-    assert isinstance(parts[0].function, AsyncReward) and is_batched(parts[0].function)
+    assert isinstance(parts[0].function, AsyncReward) and parts[0].in_main_process
     assert score(parts).total == [0.0, 1.0, 2.0]
 
 
@@ -255,7 +258,7 @@ def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = AsyncCalls(timeout_s=0.05, retries=0)
     try:
         with pytest.raises(RewardError, match=r"coroutines of 'judge' did not end.*one of them blocks"):
-            score_replies(parts, [""], ["a"], [["b"]], [{}], [0], async_calls=calls)
+            Scorer(parts, async_calls=calls).score(FinishedReplies([""], ["a"], [["b"]]))
     finally:
         released.set()
 

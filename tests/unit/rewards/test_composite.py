@@ -10,7 +10,8 @@ import pytest
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction
-from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.core.types import FinishedReplies
+from rl4dialog.rewards.scoring import Scorer
 
 
 def first(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -67,7 +68,7 @@ def test_composite_says_which_block_is_wrong(rewards: list[Any], words: str) -> 
 def test_part_is_clipped_and_then_weighted() -> None:
     blocks = [{"id": "second", "clip": 1, "weight": 10}, {"id": "second", "clip": [0.5, 1.5], "name": "other"}]
     composite = RewardFunctionRegistry.get("composite", {"rewards": blocks})
-    scores = score_replies(composite.parts, ["p"] * 3, ["g"] * 3, [["r"]] * 3, [{}] * 3, range(3))
+    scores = Scorer(composite.parts).score(FinishedReplies(["p"] * 3, ["g"] * 3, [["r"]] * 3))
     assert scores.total == pytest.approx([0.0 + 0.5, 10.0 + 1.0, 10.0 + 1.5])
     assert scores.parts == {"second": [0, 1, 2], "other": [0, 1, 2]}, "as they were earned"
 
@@ -80,7 +81,6 @@ def test_weights_follow_their_schedules_through_composites_of_composites() -> No
     blocks = [{"id": "composite", "args": inner, "weight": steps}, {"id": "first", "name": "always"}]
     composite = RewardFunctionRegistry.get("composite", {"rewards": blocks})
     totals = [
-        score_replies(composite.parts, ["p"] * 2, ["g"] * 2, [["r"]] * 2, [{}] * 2, range(2), iteration=i).total
-        for i in (1, 2, 3, 4)
+        Scorer(composite.parts).score(FinishedReplies(["p"] * 2, ["g"] * 2, [["r"]] * 2), i).total for i in (1, 2, 3, 4)
     ]
     assert totals == [[4.0, 5.0], [12.0, 22.0], [2.0, 12.0], [2.0, 12.0]]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.rewards.parts import as_parts, is_batched
+from rl4dialog.rewards.parts import as_parts
 
 
 def test_classes_written_for_rl4lms_are_told_by_their_parameters() -> None:
@@ -19,8 +19,8 @@ def test_classes_written_for_rl4lms_are_told_by_their_parameters() -> None:
         def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):  # type: ignore[no-untyped-def]
             return [1.0] * len(gen_texts)
 
-    assert not is_batched(as_parts(PerToken())[0].function)
-    assert is_batched(as_parts(Batched())[0].function)
+    assert not as_parts(PerToken())[0].in_main_process
+    assert as_parts(Batched())[0].in_main_process
 
 
 @pytest.mark.parametrize("reward", [3, lambda text: 1.0, "rouge"])

@@ -13,12 +13,12 @@ from replies import state
 from tiny import make_env, make_env_kwargs, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.types import FinishedReplies, RewardPart
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics import meteor
-from rl4dialog.rewards.parts import as_parts, is_batched
-from rl4dialog.rewards.scoring import score_replies
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import Scorer
 
 # As a file of a user's: workers would import torch with this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -96,7 +96,7 @@ def test_tables_have_every_reward() -> None:
 def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args: Any) -> None:
     arguments = args(id)
     parts = as_parts(RewardFunctionRegistry.get(id, arguments), id)
-    together = score_replies(parts, PROMPTS, TEXTS, REFERENCES, INFOS, range(3)).total
+    together = Scorer(parts).score(FinishedReplies(PROMPTS, TEXTS, REFERENCES, INFOS)).total
     assert all(math.isfinite(score) for score in together) and len(set(together)) > 1
     if id in SAME_AS_METRIC:
         metric_id, key = SAME_AS_METRIC[id]
@@ -106,11 +106,11 @@ def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args:
         assert together == pytest.approx(expected, abs=1e-5)
     if id not in DEPENDS_ON_THE_OTHERS:
         alone = [
-            score_replies(parts, *[[each] for each in row], [0]).total[0]
+            Scorer(parts).score(FinishedReplies(*[[each] for each in row])).total[0]
             for row in zip(PROMPTS, TEXTS, REFERENCES, INFOS, strict=True)
         ]
         assert alone == pytest.approx(together, abs=1e-5)
-    unfinished = score_replies(parts, PROMPTS, TEXTS, REFERENCES, INFOS, range(3), [False] * 3)
+    unfinished = Scorer(parts).score(FinishedReplies(PROMPTS, TEXTS, REFERENCES, INFOS, dones=[False] * 3))
     assert unfinished.total == [0.0] * 3
 
 
@@ -121,15 +121,15 @@ def test_reward_of_the_workers_pays_token_by_token_what_it_pays_for_the_text(id:
     can_be_shaped = "shaping='end'" in RewardFunctionRegistry.describe(id)[1]
     for more in ({}, {"shaping": "every_token"}) if can_be_shaped else ({},):
         for part in as_parts(RewardFunctionRegistry.get(id, {**arguments, **more}), id):
-            if is_batched(part.function) or id == "missing_eos_penalty":
+            if part.in_main_process or id == "missing_eos_penalty":
                 continue
             total = 0.0
             words = TEXTS[0].split()
             for n in range(1, len(words) + 1):
                 states = [state(" ".join(words[:m]), REFERENCES[0], PROMPTS[0]) for m in (n - 1, n)]
                 total += part.function(states[0], 1, states[1], n == len(words), INFOS[0])
-            once = [part], PROMPTS[:1], TEXTS[:1], REFERENCES[:1], INFOS[:1], [0]
-            assert part.term(total) == pytest.approx(score_replies(*once).total[0], abs=1e-6)
+            once = FinishedReplies(PROMPTS[:1], TEXTS[:1], REFERENCES[:1], INFOS[:1])
+            assert part.term(total) == pytest.approx(Scorer([part]).score(once).total[0], abs=1e-6)
 
 
 def test_missing_eos_penalty_is_paid_in_the_env() -> None:
@@ -189,8 +189,8 @@ def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float
     references = [
         [f"{text[: len(text) // 2]} today {other}"] for text, other in zip(texts, reversed(texts), strict=True)
     ]
-    rows = PROMPTS[:1] * len(texts), texts, references, INFOS[:1] * len(texts), texts
-    return score_replies(parts, *rows).parts
+    n = len(texts)
+    return Scorer(parts).score(FinishedReplies(PROMPTS[:1] * n, texts, references, INFOS[:1] * n, texts)).parts
 
 
 def conversation(env: Any) -> list[str | None]:
@@ -214,7 +214,7 @@ def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> 
     for id in RewardFunctionRegistry.ids():
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else args(id))
         parts += [dataclasses.replace(part, name=f"{id}/{part.name}") for part in as_parts(reward, id)]
-    parts = [part for part in parts if not is_batched(part.function)]
+    parts = [part for part in parts if not part.in_main_process]
     of_texts = [part for part in parts if not part.name.startswith("missing_eos_penalty")]
     names = [part.name for part in of_texts]
     assert len(names) > 12 and "meteor/meteor" in names

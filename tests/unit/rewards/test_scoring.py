@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,23 @@ import torch
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.types import FinishedReplies, RewardPart
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Linear
-from rl4dialog.rewards.scoring import BatchScorer, check_scores, score_replies
+from rl4dialog.rewards.scoring import Scorer, check_scores
+from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
 @pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])
 def test_scores_may_be_any_kind_of_sequence(values: Any) -> None:
-    assert check_scores(values, 2, "r", ["a", "b"]) == [1.0, 2.0]
+    assert check_scores(values, "r", ["a", "b"]) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "x"])
 def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
     with pytest.raises(RewardError, match=r"reward 'r' returned .* for sample 'b'"):
-        check_scores([1.0, bad], 2, "r", ["a", "b"])
-    masked = check_scores([1.0, bad], 2, "r", ["a", "b"], on_error="mask")
+        check_scores([1.0, bad], "r", ["a", "b"])
+    masked = check_scores([1.0, bad], "r", ["a", "b"], on_error="mask")
     assert masked[0] == 1.0 and np.isnan(masked[1])
 
 
@@ -33,18 +35,18 @@ def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
 @pytest.mark.parametrize("on_error", ["raise", "mask"])
 def test_wrong_number_of_scores_is_never_masked(values: list[float], on_error: str) -> None:
     with pytest.raises(RewardError, match=f"{len(values)} values for 2 replies"):
-        check_scores(values, 2, "r", ["a", "b"], on_error)
+        check_scores(values, "r", ["a", "b"], on_error)
 
 
-def test_score_replies_names_the_sample_whose_reward_raised() -> None:
+def test_scorer_names_the_sample_whose_reward_raised() -> None:
     def picky(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         return 1.0 / len(gen_text)
 
     parts = as_parts(picky, "picky")
-    arguments: Any = (parts, ["p", "q"], ["text", ""], [["r"], ["r"]], [{}, {}], [10, 11])
+    replies = FinishedReplies(["p", "q"], ["text", ""], [["r"], ["r"]], sample_ids=[10, 11])
     with pytest.raises(RewardError, match="'picky' failed on sample 11: ZeroDivisionError"):
-        score_replies(*arguments)
-    scores = score_replies(*arguments, on_error="mask")
+        Scorer(parts).score(replies)
+    scores = Scorer(parts, on_error="mask").score(replies)
     assert scores.total[0] == 0.25 and np.isnan(scores.total[1])
 
 
@@ -66,17 +68,18 @@ def info(*values: float) -> dict[str, Any]:
     """What the view says of an utterance with a token per value."""
     array = np.array(values, dtype=np.float32)
     texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
-    return {"token_rewards": array, "reward_parts": {"token": array}, **texts}
+    return {"reward_parts": {"token": array}, **texts}
 
 
 def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last() -> None:
     parts = [
         RewardPart("token", Linear(1.0, 3.0, 3), PerToken(), clip=(-1.0, 1.0)),
-        RewardPart("reply", 0.5, Hundred()),
+        *[replace(part, weight=0.5) for part in as_parts(Hundred(), "reply")],
     ]
+    scorer = Scorer(parts[1:])
     infos, dones = [info(0.5, -4.0), info(2.0, 0.0, 0.25)], [True, False]
     for iteration, weight in ((1, 1.0), (2, 2.0), (3, 3.0), (9, 3.0)):
-        rewards, values = BatchScorer(parts)(infos, dones, iteration)
+        rewards, values = TaskRewards(parts, scorer.values)(infos, [2, 3], dones, iteration)
         assert [each.tolist() for each in rewards] == [
             [0.5 * weight, -weight + 50.0],
             [weight, 0.0, 0.25 * weight],
@@ -88,6 +91,8 @@ def test_masked_reply_is_nan_on_its_last_token() -> None:
     def failing(prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
         return [1.0, None]
 
-    rewards, _ = BatchScorer(as_parts(failing), on_error="mask")([info(0.0, 0.0), info(0.0)], [True, True], 1)
+    parts = as_parts(failing)
+    task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
+    rewards, _ = task_rewards([info(0.0, 0.0), info(0.0)], [2, 1], [True, True], 1)
     np.testing.assert_array_equal(rewards[0], [0.0, 1.0])
     assert np.isnan(rewards[1][-1])

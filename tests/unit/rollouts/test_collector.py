@@ -16,10 +16,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rewards.schedules import Linear
-from rl4dialog.rewards.scoring import BatchScorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
 def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations: int = 1) -> Any:
@@ -48,7 +48,7 @@ def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations
 def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
     parts = [RewardPart("words", 1.0, n_words_reward)]
     plain, normalized = (
-        collected(RolloutCollector(BatchScorer(parts), normalizer=n), parts)
+        collected(RolloutCollector(TaskRewards(parts), normalizer=n), parts)
         for n in (None, RewardNormalizer("batch", clip=(-1.0, 1.0)))
     )
     earned = [u.task_rewards.sum() for u in rows_of(plain.rollout_buffer)]
@@ -67,7 +67,7 @@ def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
 def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_first() -> None:
     parts = [RewardPart("words", Linear(1.0, 2.0, 2), n_words_reward, clip=(0.0, 2.5))]
     by_env = rows_of(collected(RolloutCollector(), parts).rollout_buffer)
-    first, second = (rows_of(collected(RolloutCollector(BatchScorer(parts)), parts, n).rollout_buffer) for n in (1, 2))
+    first, second = (rows_of(collected(RolloutCollector(TaskRewards(parts)), parts, n).rollout_buffer) for n in (1, 2))
     assert max(u.task_rewards.max() for u in first) == 2.5
     for u, v in zip(by_env, first, strict=True):
         np.testing.assert_allclose(u.task_rewards, v.task_rewards, rtol=1e-6)
@@ -79,11 +79,11 @@ def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_fir
 
 def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused() -> None:
     parts = [RewardPart("words", 1.0, n_words_reward)]
-    algorithm = collected(RolloutCollector(BatchScorer(parts), log_infos=["utterance_truncated"]), parts)
+    algorithm = collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_truncated"]), parts)
     logged = algorithm.logger.name_to_value
     assert logged["rollout/info/utterance_truncated"] == logged["rollout/cut_replies"]
     with pytest.raises(ConfigError, match=r"has a number 'utterance_cut'.*\(they have: .*utterance_truncated"):
-        collected(RolloutCollector(BatchScorer(parts), log_infos=["utterance_cut"]), parts)
+        collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_cut"]), parts)
 
 
 class Watching(BaseCallback):
@@ -99,7 +99,7 @@ class Watching(BaseCallback):
 
 def test_callbacks_read_each_step_and_may_end_the_rollout() -> None:
     parts = [RewardPart("words", 1.0, n_words_reward)]
-    algorithm = collected(RolloutCollector(BatchScorer(parts)), parts, n_iterations=0)
+    algorithm = collected(RolloutCollector(TaskRewards(parts)), parts, n_iterations=0)
     callback = Watching()
     callback.init_callback(algorithm)
     callback.on_training_start({}, {})
@@ -107,13 +107,13 @@ def test_callbacks_read_each_step_and_may_end_the_rollout() -> None:
     assert algorithm.collect_rollouts(*arguments) is False
     assert len(callback.seen) == 2 and algorithm.num_timesteps == 0
     step = callback.seen[0]
-    assert step["rewards"] == pytest.approx([step["infos"][0]["token_rewards"].sum()])
+    assert step["rewards"] == pytest.approx([step["infos"][0]["reward_parts"]["words"].sum()])
     assert step["actions"].shape[0] == len(step["dones"]) == len(step["new_obs"]["prompt_ids"]) == 1
 
 
 def test_stop_that_was_requested_begins_no_rollout() -> None:
     parts = [RewardPart("words", 1.0, n_words_reward)]
-    algorithm = collected(RolloutCollector(BatchScorer(parts)), parts, n_iterations=0)
+    algorithm = collected(RolloutCollector(TaskRewards(parts)), parts, n_iterations=0)
     algorithm.stop_requested = True
     callback = Watching()
     callback.init_callback(algorithm)

@@ -14,8 +14,10 @@ from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
 from two_processes import in_two_processes
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.types import FinishedReplies, RewardPart
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
 def turns(*lengths: int, start: int = 1, **kwargs: Any) -> Conversation:
@@ -101,6 +103,7 @@ def test_log_has_the_means_of_the_rollout() -> None:
         "repeated_trigrams": 3 / 4 / 4,
         "distinct_replies": 1.0,
         "truncated_mass": 146 / 50 / 10,
+        "reward/id": 146 / 4,
         "n_episodes": 2,
         "tokens": 10,
         "masked_rewards": 0,
@@ -158,7 +161,7 @@ def test_steps_show_what_was_done_and_earned() -> None:
     assert first["rewards"].tolist() == [3, 6] and first["dones"].tolist() == [True, False]
     assert second["actions"].tolist() == [[-1] * 6, [4, *[-1] * 5]]
     assert second["rewards"].tolist() == [0, 4] and second["dones"].tolist() == [False, True]
-    assert [len(info["token_rewards"]) for info in second["infos"]] == [0, 1]
+    assert [len(info["reward_parts"]["id"]) for info in second["infos"]] == [0, 1]
     assert second["new_obs"]["prompt_ids"].tolist() == [[9, 1, 2, 1], [9, 2, 2, 1]]
 
 
@@ -186,19 +189,24 @@ def test_distance_of_another_sampler_is_measured_over_real_tokens() -> None:
     assert "rollout/truncated_mass" not in stats.means
 
 
-def score(infos: list[dict[str, Any]], dones: list[bool], iteration: int) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """A token's id times the iteration, and one more at the end of a conversation, where a part is not finite."""
-    rewards = [info["token_rewards"] * float(iteration) + done for info, done in zip(infos, dones, strict=True)]
-    return rewards, {"part": [np.nan if done else 5.0 for done in dones]}
+def ended(replies: FinishedReplies) -> dict[str, list[float]]:
+    """1 at the end of a conversation, and a term of its own that is not finite there."""
+    return {"end": [float(done) for done in replies.dones], "own": [np.nan if done else 5.0 for done in replies.dones]}
 
 
-def test_scorer_has_the_word_of_what_is_earned() -> None:
-    collector = RolloutCollector(score, mask_failed_rewards=True)
-    scripts = [[turns(2, 1), turns(1)], [turns(1, infos={0: ERROR}), turns(1)]]
+def test_rewards_of_the_workers_and_of_the_main_process_are_weighted_and_summed() -> None:
+    parts = [RewardPart("id", lambda iteration: iteration, None), RewardPart("end", 2.0, None, in_main_process=True)]
+    collector = RolloutCollector(TaskRewards(parts, ended), mask_failed_rewards=True)
+    texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": [], "meta_info": {}, "sample_id": 0}
+    scripts = [
+        [turns(2, 1, infos={0: texts, 1: texts}), turns(1, infos={0: texts})],
+        [turns(1, infos={0: ERROR}), turns(1, infos={0: texts})],
+    ]
     rollout = roll_out(scripts, n_tokens=1, collector=collector, iteration=3)
     first, second = (u for u in rows_of(rollout.buffer) if u.prompt_ids[0] == 1)
-    assert first.task_rewards.tolist() == [3.0, 6.0] and second.task_rewards.tolist() == [10.0]
-    assert rollout.stats is not None and rollout.stats.means["rollout/reward/part"] == 5.0
+    assert first.task_rewards.tolist() == [3.0, 6.0] and second.task_rewards.tolist() == [11.0]
+    assert rollout.stats is not None and rollout.stats.means["rollout/reward/own"] == 5.0
+    assert rollout.stats.means["rollout/reward/id/weight"] == 3.0
 
 
 class InLockstep(ScriptedPolicy):

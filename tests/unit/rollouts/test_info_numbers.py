@@ -14,7 +14,7 @@ INFO: dict[str, Any] = {
     "utterance_truncated": True,
     "speed": np.float32(2.5),
     "sample_id": "a",
-    "token_rewards": np.zeros(2),
+    "reward_parts": {"words": np.zeros(2)},
     "hopeless": float("nan"),
     "meta_info": {"act": 3, "speed": 9.0, "history": ["x"]},
 }
@@ -22,7 +22,7 @@ INFO: dict[str, Any] = {
 
 def test_numbers_of_an_info_hide_those_of_its_meta_info() -> None:
     assert numbers_in(INFO) == {"utterance_truncated": 1.0, "speed": 2.5, "act": 3.0}
-    assert numbers_in({"token_rewards": np.zeros(0)}) == {}
+    assert numbers_in({"reward_parts": {}}) == {}
 
 
 def test_named_numbers_are_gathered_where_they_are() -> None:

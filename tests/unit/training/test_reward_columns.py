@@ -17,6 +17,7 @@ from rl4dialog.core.types import RewardPart, Sample
 from rl4dialog.rewards.async_reward import AsyncReward
 from rl4dialog.rewards.parts import FunctionReward
 from rl4dialog.rewards.schedules import Linear
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 
 SAMPLES = [Sample(i, f"prompt {i}", ["good"], {"gold": 0.5 * i}) for i in range(3)]
@@ -51,11 +52,11 @@ def is_said(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: di
 def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
     parts = [
         RewardPart("token", Linear(0.0, 2.0, 4), AtTheEnd()),
-        RewardPart("batch", 0.1, Batched(), clip=(0.0, 5.0)),
-        RewardPart("async", 1.0, AsyncReward(n_words, per_reply=True)),
+        RewardPart("batch", 0.1, Batched(), clip=(0.0, 5.0), in_main_process=True),
+        RewardPart("async", 1.0, AsyncReward(n_words, per_reply=True), in_main_process=True),
     ]
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
-    columns = RewardColumns(parts, iteration=100).score(SAMPLES, REPLIES)
+    columns = RewardColumns(Scorer(parts), iteration=100).score(SAMPLES, REPLIES)
     assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
     assert columns["reward/token"] == [0.0, 0.5, 1.0]
     assert columns["reward/batch"] == [4.0, 0.0, 9.0]
@@ -75,7 +76,7 @@ def test_reward_that_fails_is_a_warning(
     on_error: str, n_missing: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
-    rewards = RewardColumns(parts, on_error)
+    rewards = RewardColumns(Scorer(parts, on_error))
     columns = rewards.score(SAMPLES, REPLIES)
     assert (rewards.error is None) == (on_error == "mask")
     for name in ("reward", "reward/said"):
@@ -87,8 +88,8 @@ def test_reward_that_fails_is_a_warning(
 def test_reward_that_must_work_is_an_error_unless_failures_are_masked() -> None:
     parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
     with pytest.raises(RewardError, match="ZeroDivisionError"):
-        RewardColumns(parts).score(SAMPLES, REPLIES, must_work=True)
-    assert math.isnan(RewardColumns(parts, "mask").score(SAMPLES, REPLIES, must_work=True)["reward"][1])
+        RewardColumns(Scorer(parts)).score(SAMPLES, REPLIES, must_work=True)
+    assert math.isnan(RewardColumns(Scorer(parts, "mask")).score(SAMPLES, REPLIES, must_work=True)["reward"][1])
     slow = [RewardPart("slow", 1.0, FunctionReward(lambda *_: time.sleep(600)))]
     with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: no result after 0\.05 s"):
-        RewardColumns(slow, timeout_s=0.05).score(SAMPLES, REPLIES, must_work=True)
+        RewardColumns(Scorer(slow, timeout_s=0.05)).score(SAMPLES, REPLIES, must_work=True)

@@ -18,6 +18,7 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.types import RewardPart
 from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.doctor import examination, machine_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
@@ -164,7 +165,7 @@ def sick_rewards(value: Callable[[int], float]) -> Callable[[Subject], None]:
         def pay(previous: Any, action: int, current: Any, done: bool, meta_info: Any) -> float:
             return value(next(calls)) if done else 0.0
 
-        subject.reward_parts = [RewardPart("sick", 1.0, pay)]  # type: ignore[misc]
+        subject.scorer = Scorer([RewardPart("sick", 1.0, pay)])  # type: ignore[misc]
 
     return make
 

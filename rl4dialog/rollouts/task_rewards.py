@@ -1,0 +1,71 @@
+"""The one place where the rewards of a rollout are weighted and summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
+
+
+class TaskRewards:
+    """Sums the rewards of utterances: raw values per token from the env workers, and per reply from this process.
+
+    Args:
+        parts: All rewards with their weights.
+        values: Computes the raw values, by name, of the parts that score whole replies in this process; required if
+            there are any.
+    """
+
+    def __init__(
+        self, parts: Sequence[RewardPart], values: Callable[[FinishedReplies], dict[str, list[float]]] | None = None
+    ) -> None:
+        self._in_workers = [part for part in parts if not part.in_main_process]
+        self._in_main = [part for part in parts if part.in_main_process]
+        self._changing = [part for part in parts if callable(part.weight)]
+        self._values = values
+
+    def __call__(
+        self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
+    ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
+        """Sum the rewards of a batch of utterances.
+
+        Args:
+            infos: Info dicts of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
+            lengths: Numbers of tokens.
+            dones: Whether the episode ended with the utterance.
+            iteration: Iteration for changing weights, counted from 1.
+
+        Returns:
+            The weighted sum per token of each utterance, (n,) float64, with rewards of whole replies on the last token
+            and NaN for a failed reward; and by name the raw value of each part per utterance, and changing weights.
+
+        Raises:
+            RewardError: If a reward in this process fails.
+        """
+        per_token = [{name: values.astype(float) for name, values in info["reward_parts"].items()} for info in infos]
+        rewards = [
+            np.zeros(length) + weighted_sum(self._in_workers, raw, iteration)
+            for length, raw in zip(lengths, per_token, strict=True)
+        ]
+        values = {part.name: [float(sum(raw[part.name])) for raw in per_token] for part in self._in_workers}
+        if self._in_main:
+            assert self._values is not None
+            found = self._values(_finished(infos, dones))
+            for row, reward in enumerate(rewards):
+                reward[-1] += weighted_sum(self._in_main, {name: each[row] for name, each in found.items()}, iteration)
+            values |= found
+        return rewards, {**values, **{f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}}
+
+
+def _finished(infos: Sequence[dict[str, Any]], dones: list[bool]) -> FinishedReplies:
+    return FinishedReplies(
+        [info["prompt_text"] for info in infos],
+        [info["gen_text"] for info in infos],
+        [info["ref_texts"] for info in infos],
+        [info["meta_info"] for info in infos],
+        [info["sample_id"] for info in infos],
+        dones,
+    )
