@@ -40,7 +40,7 @@ def build_reward_columns(
     parts = parts if parts is not None else build_reward_parts(config, toolkit)
     if of_tokens := [repr(part.name) for part in parts if getattr(part.function, "needs_tokens", False)]:
         _logger.warning(
-            "evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", ", ".join(of_tokens)
+            "evaluations have no metric 'reward': they score texts, but %s needs a reply's tokens", ", ".join(of_tokens)
         )
         return None
     last = max(config.train_evaluation.n_iters or 1, 1)

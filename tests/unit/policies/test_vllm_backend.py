@@ -464,10 +464,10 @@ def test_config_is_accepted_where_vllm_is_there(llm_class: Any, tmp_path: Path) 
     [
         (
             {"alg": MASKABLE},
-            "'maskable_causal_lm_actor_critic_policy'; it writes for decoder-only models without a mask",
+            "'maskable_causal_lm_actor_critic_policy', only with decoder-only models without a mask",
         ),
-        ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, "'seq2seq_lm_actor_critic_policy'; it writes for"),
-        ({"alg": SUPERVISED}, "does not go with alg.id: supervised"),
+        ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, "'seq2seq_lm_actor_critic_policy', only with"),
+        ({"alg": SUPERVISED}, "is not supported with alg.id: supervised"),
         (
             {"alg__policy__args__generation_kwargs": {"no_repeat_ngram_size": 3}},
             "alg.policy.args.generation_kwargs.no_repeat_ngram_size does not go with",
