@@ -101,7 +101,7 @@ def print_metrics(
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
     table.add_column("score", justify="right")
-    table.add_column("gold replies", justify="right")
+    table.add_column("references", justify="right")
     shown = [key for key in scores if is_headline(key)]
     for key in shown:
         table.add_row(Text(key), format_number(scores[key]), format_number(gold.get(key)))

@@ -36,16 +36,16 @@ HIDES_PAD_TOKENS = "t5gemma"
 SKIPS_PAD_TOKENS = "m2m_100"
 """Its decoder skips pad tokens in position numbers for ids, but not for embeddings."""
 
-_N_GRAMS = "it predicts several tokens at once, so its logits are no function of the last hidden state"
-_LLAMA_4 = "what is below its language-model head cannot be called as transformers' base_model"
+_N_GRAMS = "it predicts several tokens at once, so its logits are not a function of the last hidden state"
+_LLAMA_4 = "the model below its language-model head cannot be called as transformers' base_model"
 REFUSED = {
     "fsmt": "its decoder works only inside the whole model",
     "llama4": _LLAMA_4,
     "llama4_text": _LLAMA_4,
-    "nllb-moe": "which tokens its experts drop in supervised training depends on the batches before",
+    "nllb-moe": "the tokens that its experts drop in supervised training depend on earlier batches",
     "prophetnet": _N_GRAMS,
     "xlm-prophetnet": _N_GRAMS,
-    "xlnet": "it reads a text in both directions, so what comes later changes the probability of a token",
+    "xlnet": "it reads a text in both directions, so later tokens change the probability of earlier ones",
 }
 """Unsupported architectures, with the reasons."""
 
@@ -74,8 +74,8 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
     if config.model_type == "switch_transformers" and reply_length > config.expert_capacity:
         raise ModelError(
             f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply "
-            f"(expert_capacity), and drops the rest of a reply of {reply_length} tokens in training but not while it "
-            f"is written; set env.args.max_episode_length to {config.expert_capacity} or less"
+            f"(expert_capacity), and drops the rest of a reply of {reply_length} tokens in training, but not in "
+            f"generation; set env.args.max_episode_length to {config.expert_capacity} or less"
         )
     if getattr(config, "output_router_logits", False):
         _logger.warning(
@@ -87,6 +87,6 @@ def refusal(config: Any, model_name: str, reason: str) -> ModelError:
     """Build the error for an unsupported architecture."""
     kind = bool(getattr(config, "is_encoder_decoder", False))
     return ModelError(
-        f"{model_name!r} is of the architecture {config.model_type!r}, which cannot be trained: {reason}. Choose a "
+        f"{model_name!r} has the architecture {config.model_type!r}, which cannot be trained: {reason}. Choose a "
         f"model of another architecture, such as {_INSTEAD[kind]}; docs/architectures.md lists those that are tested"
     )

@@ -293,8 +293,8 @@ class LMActorCriticPolicy(BasePolicy):
     def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
         if self.maskable:
             raise ConfigError(
-                f"generation_kwargs.num_beams is {settings.num_beams}, which does not go with NLPO's mask: it is "
-                f"computed token by token beside our own sampler; remove num_beams"
+                f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask: it "
+                f"is computed token by token in rl4dialog's own sampler; remove num_beams"
             )
         prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         with self._autocast():

@@ -171,7 +171,7 @@ def cache_holds(model: PreTrainedModel) -> bool:
     if difference <= TOLERANCE[model.dtype]:
         return True
     _logger.warning(
-        "%s: its cache cannot be used, so it reads prompt and reply again for every token that it writes",
+        "%s: its cache cannot be used, so prompt and reply are processed again for every generated token",
         type(model).__name__,
     )
     return False

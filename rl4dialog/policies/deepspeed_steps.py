@@ -73,6 +73,6 @@ def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
 
     zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
     if zero["stage"] not in (1, 2):
-        raise ConfigError(f"DeepSpeed's ZeRO stage {zero['stage']} is not supported: take 1 or 2, or FSDP")
+        raise ConfigError(f"DeepSpeed's ZeRO stage {zero['stage']} is not supported: use stage 1 or 2, or FSDP")
     policy.gradient_steps = DeepSpeedSteps(policy, zero, max_grad_norm)
     policy.lockstep = True  # backward passes communicate, so all processes must run the same number

@@ -40,7 +40,7 @@ def examine(model: PreTrainedModel, model_name: str) -> None:
         raise
     except Exception as error:  # any error of model code called in an unsupported way
         first_line = (str(error).splitlines() or [""])[0]
-        raise refusal(model.config, model_name, f"{type(error).__name__} when it is called: {first_line}") from error
+        raise refusal(model.config, model_name, f"{type(error).__name__} in a test call: {first_line}") from error
     finally:
         model.train(was_training)
     if difference is not None:
@@ -52,7 +52,7 @@ def _first_difference(model: PreTrainedModel) -> str | None:
     expected = torch.stack([_alone(model, *row) for row in zip(_PROMPTS, _REPLIES, strict=True)])
     shorter = torch.stack([_alone(model, p, r[:1]) for p, r in zip(_PROMPTS, _REPLIES, strict=True)])
     if _differ(shorter, expected[:, :1]):
-        return "what comes later changes the probability of a token"
+        return "later tokens change the probability of earlier ones"
     prompt_ids, prompt_mask = padded(_PROMPTS, left=True)
     prompt_ids, prompt_mask = prompt_ids.to(model.device), prompt_mask.to(model.device)
     replies = torch.tensor(_REPLIES, device=model.device)
@@ -65,11 +65,11 @@ def _first_difference(model: PreTrainedModel) -> str | None:
         hidden = whole.gather(1, places.unsqueeze(-1).expand(-1, -1, whole.shape[-1]))
     together = lm_logits(model, hidden.flatten(0, 1), is_plain).unflatten(0, replies.shape).float().log_softmax(-1)
     if _differ(together, expected):
-        return "the other rows of a batch, or its padding, change log-probabilities"
+        return "other rows of a batch, or its padding, change log-probabilities"
     if model.config.is_encoder_decoder:
         decoder = Seq2SeqDecoder(model, prompt_ids, prompt_mask, decoder_start_id(model))
         if _differ(decoded_log_probs(decoder, replies), expected):
-            return "log-probabilities with its cache are not those without"
+            return "log-probabilities with its cache differ from those without"
     return None
 
 

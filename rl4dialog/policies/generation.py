@@ -35,10 +35,10 @@ _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}
 EVALUATION_ONLY = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "max_length")
 """Settings for evaluating single replies only; see :mod:`rl4dialog.policies.beam_search`."""
 NOT_IN_ROLLOUTS = (
-    "a rollout draws every token from the policy, whose log-probability the update needs; it belongs into "
-    "train_evaluation.generation_kwargs (and a reply's length limit here is max_new_tokens)"
+    "rollouts must sample every token from the policy, because updates need its log-probability; move it to "
+    "train_evaluation.generation_kwargs (to limit the length of replies in rollouts, use max_new_tokens)"
 )
-NOT_IN_CONVERSATIONS = "a conversation has several turns, and it is for the evaluation of single replies"
+NOT_IN_CONVERSATIONS = "it is only for the evaluation of single replies, not for conversations"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True))
@@ -102,13 +102,13 @@ class GenerationSettings:
             raise ConfigError(f"{where}.{problem['loc'][0]}: {message}, got {problem['input']!r}") from error
         for key in EVALUATION_ONLY if only_sampling is not None else ():
             if getattr(settings, key) != getattr(cls, key):
-                raise ConfigError(f"{where}.{key} is refused here: {only_sampling}")
+                raise ConfigError(f"{where}.{key} is not allowed here: {only_sampling}")
         if settings.num_beams > 1 and "do_sample" not in given:
             settings = replace(settings, do_sample=False)
         if settings.num_return_sequences > settings.num_beams and not settings.do_sample:
             raise ConfigError(
                 f"{where}.num_return_sequences is {settings.num_return_sequences}, but num_beams is only "
-                f"{settings.num_beams}; raise num_beams, or leave num_return_sequences out: one reply is measured"
+                f"{settings.num_beams}; raise num_beams, or remove num_return_sequences: only one reply is evaluated"
             )
         return settings
 
@@ -123,8 +123,8 @@ class GenerationSettings:
             wanted = self.max_length - n_before
             if wanted < 1:
                 raise ConfigError(
-                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are in front of the "
-                    f"reply, so none is left for it; raise it, or give max_new_tokens in its place"
+                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are before the "
+                    f"reply, so none is left for it; raise it, or use max_new_tokens instead"
                 )
         return min(wanted or longest, longest)
 

@@ -57,9 +57,9 @@ class StepGuard:
             steps = "an optimizer step" if self._limit == 1 else f"{self._limit} optimizer steps in a row"
             raise TrainingError(
                 f"iteration {self._iteration}: the gradient of {steps} was not finite (NaN or infinite). No such step "
-                f"was taken, so the weights are as before. Look at "
+                f"was taken, so the weights are unchanged. Check "
                 f"alg.args.learning_rate (lower it), the scale of the reward (reward_fn.normalize, reward_fn.clip), "
-                f"and precision (try fp32); `rl4dialog doctor` examines model and reward"
+                f"and precision (try fp32); `rl4dialog doctor` checks model and reward"
             )
         return False
 

@@ -44,7 +44,7 @@ def head_is_plain(model: PreTrainedModel) -> bool:
     finally:
         model.train(was_training)
     if not torch.allclose(own[: len(hidden)], logits, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise refusal(model.config, type(model).__name__, "its logits are no function of the last hidden state")
+        raise refusal(model.config, type(model).__name__, "its logits are not a function of the last hidden state")
     return torch.allclose(model.get_output_embeddings()(both), own, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 

@@ -74,9 +74,9 @@ class LoRA:
             state = peft.load_peft_weights(str(folder), device="cpu")
             result = peft.set_peft_model_state_dict(self._peft_model, state)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"{folder} holds no adapters that fit this model: {error}") from error
+            raise ModelError(f"{folder} has no adapters that fit this model: {error}") from error
         if result.unexpected_keys or set(state) != set(peft.get_peft_model_state_dict(self._peft_model)):
-            raise ModelError(f"{folder} holds adapters of other settings")
+            raise ModelError(f"the adapters in {folder} have other settings")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -105,4 +105,4 @@ def _peft() -> Any:
 def _targets_hint(model: PreTrainedModel) -> str:
     linear = (name for name, module in model.named_modules() if isinstance(module, (nn.Linear, Conv1D)))
     kinds = sorted({name.rpartition(".")[2] for name in linear})
-    return f"lora.target_modules can name {', '.join(kinds)}"
+    return f"lora.target_modules can be {', '.join(kinds)}"

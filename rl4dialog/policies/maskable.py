@@ -166,10 +166,10 @@ def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
     """Check ``top_mask`` against the mask type, and that a reference exists if the mask needs one."""
     if mask_type.startswith("reference") and reference == "none":
         raise ConfigError(
-            f"alg.policy.args.mask_type: {mask_type} masks by the reference, and alg.policy.args.reference is none; "
+            f"alg.policy.args.mask_type: {mask_type} needs a reference, but alg.policy.args.reference is none; "
             f"choose a learned mask, or reference: copy"
         )
     if mask_type.endswith("top_p") and top_mask > 1:
-        raise ConfigError(f"alg.policy.args.top_mask must lie above 0 and at most at 1 for top_p, not {top_mask!r}")
+        raise ConfigError(f"alg.policy.args.top_mask must be above 0 and at most 1 for top_p, not {top_mask!r}")
     if mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask):
         raise ConfigError(f"alg.policy.args.top_mask must be a whole number of tokens for top_k, not {top_mask!r}")

@@ -108,14 +108,13 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
     for name, n_positions in needs.items():
         if limit is not None and n_positions > limit:
             raise ModelError(
-                f"env.args.{name} is {n_positions} tokens, but {model_name!r} has only {limit} positions; "
-                f"shorten one of them"
+                f"env.args.{name} is {n_positions} tokens, but {model_name!r} has only {limit} positions; reduce it"
             )
     n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:
         raise ModelError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {model_name!r} embeds only {n_embeddings}; "
-            f"tokenizer.model_name and the policy's model_name do not belong together"
+            f"the tokenizer has {len(tokenizer)} tokens, but {model_name!r} has only {n_embeddings} embeddings; "
+            f"tokenizer.model_name and the policy's model_name do not match"
         )
 
 
@@ -158,7 +157,7 @@ def decoder_start_id(model: PreTrainedModel) -> int:
 
 def _where_models_are() -> str:
     return (
-        f"Give a folder that holds a language model, a hub id while there is a network, or one of "
+        f"Use a folder with a language model, a hub id (requires network access), or one of "
         f"{', '.join(BUILTIN_MODELS)}."
     )
 

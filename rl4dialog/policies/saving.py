@@ -74,7 +74,7 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     if policy.lora is not None:
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
     else:
-        hint = "Take another checkpoint."
+        hint = "Use another checkpoint."
         saved = load_pretrained(
             policy.auto_class, str(folder / MODEL_FOLDER), "language model", hint, dtype=torch.float32
         )
@@ -93,7 +93,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     expected = _states(policy).get(file, {})
     path = folder / file
     if not path.is_file():
-        raise ModelError(f"{path} is missing: the folder holds a language model, but not all that belongs to it")
+        raise ModelError(f"{path} is missing: the folder has a language model, but not the rest of the policy")
     state = load_file(path)
     if state.keys() != expected.keys():
         first = sorted(state.keys() ^ expected.keys())[0]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class VLLMBackend:
     """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
-    The seeds of the replies are drawn from torch's random state. The same state gives the same replies, except for
+    The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
     rounding differences between batches.
 
     Args:

@@ -81,7 +81,7 @@ class VLLMEngine:
         config.architectures = [type(model).__name__]
         config.save_pretrained(self._folder.name)
         end_of_turn.tokenizer.save_pretrained(self._folder.name)
-        with _told("vLLM did not start"):
+        with _vllm_errors("vLLM did not start"):
             self._llm = self._vllm.LLM(
                 model=self._folder.name,
                 load_format="dummy",
@@ -102,13 +102,13 @@ class VLLMEngine:
         """
         if not self._in_process:
             weights = [(name, weight.cpu()) for name, weight in weights]
-        with _told("vLLM did not take over the policy's weights"):
+        with _vllm_errors("vLLM did not load the policy's weights"):
             if self._asleep:
                 self._llm.wake_up()
                 self._asleep = False
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
             if not self._llm.reset_prefix_cache():
-                raise RuntimeError("it holds on to prompts that it read with the old ones")
+                raise RuntimeError("it keeps cached prompts of the old weights")
 
     def rest(self) -> None:
         """Idle until the next :meth:`load`.
@@ -117,7 +117,7 @@ class VLLMEngine:
             GenerationError: If vLLM fails.
         """
         if self._may_sleep and not self._asleep:
-            with _told("vLLM did not go to sleep"):
+            with _vllm_errors("vLLM did not enter sleep mode"):
                 self._llm.sleep(level=_DISCARD_WEIGHTS)
             self._asleep = True
 
@@ -134,10 +134,10 @@ class VLLMEngine:
         """
         prompts = [{"prompt_token_ids": request.prompt + request.reply} for request in requests]
         params = [self._sampling_params(request, settings, max_new_tokens) for request in requests]
-        with _told("vLLM did not write the replies"):
+        with _vllm_errors("vLLM did not generate the replies"):
             outputs = self._llm.generate(prompts, params, use_tqdm=False)
             if len(outputs) != len(requests):
-                raise RuntimeError(f"it was asked for {len(requests)} and returned {len(outputs)}")
+                raise RuntimeError(f"{len(requests)} were requested and {len(outputs)} returned")
             return [_read(output.outputs[0]) for output in outputs]
 
     def _sampling_params(self, request: Request, settings: GenerationSettings, max_new_tokens: int) -> Any:
@@ -163,7 +163,7 @@ class VLLMEngine:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _vllm_errors(what: str) -> Iterator[None]:
     """Convert errors of vLLM, with a description of the failed step."""
     try:
         yield
@@ -199,7 +199,7 @@ def import_vllm(tensor_parallel_size: int) -> Any:
     if n_devices < tensor_parallel_size:
         raise ConfigError(
             f"generation.backend: vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices, "
-            f"and this machine has {n_devices}; backend: transformers needs none"
+            f"but this machine has {n_devices}; backend: transformers needs none"
         )
     return vllm
 
@@ -211,12 +211,12 @@ def check_settings(settings: GenerationSettings, where: str) -> None:
         ConfigError: If it does not.
     """
     if settings.no_repeat_ngram_size:
-        raise ConfigError(f"{where}.no_repeat_ngram_size does not go with generation.backend: vllm")
+        raise ConfigError(f"{where}.no_repeat_ngram_size is not supported with generation.backend: vllm")
     if settings.typical_p < 1:
-        raise ConfigError(f"{where}.typical_p does not go with generation.backend: vllm")
+        raise ConfigError(f"{where}.typical_p is not supported with generation.backend: vllm")
     lowest, highest = _TEMPERATURES
     if settings.do_sample and not lowest <= settings.temperature <= highest:
         raise ConfigError(
-            f"{where}.temperature must lie between {lowest} and {highest} with generation.backend: vllm, "
+            f"{where}.temperature must be between {lowest} and {highest} with generation.backend: vllm, "
             f"not {settings.temperature}"
         )

@@ -98,7 +98,7 @@ def _metrics_table(
     table = Table(box=style, pad_edge=False)
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
     table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
-    for name in (*labels, "change", *(["gold replies"] if gold else [])):
+    for name in (*labels, "change", *(["references"] if gold else [])):
         table.add_column(name, justify="right", overflow="fold")
     for key in keys:
         old, new = before.get(key), after.get(key)
@@ -111,7 +111,7 @@ def _metrics_table(
 
 def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style: box.Box, with_prompt: bool) -> Table:
     table = Table(box=style, show_lines=style is not box.MARKDOWN, expand=True)
-    for name in (*(["prompt"] if with_prompt else []), *labels, "gold"):
+    for name in (*(["prompt"] if with_prompt else []), *labels, "reference"):
         table.add_column(name, overflow="fold", ratio=3 if name == "prompt" else 2)
     for example in examples:
         replies = [Text(_one_line(reply) or "(nothing)") for reply in (example.before, example.after, example.gold)]

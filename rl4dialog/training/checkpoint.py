@@ -115,7 +115,7 @@ def newest_checkpoint(root: Path) -> Checkpoint | None:
         try:
             return read_checkpoint(path)
         except CheckpointError as error:
-            _logger.warning("%s; it is passed over", error)
+            _logger.warning("%s; it is skipped", error)
     return None
 
 

@@ -122,12 +122,12 @@ class Evaluator:
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
         """Compute the metrics of a split's reference replies."""
-        samples, gold = self.samples(split), self._gold(split)
-        scores = compute_metrics(self._metrics, samples, gold, split, policy.language_model)
-        columns = {} if self._rewards is None else self._rewards.score(samples, gold)
+        samples, references = self.samples(split), self._references(split)
+        scores = compute_metrics(self._metrics, samples, references, split, policy.language_model)
+        columns = {} if self._rewards is None else self._rewards.score(samples, references)
         return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
 
-    def _gold(self, split: str) -> list[str]:
+    def _references(self, split: str) -> list[str]:
         return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
     def summarize(
@@ -139,7 +139,7 @@ class Evaluator:
             before.metrics,
             after.metrics,
             self.ceiling(policy, "test"),
-            _examples(before, after, self._gold("test")),
+            _examples(before, after, self._references("test")),
             self._tracker.run_folder.root,
             labels=labels,
         )
@@ -183,7 +183,7 @@ def evaluate(
         The evaluation; empty in all processes but the main one.
 
     Raises:
-        ConfigError: If ``post_process`` raises, or does not return a text.
+        ConfigError: If ``post_process`` raises, or does not return a string.
     """
     tokenizer = policy.end_of_turn.tokenizer
     prompts = [
@@ -276,15 +276,15 @@ def _post_processed(reply: str, sample: Sample, post_process: Callable[[str], st
             f"post_processing_fn failed on sample {sample.id!r} (reply {reply[:80]!r}): {type(error).__name__}: {error}"
         ) from error
     if not isinstance(text, str):
-        raise ConfigError(f"post_processing_fn must return a text, not {text!r} (sample {sample.id!r})")
+        raise ConfigError(f"post_processing_fn must return a string, not {text!r} (sample {sample.id!r})")
     return text
 
 
-def _examples(before: Evaluation, after: Evaluation, gold: Sequence[str], n: int = 3) -> list[Example]:
+def _examples(before: Evaluation, after: Evaluation, references: Sequence[str], n: int = 3) -> list[Example]:
     """Select evenly spaced dialogues whose reply has changed."""
     changed = [
         Example(old["prompt_text"], old["generated_text"], new["generated_text"], reference)
-        for old, new, reference in zip(before.predictions, after.predictions, gold, strict=True)
+        for old, new, reference in zip(before.predictions, after.predictions, references, strict=True)
         if old["generated_text"] != new["generated_text"]
     ]
     return changed[:: max(1, len(changed) // n)][:n]

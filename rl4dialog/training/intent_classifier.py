@@ -108,7 +108,7 @@ def train_intent_classifier(
         settings: Fields of `ClassifierSettings`. ``None`` selects the default, which is gentler for a given model.
 
     Returns:
-        ``accuracy`` on ``val_samples``, ``confusion`` as rows of gold and columns of predicted acts (4, 4),
+        ``accuracy`` on ``val_samples``, ``confusion`` with true acts as rows and predicted acts as columns (4, 4),
         ``n_train``, ``n_val`` and ``train_runtime_s``.
 
     Raises:
@@ -181,15 +181,15 @@ def _key(samples: Sequence[Sample], seed: int) -> dict[str, Any]:
 
 def _texts_and_labels(samples: Sequence[Sample], split: str) -> tuple[list[str], list[int]]:
     if not samples:
-        raise DataError(f"the intent classifier needs samples, and the split {split!r} has none")
+        raise DataError(f"the intent classifier needs samples, but the split {split!r} has none")
     infos = [sample.meta_data or {} for sample in samples]
     labels = [intent - 1 for intent in gold_intents(infos)]
     texts = []
     for sample, info, label in zip(samples, infos, labels, strict=True):
         if not 0 <= label < len(ACTS):
-            raise DataError(f"sample {sample.id!r} ({split}) has the intent {label + 1}, which is not 1 to {len(ACTS)}")
+            raise DataError(f"sample {sample.id!r} ({split}) has intent {label + 1}, but intents are 1 to {len(ACTS)}")
         if not sample.references:
-            raise DataError(f"sample {sample.id!r} ({split}) has no reference to learn its intent from")
+            raise DataError(f"sample {sample.id!r} ({split}) has no reference to classify")
         texts.append(intent_input(last_utterance(sample.prompt_or_input_text, info), sample.references[0]))
     return texts, labels
 
@@ -211,7 +211,7 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
         tokenizer = _train_bpe(texts, vocab_size)
         return tokenizer, ModernBertForSequenceClassification(_builtin_config(tokenizer, names))
     what = "classifier model"
-    hint = f"Give a folder, a hub id while there is a network, or {BUILTIN_MODEL}, which needs neither."
+    hint = f"Use a folder, a hub id (requires network access), or {BUILTIN_MODEL} (requires neither)."
     tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint, truncation_side="left")
     model = load_pretrained(
         AutoModelForSequenceClassification,
@@ -335,7 +335,7 @@ def _fit(
 
 
 def _confusion(classifier: IntentClassifier, samples: Sequence[Sample]) -> np.ndarray:
-    """Counts by gold (rows) and predicted act (columns). Shape (4, 4)."""
+    """Counts by true act (rows) and predicted act (columns). Shape (4, 4)."""
     infos = [sample.meta_data or {} for sample in samples]
     prompts = [sample.prompt_or_input_text for sample in samples]
     predicted = classifier.predict(prompts, [sample.references[0] for sample in samples], infos)

@@ -16,7 +16,7 @@ class StopSignals:
     """A context manager that handles the signals and restores the previous handlers on exit.
 
     A signal raises :class:`RunInterrupted`. While ``deferred`` is set it is only recorded; the training loop then saves
-    and raises. A second signal raises ``KeyboardInterrupt`` at once. Signals are handled in the main thread only.
+    and raises. A second signal raises ``KeyboardInterrupt`` immediately. Signals are handled in the main thread only.
 
     Attributes:
         deferred: Whether to defer the first signal.
@@ -46,4 +46,4 @@ class StopSignals:
         self.received = signal.Signals(number).name
         if not self.deferred:
             raise RunInterrupted(f"stopped by {self.received}")
-        print(f"\n{self.received}: the run is saved and stops; a second signal ends it at once", file=sys.stderr)
+        print(f"\n{self.received}: stopping after saving the run; a second signal stops immediately", file=sys.stderr)

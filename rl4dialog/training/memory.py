@@ -68,7 +68,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Peak of a run, as far as it is known. Rollouts and updates do not overlap."""
+        """Peak of a run; a lower bound without ``activations``. Rollouts and updates do not overlap."""
         lasting = self.program + self.weights + self.gradients + self.optimizer + self.frozen
         return lasting + max(self.activations or 0, self.rollout)
 
@@ -88,7 +88,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     n_envs = math.ceil(config.env.n_envs / n_processes())
     n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)
     n_rows = n_replies
-    if args.get("batch_size") and args.get("n_epochs"):  # otherwise the algorithm uses an iteration at once
+    if args.get("batch_size") and args.get("n_epochs"):  # otherwise one minibatch is the whole iteration
         n_rows = min(n_replies, math.ceil(args["batch_size"] / n_processes() / lengths.reply))
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
     fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf

@@ -69,7 +69,7 @@ def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> S
     build_metrics(config, toolkit)
     table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
     if toolkit.get("classifier") is MISSING_CLASSIFIER:
-        table.add_row("intent classifier", "not in the cache yet: the run trains it first, or `rl4dialog prepare`")
+        table.add_row("intent classifier", "not cached yet; the run, or `rl4dialog prepare`, trains it first")
     return scorer
 
 
@@ -83,9 +83,9 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
     if is_listed(model.config):
         return f"{name}, tested"
     if n_parameters > _MAX_EXAMINED_PARAMETERS:
-        return f"{name}, not tested; the run examines it when the weights are loaded"
+        return f"{name}, not tested; it is checked when the weights are loaded"
     examine(auto_class.from_config(model.config, dtype=torch.float32), model_name)
-    return f"{name}, examined with random weights"
+    return f"{name}, checked with random weights"
 
 
 def _add_examples(table: Table, config: RunConfig, texts: Texts, model: PreTrainedModel) -> None:
@@ -93,7 +93,7 @@ def _add_examples(table: Table, config: RunConfig, texts: Texts, model: PreTrain
     if config.warm_start is not None:
         table.add_row("warm start", f"{len(build_warm_start_examples(config, texts, model.config).train):,} references")
     if isinstance(config, SupervisedConfig):
-        table.add_row("learned", f"{len(build_supervised_examples(config, texts, model.config).train):,} references")
+        table.add_row("examples", f"{len(build_supervised_examples(config, texts, model.config).train):,} references")
 
 
 def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
@@ -109,7 +109,7 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     if args.get("n_generations"):
-        table.add_row("replies to each prompt", f"{args['n_generations']}")
+        table.add_row("replies per prompt", f"{args['n_generations']}")
     if args.get("batch_size") and args.get("n_epochs"):
         n_batches = max(1, math.floor(n_tokens / args["batch_size"] + 0.5))
         table.add_row("minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens")
@@ -120,13 +120,13 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
         known = "not predicted for this architecture" if n_bytes is None else f"{n_bytes / MIB:,.0f} MiB"
         table.add_row(f"memory: {what}", known)
     how_well = "about" if memory.activations is not None else "more than"
-    table.add_row("memory: peak of a process", f"{how_well} {memory.total / MIB:,.0f} MiB")
+    table.add_row("memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB")
     block = config.own_generation_block
     settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
-    table.add_row("replies written by", config.generation.backend)
+    table.add_row("generation backend", config.generation.backend)
     measure = "sampler_kl" if config.generation.backend == "vllm" else "truncated_mass"
     behaviour = (
-        f"cuts some of the policy's distribution (see rollout/{measure})"
+        f"truncates the policy's distribution (see rollout/{measure})"
         if settings.truncates
         else "the policy's own distribution"
     )

@@ -34,8 +34,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     states, n_devices = state["cuda"], torch.cuda.device_count()
     if len(states) > n_devices:
         _logger.warning(
-            "the checkpoint has the random states of %d GPUs, and there are %d now: what was drawn on the others is "
-            "not what it would have been",
+            "the checkpoint has the random states of %d GPUs, but there are %d now: random numbers on GPUs will differ "
+            "from those of an uninterrupted run",
             len(states),
             n_devices,
         )

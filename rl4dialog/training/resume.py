@@ -54,21 +54,21 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
     if not (root / CONFIG_FILE).is_file():
         if mode == "auto":
             return None
-        raise RunFolderError(f"there is no run in {root} to resume; without --resume, or with --resume auto, it begins")
+        raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
     _check_same(root, config)
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
         if mode == "auto" and not is_complete(root):
-            _logger.warning("the run in %s has no whole checkpoint yet, and begins anew", root)
+            _logger.warning("the run in %s has no valid checkpoint yet and starts from the beginning", root)
             return None
         raise CheckpointError(
-            f"the run in {root} has no whole checkpoint to go on from (train_evaluation.save_every keeps some); "
-            f"begin another run with another --experiment_name, or this one anew with --overwrite instead of --resume"
+            f"the run in {root} has no valid checkpoint to resume from (set train_evaluation.save_every to save some); "
+            f"start a new run with another --experiment_name, or restart this one with --overwrite instead of --resume"
         )
     if checkpoint.iteration > config.n_iters:
         raise CheckpointError(
-            f"{checkpoint.path} is of iteration {checkpoint.iteration}, and train_evaluation.n_iters is "
-            f"{config.n_iters}; give at least as many"
+            f"{checkpoint.path} is a checkpoint of iteration {checkpoint.iteration}, but train_evaluation.n_iters is "
+            f"{config.n_iters}; set it to at least {checkpoint.iteration}"
         )
     return checkpoint
 
@@ -98,15 +98,15 @@ def _check_same(root: Path, config: RunConfig) -> None:
     """Check that a config and the stored one define the same training."""
     stored = _stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
-        _logger.warning("%s; the run in %s had it, and goes on with %s", SUBPROC, root, config.env.vec_env)
+        _logger.warning("%s. The run in %s was started with it and resumes with %s", SUBPROC, root, config.env.vec_env)
     before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
     changed = [
-        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key) and not any(key == free or key.startswith(free + ".") for free in _FREE)
     ]
     if changed:
         raise ConfigError(
-            f"the run in {root} was begun with another config: {'; '.join(changed)}. Resume it with the same, "
-            f"or begin another run with another --experiment_name"
+            f"the run in {root} was started with a different config: {'; '.join(changed)}. Resume it with the same "
+            f"config, or start a new run with another --experiment_name"
         )

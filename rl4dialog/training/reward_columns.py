@@ -68,7 +68,7 @@ class RewardColumns:
                 if must_work:
                     raise
                 self.error = error
-                _logger.warning("the replies of this evaluation have no reward: %s", error)
+                _logger.warning("this evaluation has no rewards: %s", error)
                 nothing = [math.nan] * len(replies)
                 scores = ReplyScores(nothing, {part.name: nothing for part in self._scorer.parts})
             else:

@@ -45,9 +45,9 @@ class TextTrainee(Trainee):
         folder = tracker.run_folder if tracker is not None else None
         if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
             raise CheckpointError(
-                f"datapool {config.datapool.id!r} does not give the samples that the run in {folder.root} was "
-                f"begun with, in that order (split {', '.join(changed)}): give its files as they were, or begin "
-                f"another run with another --experiment_name"
+                f"the samples of datapool {config.datapool.id!r} or their order have changed since the run in "
+                f"{folder.root} was started (split {', '.join(changed)}): restore the original files, or start a "
+                f"new run with another --experiment_name"
             )
         toolkit = build_toolkit(config, self.texts.tokenizer, self.texts.data)
         metrics = []
@@ -69,8 +69,8 @@ class TextTrainee(Trainee):
         self._reference_hash = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
             raise CheckpointError(
-                f"the model that the run began with, and with it the reference of the KL penalty, is not the one of "
-                f"{checkpoint.path} any more: give alg.policy.args.model_name and the warm start's data as they were"
+                f"the initial model of the run, which is also the reference of the KL penalty, is not that of "
+                f"{checkpoint.path}: restore the original alg.policy.args.model_name and the data of the warm start"
             )
         if self._tracker is not None:
             record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)

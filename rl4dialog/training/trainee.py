@@ -51,7 +51,7 @@ class Trainee(Protocol):
         """Print what training has changed; in the main process."""
 
     def close(self) -> None:
-        """End what would outlive the training, such as processes of environments."""
+        """Shut down everything that would outlive the training, such as environment workers."""
 
 
 @runtime_checkable

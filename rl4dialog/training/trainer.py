@@ -72,7 +72,7 @@ class Trainer:
         }
         self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
         self.trainee: Trainee = _build_trainee(config, tracker, checkpoint)
-        self._before = self._go_on(checkpoint) if checkpoint is not None else None
+        self._before = self._resume(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
         """Evaluate, train, evaluate, save and print a summary.
@@ -101,7 +101,7 @@ class Trainer:
         if self._reward_error is not None:
             resume = ", and --resume continues the run" if self._has_checkpoints else ""
             raise RewardError(
-                f"{self._reward_error} (in the evaluation after iteration {n_done}; the model as it was then is in "
+                f"{self._reward_error} (in the evaluation after iteration {n_done}; the model of that iteration is in "
                 f"{MODEL_FOLDER}/{resume})"
             )
         if self._tracker is None:
@@ -119,13 +119,13 @@ class Trainer:
     def _has_checkpoints(self) -> bool:
         return self._config.has_checkpoints and has_checkpoints()
 
-    def _go_on(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
+    def _resume(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
         """Restore a checkpoint and the run folder; returns the evaluations before training, by split."""
         assert isinstance(self.trainee, Resumable)
         self.trainee.restore(checkpoint)
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
         barrier()
-        # Only now: if any process rejects the checkpoint, the folder must be left unchanged.
+        # After the barrier: if any process rejects the checkpoint, the folder must be left unchanged.
         if self._tracker is not None:
             go_back_to(checkpoint, self._tracker.run_folder)
             with random_states_kept():  # outputs may use random numbers

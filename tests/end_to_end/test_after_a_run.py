@@ -100,7 +100,7 @@ def test_evaluation_gives_exactly_what_the_run_logged(
     assert found["split"] == "test" and found["n_samples"] == 6
     assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
     output = capsys.readouterr().out
-    assert "gold replies" in output and f"Evaluation: {tmp_path / 'found'}" in output
+    assert "references" in output and f"Evaluation: {tmp_path / 'found'}" in output
     assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
     assert "never overwritten" in capsys.readouterr().err
 

@@ -55,7 +55,7 @@ def test_dry_run_refuses_by_name(tmp_path: Path, name: str, capsys: pytest.Captu
     make_config(name, vocab_size=300).save_pretrained(tmp_path / "model")
     assert train(tmp_path, config_for(tmp_path, name), "--dry_run") == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: ") and f"is of the architecture '{name}', which cannot be trained: " in message
+    assert message.startswith("error: ") and f"has the architecture '{name}', which cannot be trained: " in message
     assert "Choose a model of another architecture" in message
     assert not (tmp_path / "runs").exists()
 
@@ -64,7 +64,7 @@ def test_dry_run_refuses_by_name(tmp_path: Path, name: str, capsys: pytest.Captu
 def test_dry_run_examines_what_is_not_listed(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     make_config(name, vocab_size=300).save_pretrained(tmp_path / "model")
     assert train(tmp_path, config_for(tmp_path, name), "--dry_run") == 0
-    assert f"{name}, examined with random weights" in capsys.readouterr().out
+    assert f"{name}, checked with random weights" in capsys.readouterr().out
 
 
 def test_run_refuses_before_a_warm_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
 
     monkeypatch.setattr(saving, "save_file", full_after_the_first)
     assert train(tmp_path, config_of(tmp_path)) == 0
-    assert "no checkpoint of iteration 1" in caplog.text
+    assert "the checkpoint of iteration 1 could not be saved" in caplog.text
     assert "no space left" in caplog.text
     assert os.listdir(run_folder(tmp_path) / "checkpoints") == ["iteration_000000"]
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 3
@@ -145,20 +145,20 @@ def _raise(error: type[BaseException]) -> None:
 
 def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
-    assert "there is no run in" in error_of(capsys, train(tmp_path, config, "--resume"))
+    assert "no run to resume in" in error_of(capsys, train(tmp_path, config, "--resume"))
     assert not run_folder(tmp_path).exists()
     train_but_for_the_end(tmp_path, config)
     capsys.readouterr()
     assert "pass only one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
     other = error_of(capsys, train(tmp_path, config, "--resume", "--set", "alg.args.learning_rate=0.5"))
-    assert "alg.args.learning_rate was 0.0001 and is 0.5" in other
+    assert "alg.args.learning_rate was 0.0001 and is now 0.5" in other
     fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))
-    assert "is of iteration 3, and train_evaluation.n_iters is 1" in fewer
+    assert "is a checkpoint of iteration 3, but train_evaluation.n_iters is 1" in fewer
     before = contents(tmp_path)
     for path in (tmp_path / "dialogues").glob("*_train.txt"):
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
     data = error_of(capsys, train(tmp_path, config, "--resume"))
-    assert "datapool 'daily_dialog' does not give the samples" in data and "(split train)" in data
+    assert "the samples of datapool 'daily_dialog' or their order have changed" in data and "(split train)" in data
     assert contents(tmp_path) == before
     unknown = error_of(
         capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")

@@ -40,7 +40,7 @@ def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: di
         subprocess.run([sys.executable, str(SCRIPT), *arguments, *flags], check=True, capture_output=True, text=True)
         for flags in (["--dry_run"], [])
     )
-    found = re.search(r"peak of a process\D+([\d,]+) MiB", predicted.stdout)
+    found = re.search(r"peak per process\D+([\d,]+) MiB", predicted.stdout)
     assert found is not None, predicted.stdout
     run = tmp_path / "rl4dialog_exps" / "rl4dialog_experiment"
     measured = [json.loads(line)["memory/peak_mib"] for line in (run / "training_info.jsonl").read_text().splitlines()]

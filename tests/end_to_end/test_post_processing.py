@@ -76,7 +76,7 @@ def test_supervised_run_is_post_processed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"), [("1 / 0", ("ZeroDivisionError", "sample")), ("len(text)", ("must return a text",))]
+    ("returned", "words"), [("1 / 0", ("ZeroDivisionError", "sample")), ("len(text)", ("must return a string",))]
 )
 def test_post_processor_that_fails_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], returned: str, words: tuple[str, ...]

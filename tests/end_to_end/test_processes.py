@@ -250,13 +250,13 @@ def test_what_fsdp_cannot_do_is_refused(tmp_path: Path) -> None:
     process = launch(tmp_path, make_config(tmp_path, lora={"r": 2}), 2, env={**os.environ, **FSDP})
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "lora does not go with FSDP" in output
+    assert "lora is not supported with FSDP" in output
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"env__n_envs": 3}, "env.n_envs is 3, which 2 processes cannot share evenly"),
+        ({"env__n_envs": 3}, "env.n_envs is 3, which is not divisible by 2 processes"),
         ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, "alg.id: trpo trains in one process"),
     ],
 )

@@ -38,7 +38,7 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pyt
     assert (folder / "reward_curve.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "log.txt").stat().st_size > 0
 
-    assert "before RL" in output.out and "gold replies" in output.out
+    assert "before RL" in output.out and "references" in output.out
     assert output.out.rstrip().endswith(f"Run folder: {folder}")
     said = (folder / "log.txt").read_text(encoding="utf-8")
     for line in ("Warm start, step ", "evaluation of test after iteration 0: reward ", "iteration 2/2: reward "):
@@ -255,7 +255,7 @@ def test_dry_run_says_that_the_intent_classifier_is_to_be_trained(
     reward = {"id": "intent_accuracy", "args": {"synonyms": False}}
     config = make_config(tmp_path, reward_fn=reward, train_evaluation__metrics=[{"id": "intent_accuracy"}])
     assert train(tmp_path, config, "--dry_run") == 0
-    assert re.search(r"intent classifier\W+not in the cache yet", capsys.readouterr().out)
+    assert re.search(r"intent classifier\W+not cached yet", capsys.readouterr().out)
     assert not list((tmp_path / "cache").glob("intent_classifier-*"))
 
 
@@ -323,7 +323,7 @@ def test_dry_run_knows_every_algorithm(tmp_path: Path, algorithm: str, capsys: p
         plan = capsys.readouterr().out
         (size,) = re.findall(r"optimizer\W+([\d,]+) MiB", plan)
         sizes.append(int(size))
-    assert ("replies to each prompt" in plan) == (algorithm == "rloo")
+    assert ("replies per prompt" in plan) == (algorithm == "rloo")
     assert (sizes[0] > sizes[1]) == (algorithm != "rloo"), "a critic of its own costs memory, where there is one"
 
 

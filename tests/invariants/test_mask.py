@@ -233,7 +233,7 @@ def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"top_mask": 1.5}, "top_mask must lie above 0 and at most at 1"),
+        ({"top_mask": 1.5}, "top_mask must be above 0 and at most 1"),
         ({"top_mask": 0.5, "mask_type": "learned_top_k"}, "top_mask must be a whole number"),
         ({"mask_type": "reference_top_p", "reference": "none"}, "mask_type: reference_top_p .*args.reference is none"),
     ],

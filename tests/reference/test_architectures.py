@@ -217,13 +217,13 @@ def test_unlisted_architecture_is_examined_and_trained(name: str) -> None:
 
 
 def test_unlisted_architecture_that_reads_ahead_is_refused_by_name() -> None:
-    with pytest.raises(ModelError, match=r"'some/model' is of the architecture 'bert'.*what comes later changes"):
+    with pytest.raises(ModelError, match=r"'some/model' has the architecture 'bert'.*later tokens change"):
         examine(make_model("bert"), "some/model")
 
 
 @pytest.mark.parametrize("name", [*REFUSED_CAUSAL, *REFUSED_SEQ2SEQ])
 def test_refused_architecture_is_named_with_the_reason_and_what_works(name: str) -> None:
-    with pytest.raises(ModelError, match=f"'some/model' is of the architecture '{name}', .*: .*Choose a model of"):
+    with pytest.raises(ModelError, match=f"'some/model' has the architecture '{name}', .*: .*Choose a model of"):
         check_architecture(make_config(name), "some/model", 8)
 
 

@@ -34,7 +34,7 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
     if not (inspect.isclass(component) and issubclass(component, IterationCallback)):
         return
     if is_inner:
-        raise ConfigError(f"callback {id!r} acts by itself and not in _on_step, so another one cannot call it")
+        raise ConfigError(f"callback {id!r} does not act in _on_step, so another callback cannot call it")
     for inner in getattr(component, "inner_callbacks", lambda _: ())(args):
         chosen = inner_component(inner, f"{where}.callback")
         check_callback(chosen.id, chosen.args, f"{where}.callback.args", is_inner=True)

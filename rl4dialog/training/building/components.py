@@ -55,13 +55,13 @@ def check_components(config: RunConfig) -> None:
 
 def _check_supervised(config: SupervisedConfig) -> None:
     if n_processes() > 1:
-        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     if config.lora is not None:
         check_settings(config.lora)
     with tempfile.TemporaryDirectory() as folder:
         build_training_arguments(config.alg.training_args, folder, config.seed, with_val=True)
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
-    config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
+    config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 
 
 def _check_on_policy(config: OnPolicyConfig) -> None:
@@ -72,27 +72,27 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     for where, registry, id, args in chosen:
         for name in args:
             if name in registry.provided:
-                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
+                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
         registry.check(id, args, where)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)
     if n_processes() > 1 and not algorithm.data_parallel:
-        raise ConfigError(f"alg.id: {config.alg.id} trains in one process, not in {n_processes()}")
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     if config.env.n_envs % n_processes():
-        raise ConfigError(f"env.n_envs is {config.env.n_envs}, which {n_processes()} processes cannot share evenly")
+        raise ConfigError(f"env.n_envs is {config.env.n_envs}, which is not divisible by {n_processes()} processes")
     algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
     policy.check_arguments({**own_policy_args(config), "lora": config.lora})
     if algorithm.maskable != policy.maskable:
         plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
         fitting = masked if algorithm.maskable else plain
-        raise ConfigError(f"alg.id: {config.alg.id} does not go with policy {config.alg.policy.id!r}; use {fitting!r}")
+        raise ConfigError(f"alg.id: {config.alg.id} does not support policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and own_policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
     if own_policy_args(config).get("reference") == "none" and config.alg.kl_div.coeff:
         raise ConfigError(
             f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
-            f"KL to charge for; set the coefficient to 0, or reference to copy"
+            f"KL to penalize; set the coefficient to 0, or reference to copy"
         )
 
 
@@ -100,20 +100,20 @@ def _check_beams(config: RunConfig, what: str) -> None:
     """Check that evaluations can use beam search."""
     if config.env is not None and config.env.args.max_turns > 1:
         raise ConfigError(
-            f"{what}, which does not go with env.args.max_turns: {config.env.args.max_turns}: beams are for the "
+            f"{what}, but env.args.max_turns is {config.env.args.max_turns}, and beam search is only for the "
             f"evaluation of single replies; remove num_beams"
         )
     if sharding() is not None:
-        raise ConfigError(f"{what}, which does not go with weights that are spread over processes; remove num_beams")
+        raise ConfigError(f"{what}, but beam search is not supported with sharded weights; remove num_beams")
 
 
 def _check_sharding(config: OnPolicyConfig) -> None:
     """Check that the run supports the sharding of the launcher's config."""
     if sharding() == "deepspeed":
         if not is_deepspeed_available():
-            raise ConfigError("the launcher's config asks for DeepSpeed, which is not installed: pip install deepspeed")
+            raise ConfigError("the launcher's config selects DeepSpeed, which is not installed: pip install deepspeed")
         if config.alg.args.get("target_kl") is not None:
-            raise ConfigError("alg.args.target_kl does not go with DeepSpeed: a minibatch cannot be left half way")
+            raise ConfigError("alg.args.target_kl is not supported with DeepSpeed, which cannot abandon a minibatch")
         return
     for key, is_used in (
         ("lora", config.lora is not None),
@@ -123,17 +123,17 @@ def _check_sharding(config: OnPolicyConfig) -> None:
         ("alg.policy.args.offload_reference", own_policy_args(config).get("offload_reference", False)),
     ):
         if is_used:
-            raise ConfigError(f"{key} does not go with FSDP; choose a launcher's config without it")
+            raise ConfigError(f"{key} is not supported with FSDP; use a launcher config without it")
 
 
 def _check_vllm(config: RunConfig) -> None:
     """Check that vLLM is installed and supports this run."""
     if not config.has_rollouts:
-        raise ConfigError(f"generation.backend: vllm does not go with alg.id: {config.alg.id}; use transformers")
+        raise ConfigError(f"generation.backend: vllm is not supported with alg.id: {config.alg.id}; use transformers")
     policy = policy_class(config)
     if not issubclass(policy, CausalLMActorCriticPolicy) or policy.maskable:
         raise ConfigError(
-            f"generation.backend: vllm does not go with policy {config.policy_id!r}; it writes for decoder-only "
+            f"generation.backend: vllm is not supported with policy {config.policy_id!r}, only with decoder-only "
             f"models without a mask (causal_lm_actor_critic_policy)"
         )
     for block in generation_blocks(config):

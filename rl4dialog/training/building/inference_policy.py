@@ -29,7 +29,7 @@ def build_inference_policy(
 
     Args:
         config: The run's config.
-        tokenizer: The model's.
+        tokenizer: The model's tokenizer.
         turn_marker: Text that ends a reply in the run's data.
         model: The language model. It is not copied, so training it changes the policy.
         lengths: The run's length limits.

@@ -60,7 +60,7 @@ def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
             f"{counts['n_references_cut']} without their end, {counts['n_left_out']} left out",
             on_terminals=True,
         )
-    warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove it.", dtype=torch.float32)
+    warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove this folder.", dtype=torch.float32)
     check_fits(warmed, *fit, config.model_name)
     return warmed  # type: ignore[no-any-return]
 

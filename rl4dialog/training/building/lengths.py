@@ -25,7 +25,7 @@ class Lengths:
         prompt: Maximum prompt length.
         reply: Maximum length of generated replies.
         truncation_side: Side from which longer prompts are truncated.
-        target: Maximum length of references in supervised training. A longer one loses its end, as in a rollout.
+        target: Maximum length of references in supervised training. Longer ones lose their end, as in a rollout.
             ``None``: references are never truncated.
         total: Maximum length of prompt and reply together in supervised training, or of each for an encoder-decoder.
             ``None``: the number of the model's positions.
@@ -51,7 +51,7 @@ def run_lengths(
     """Determine the length limits of a run.
 
     Without an ``env`` block, the limit is the tokenizer's, at most the number of the model's positions. If neither has
-    a limit, the longest texts of the data decide.
+    a limit, the longest texts of the data set it.
 
     Args:
         config: The run's config.

@@ -39,7 +39,7 @@ def build_reward_columns(config: RunConfig, scorer: Scorer | None) -> RewardColu
     if scorer is None or not config.train_evaluation.score_predictions:
         return None
     if names := _in_need(scorer.parts, "tokens"):
-        _logger.warning("evaluations have no metric 'reward': they score texts, and %s needs a reply's tokens", names)
+        _logger.warning("evaluations have no metric 'reward': they score texts, but %s needs a reply's tokens", names)
         return None
     return RewardColumns(scorer, max(config.train_evaluation.n_iters or 1, 1))
 

@@ -29,8 +29,8 @@ def build_toolkit(
         config: Validated config.
         tokenizer: The run's tokenizer.
         data: The run's samples.
-        trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is missing then,
-            and components can be built but not used.
+        trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is a placeholder,
+            with which components can be built but not used.
     """
     toolkit: dict[str, Any] = {"tokenizer": tokenizer}
     if config.reward_fn is not None:

@@ -57,6 +57,6 @@ class SaveBestModel(IterationCallback):
         try:
             self._save_model(BEST_MODEL_FOLDER)
         except RunFolderError as error:
-            _logger.warning("best_model/ is not that of iteration %d, the best so far: %s", best[0], error)
+            _logger.warning("best_model/ could not be updated to iteration %d, the best so far: %s", best[0], error)
             return
-        say(f"best model so far: val {self._metric} {best[1]:.4g} after iteration {best[0]}, kept in best_model/")
+        say(f"best model so far: val {self._metric} {best[1]:.4g} after iteration {best[0]}, saved in best_model/")

@@ -79,7 +79,7 @@ class CheckpointCallback(IterationCallback):
 
     def _is_best(self, name: str, mode: str, value: float) -> bool:
         if not math.isfinite(value):  # for example because a judge failed
-            _logger.warning("iteration %d cannot be the best, as its evaluation has no %s", self.iteration, name)
+            _logger.warning("iteration %d cannot be the best, because its evaluation has no %s", self.iteration, name)
             return False
         best = self._store.best
         if best is None or best["metric"] != name or best["value"] is None:
@@ -90,7 +90,7 @@ class CheckpointCallback(IterationCallback):
         try:
             self._store.mark_best(self.iteration, name, value)
         except RunFolderError as error:
-            _logger.warning("iteration %d is not marked as the best: %s", self.iteration, error)
+            _logger.warning("iteration %d could not be marked as the best: %s", self.iteration, error)
 
     def _on_training_start(self) -> None:
         # A resumed run may compute metrics that were not recorded before.
@@ -137,12 +137,12 @@ class CheckpointCallback(IterationCallback):
         try:
             self._store.save(self._state, self._trainee.save_state)
         except RunFolderError as error:
-            _logger.warning("no checkpoint of iteration %d: %s", self._state["iteration"], error)
+            _logger.warning("the checkpoint of iteration %d could not be saved: %s", self._state["iteration"], error)
             return False
         return True
 
     def _stop(self) -> None:
         iteration = self._state["iteration"]
         is_saved = self._store.has(iteration) or self._save()
-        where = "what was done since the last checkpoint is lost" if not is_saved else "saved"
+        where = "progress since the last checkpoint is lost" if not is_saved else "saved"
         raise RunInterrupted(f"stopped by {self._signals.received or 'a signal'} after iteration {iteration}; {where}")

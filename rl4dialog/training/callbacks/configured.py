@@ -17,13 +17,13 @@ class ConfiguredCallbacks(CallbackList):
     def __init__(self, named: Sequence[tuple[str, BaseCallback]]) -> None:
         super().__init__([callback for _, callback in named])
         self._ids = [id for id, _ in named]
-        self._said_no: dict[int, str] = {}
+        self._refusals: dict[int, str] = {}
 
     @property
     def stopped_by(self) -> str | None:
         """Id and reason of the callback that stopped the training; ``None`` if none has."""
         for i, (id, callback) in enumerate(zip(self._ids, self.callbacks, strict=True)):
-            reason = getattr(callback, "stop_reason", None) or self._said_no.get(i)
+            reason = getattr(callback, "stop_reason", None) or self._refusals.get(i)
             if reason is not None:
                 return f"{id}: {reason}"
         return None
@@ -31,5 +31,5 @@ class ConfiguredCallbacks(CallbackList):
     def _on_step(self) -> bool:
         for i, callback in enumerate(self.callbacks):
             if not callback.on_step():
-                self._said_no[i] = "its _on_step returned False"
-        return not self._said_no
+                self._refusals[i] = "its _on_step returned False"
+        return not self._refusals

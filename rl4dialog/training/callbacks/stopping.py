@@ -44,7 +44,7 @@ class EarlyStopping(IterationCallback):
         best = self._history.best(self._min_delta)
         if best is not None and best[2] >= self._patience:
             self.stop(
-                f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g}), and not better in the "
+                f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g}) and has not improved in the "
                 f"{best[2]} evaluations since"
             )
 
@@ -101,4 +101,4 @@ class StopOnRewardThreshold(IterationCallback):
 
     def _stop_if_reached(self, name: str, value: float) -> None:
         if self._history.reaches(value, self._threshold):
-            self.stop(f"{name} is {value:.4g}, and {self._threshold:g} was wanted")
+            self.stop(f"{name} is {value:.4g}, which reaches the threshold of {self._threshold:g}")

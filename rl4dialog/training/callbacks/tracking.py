@@ -14,7 +14,7 @@ from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.memory import peak_mib
 
-Told = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]
+Derive = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]
 _MEDIA = (Figure, HParam, Image, Video)  # not numbers, so not recorded
 
 
@@ -27,12 +27,12 @@ class TrackingCallback(IterationCallback):
     Args:
         tracker: The run's tracker.
         progress: Progress bar over the iterations.
-        told: Maps a rollout's logged values and the duration of the iteration to further values to log and to display.
+        derive: Maps a rollout's logged values and the iteration's duration to further values to log and to display.
     """
 
-    def __init__(self, tracker: Tracker, progress: Progress, told: Told) -> None:
+    def __init__(self, tracker: Tracker, progress: Progress, derive: Derive) -> None:
         super().__init__()
-        self._tracker, self._progress, self._told = tracker, progress, told
+        self._tracker, self._progress, self._derive = tracker, progress, derive
         self._started = time.perf_counter()
         self._rollout: dict[str, float] | None = None  # of the iteration whose training is not recorded yet
         self._written: dict[str, Any] = {}  # of the previous training
@@ -68,7 +68,7 @@ class TrackingCallback(IterationCallback):
         rollout, self._rollout = self._rollout, None
         now = time.perf_counter()
         self._written = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
-        rates, shown = self._told(rollout, now - self._started)
+        rates, shown = self._derive(rollout, now - self._started)
         logged = {
             **self._written,
             "time/update_s": now - self._rollout_ended,

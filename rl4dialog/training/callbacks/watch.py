@@ -47,7 +47,7 @@ class WatchCallback(IterationCallback):
         for record in _logged(self._run_folder):
             for trouble in self._watcher.observe(record):
                 if (trouble.iteration, trouble.name) not in told:
-                    self._tell(trouble)
+                    self._report(trouble)
 
     def _on_rollout_end(self) -> None:
         self._rollout = {"iteration": self.iteration, **self._values("rollout/")}
@@ -63,12 +63,12 @@ class WatchCallback(IterationCallback):
             return
         record, self._rollout = {**self._rollout, **self._values("train/")}, None
         for trouble in self._watcher.observe(record):
-            self._tell(trouble)
+            self._report(trouble)
 
     def _values(self, prefix: str) -> dict[str, Any]:
         return {key: value for key, value in self.logger.name_to_value.items() if key.startswith(prefix)}
 
-    def _tell(self, trouble: Trouble) -> None:
+    def _report(self, trouble: Trouble) -> None:
         self._run_folder.append_jsonl(WARNINGS_FILE, dataclasses.asdict(trouble))
         with logging_redirect_tqdm():  # above the progress bar, not in it
             _logger.warning(

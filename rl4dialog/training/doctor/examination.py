@@ -65,8 +65,8 @@ def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Findin
             except Exception as error:
                 if show_tracebacks:
                     traceback.print_exc()
-                told_by = raised.setdefault(error, name)
-                findings[name] = _failure(error) if told_by == name else Finding("skip", f"needs what {told_by} lacks")
+                cause = raised.setdefault(error, name)
+                findings[name] = _failure(error) if cause == name else Finding("skip", f"not run: {cause} failed")
     finally:
         subject.close()
     return findings
@@ -95,4 +95,4 @@ def has_failed(findings: Sequence[Finding]) -> bool:
 def _failure(error: Exception) -> Finding:
     if isinstance(error, RL4DialogError):
         return Finding("fail", str(error), "see the message")
-    return Finding("fail", f"{type(error).__name__}: {error}", "--debug shows where")
+    return Finding("fail", f"{type(error).__name__}: {error}", "--debug shows the traceback")

@@ -23,10 +23,10 @@ def memory(subject: Subject) -> Finding:
     if device == "cuda":
         there, where = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) / MIB, "on the GPU"
     else:
-        there, where = available_mib() + resident_mib(), "of main memory"
+        there, where = available_mib() + resident_mib(), "in main memory"
     how_well = "about" if subject.memory_plan.activations is not None else "more than"
-    measured = f"{how_well} {needed:,.0f} MiB needed, {there:,.0f} MiB {where} can be had"
-    advice = "micro_batch_size, critic: shared, lora, gradient_checkpointing or precision: bf16 need less"
+    measured = f"{how_well} {needed:,.0f} MiB needed, {there:,.0f} MiB available {where}"
+    advice = "lower micro_batch_size, or use critic: shared, lora, gradient_checkpointing or precision: bf16"
     return judged(needed / there, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
 
 
@@ -46,7 +46,7 @@ def disk(subject: Subject) -> Finding:
         ", best_model/ and the model" if has_best_model else " and the model"
     )
     measured = f"up to {needed:,.0f} MiB for {kept}, {free:,.0f} MiB free in {folder}"
-    advice = "lower train_evaluation.keep_last, or give another --base_path_to_store_results"
+    advice = "lower train_evaluation.keep_last, or choose another --base_path_to_store_results"
     return judged(needed / free if free else 2.0, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
 
 

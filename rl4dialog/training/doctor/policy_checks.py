@@ -29,7 +29,7 @@ def weights(subject: Subject) -> Finding:
     """Check that all weights are finite."""
     broken = [name for name, weight in subject.model.named_parameters() if not torch.isfinite(weight).all()]
     if broken:
-        return Finding("fail", f"{len(broken)} tensors hold NaN or infinities, first {broken[0]}", "load another model")
+        return Finding("fail", f"{len(broken)} tensors with NaN or infinity, such as {broken[0]}", "load another model")
     n = sum(weight.numel() for weight in subject.model.parameters())
     return Finding("pass", f"{n:,} parameters, all finite (the model {subject.model_state})")
 
@@ -41,7 +41,7 @@ def dropout_off(subject: Subject) -> Finding:
     difference = _largest(_log_probs(policy, replies) - _log_probs(policy, replies))
     n_active = sum(isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in policy.modules())
     measured = f"two passes differ by {difference:.1e}; {n_active} dropout layers are active"
-    advice = "set the dropout of the model's config to 0; the ratio of old and new probabilities is noise with it"
+    advice = "set dropout to 0 in the model's config; it makes the ratio of new to old probabilities noisy"
     return judged(difference if not n_active else math.inf, measured, advice, fail_above=_tolerance(subject))
 
 
@@ -69,11 +69,11 @@ def sampler_agreement(subject: Subject) -> Finding:
     if replies.sampler_log_probs is not None:
         gap = float((replies.flat("sampler_log_probs") - replies.flat("log_probs")).mean())
         measured = f"vLLM's sampler differs from the trainer by {gap:.4f} nats per token"
-        advice = "compare vLLM's dtype with precision; ratios use the trainer's own log-probabilities all the same"
+        advice = "compare vLLM's dtype with precision; ratios use the trainer's log-probabilities in any case"
         return judged(0.0 if policy.settings.truncates else abs(gap), measured, advice, warn_above=ENGINE_KL)
     difference = _largest(_log_probs(policy, replies) - replies.flat("log_probs"))
     measured = f"log-probabilities of sampled tokens differ by {difference:.1e} from those of training"
-    advice = "decoding with a cache and the whole pass must agree: look at the model's positions, masks and dropout"
+    advice = "decoding with a cache must agree with a full pass: check the model's positions, masks and dropout"
     return judged(difference, measured, advice, fail_above=_tolerance(subject))
 
 
@@ -81,11 +81,11 @@ def kl_at_start(subject: Subject) -> Finding:
     """Check that the initial policy equals its reference."""
     policy, replies = subject.algorithm.policy, subject.replies
     if not policy.has_reference:
-        raise NotApplicable("alg.policy.args.reference: none keeps no reference")
+        raise NotApplicable("there is no reference (alg.policy.args.reference: none)")
     reference = [policy.reference_log_probs(part)[part.response_mask] for part in replies.split(ROWS_PER_PASS)]
     gaps = replies.flat("unmasked_log_probs") - torch.cat(reference)
-    measured = f"KL {float(gaps.mean()):.1e} nats per token, no token off by more than {_largest(gaps):.1e}"
-    advice = "policy and reference must be one model at first: adapters that are not 0, or what sampler_agreement says"
+    measured = f"KL {float(gaps.mean()):.1e} nats per token, largest difference of a token {_largest(gaps):.1e}"
+    advice = "policy and reference must be equal at the start: check for nonzero adapters, and see sampler_agreement"
     return judged(_largest(gaps), measured, advice, fail_above=_tolerance(subject))
 
 
@@ -103,9 +103,9 @@ def learning_rate_zero(subject: Subject) -> Finding:
     logged = algorithm.logger.name_to_value
     approx_kl = abs(logged.get("train/approx_kl", 0.0))
     skipped = logged.get("train/skipped_steps", 0)
-    ratio = f"ratio off 1 by {math.sqrt(2 * approx_kl):.1e}, " if "train/approx_kl" in logged else ""
-    measured = f"{ratio}weights {'changed' if changed else 'unchanged'}, {skipped:.0f} steps without finite gradient"
-    advice = "an update must begin from the policy that sampled: look at what fails above, at the optimizer, the reward"
+    ratio = f"ratio differs from 1 by {math.sqrt(2 * approx_kl):.1e}, " if "train/approx_kl" in logged else ""
+    measured = f"{ratio}weights {'changed' if changed else 'unchanged'}, {skipped:.0f} steps with a non-finite gradient"
+    advice = "an update must start from the policy that sampled: see failed checks above, the optimizer and the reward"
     level = math.inf if changed or skipped else approx_kl
     return judged(level, measured, advice, fail_above=FIRST_KL_TOLERANCE[subject.config.precision])
 
@@ -117,11 +117,11 @@ def determinism(subject: Subject) -> Finding:
     ids = [[row.tolist() for row in replies.per_row("response_ids")] for replies in both]
     if ids[0] != ids[1]:
         n = sum(a != b for a, b in zip(*ids, strict=False))
-        advice = "something draws without the run's seed, or a kernel is not deterministic: runs cannot be repeated"
-        return Finding("warn", f"{n} of {len(ids[0])} replies differ from the same seed", advice)
+        advice = "runs cannot be repeated: something draws without the run's seed, or a kernel is not deterministic"
+        return Finding("warn", f"{n} of {len(ids[0])} replies differ although the seed is the same", advice)
     if first.rewards != second.rewards:
-        return Finding("warn", "the same replies earned different rewards", "seed the reward, or expect noise from it")
-    return Finding("pass", f"{len(ids[0])} replies and their rewards came out alike twice")
+        return Finding("warn", "the same replies earned different rewards", "seed the reward, or expect noisy rewards")
+    return Finding("pass", f"{len(ids[0])} replies and their rewards were the same twice")
 
 
 def _tolerance(subject: Subject) -> float:

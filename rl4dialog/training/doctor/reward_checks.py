@@ -24,21 +24,21 @@ def reward(subject: Subject) -> Finding:
     )
     n_failed = int(rollout.logged["rollout/masked_rewards"])
     if n_failed:
-        advice = "reward_fn.on_error: raise shows why"
+        advice = "set reward_fn.on_error: raise to see the error"
         return Finding("warn", f"the reward failed for {n_failed} replies; {measured}", advice)
-    advice = "a constant reward teaches nothing: does it read the reply?"
+    advice = "nothing can be learned from a constant reward: check that it depends on the reply"
     if subject.is_cold:
-        advice += " The warm start may change it (`rl4dialog prepare` does that in advance)"
+        advice += ". The warm start may change this; `rl4dialog prepare` runs it in advance"
     return judged(-float(earned.std()), measured, advice, warn_above=-1e-9)
 
 
 def metrics(subject: Subject) -> Finding:
-    """Check that every metric gives finite scores for a few reference replies."""
+    """Check that every metric returns finite scores for a few reference replies."""
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
     scores = compute_metrics(subject.metrics, samples, replies, "test", subject.model)
     broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
-    measured = f"{len(scores)} scores of {len(samples)} gold replies"
+    measured = f"{len(scores)} scores of {len(samples)} reference replies"
     if broken:
-        return Finding("warn", f"{measured}, of which {', '.join(broken)} are not finite", "look at the references")
+        return Finding("warn", f"{measured}, of which {', '.join(broken)} are not finite", "check the references")
     return Finding("pass", measured)

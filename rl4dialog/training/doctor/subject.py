@@ -130,10 +130,10 @@ class Subject:
         config = self.config
         model = build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
         if config.warm_start is None:
-            return model, "as it is loaded"
+            return model, "as loaded"
         if is_cached(WARM_START, warm_start_key(config, model, self.texts)):
-            return build_language_model(config, self.texts), "after its warm start, from the cache"
-        return model, "before its warm start, which is not in the cache"
+            return build_language_model(config, self.texts), "after its warm start, which is cached"
+        return model, "before its warm start, which is not cached"
 
     @_Part
     def model(self) -> PreTrainedModel:
@@ -146,7 +146,7 @@ class Subject:
 
     @property
     def is_cold(self) -> bool:
-        """Whether the run has a warm start that this model has not been through."""
+        """Whether the run has a warm start that is not applied to this model."""
         return self.model_state.startswith("before")
 
     @_Part

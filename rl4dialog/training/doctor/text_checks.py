@@ -38,10 +38,10 @@ def first_prompt(subject: Subject) -> Finding:
     text = str(tokenizer.decode(ids, skip_special_tokens=False))
     shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
     if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
-        return Finding("warn", shown, f"it begins with {tokenizer.bos_token} twice: leave it out of the data")
+        return Finding("warn", shown, f"it starts with {tokenizer.bos_token} twice: remove it from the data")
     if tokenizer.chat_template and not _has_chat_format(subject):
-        advice = "the tokenizer has a chat template that does not write the prompts; see datapool.args.format"
-        return Finding("warn", shown, f"{advice}. Fine if the model was not trained with it")
+        advice = "the tokenizer has a chat template, but prompts do not use it; see datapool.args.format"
+        return Finding("warn", shown, f"{advice}. This is fine if the model was not trained with it")
     return Finding("pass", shown)
 
 
@@ -52,7 +52,7 @@ def prompts(subject: Subject) -> Finding:
         len(encode_prompt(subject.tokenizer, sample.prompt_or_input_text, 10**9)) for sample in _some_samples(subject)
     ]
     cut = sum(length > limit for length in lengths) / len(lengths)
-    measured = f"{cut:.1%} of {len(lengths)} prompts are cut at {limit} tokens; the longest has {max(lengths)}"
+    measured = f"{cut:.1%} of {len(lengths)} prompts are truncated to {limit} tokens; the longest has {max(lengths)}"
     return judged(cut, measured, "raise env.args.max_prompt_length, or shorten the context", warn_above=CUT_SHARE)
 
 
@@ -75,7 +75,7 @@ def chat_template(subject: Subject) -> Finding:
     samples = _some_samples(subject)
     written = [sample for sample in samples if (sample.meta_data or {}).get("history")]
     if not written:
-        return Finding("fail", "no prompt shows a conversation", "the datapool ignores format: chat_template")
+        return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
 
     def render(messages: list[dict[str, str]], reply_comes: bool) -> str:
         return str(subject.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_comes))
@@ -85,9 +85,9 @@ def chat_template(subject: Subject) -> Finding:
         if not sample.prompt_or_input_text.endswith(end):
             return Finding(
                 "fail",
-                f"the template ends prompts with {end!r}, and prompt {sample.id!r} ends with "
+                f"the template ends prompts with {end!r}, but prompt {sample.id!r} ends with "
                 f"{sample.prompt_or_input_text[-40:]!r}",
-                "the datapool ignores format: chat_template, or its prompts are written already",
+                "the datapool ignores format: chat_template, or its prompts are already formatted",
             )
     # The longest conversation of the data, its reply, and one more message.
     longest = max(written, key=lambda sample: len((sample.meta_data or {})["history"]))
@@ -101,13 +101,13 @@ def chat_template(subject: Subject) -> Finding:
             level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
             return Finding(
                 level,
-                f"with message {n + 1} the template changes how the {n} before it are written (sample {longest.id!r})",
-                "in conversations of several turns the model would read what it was not trained on; take a template "
+                f"message {n + 1} changes how the template formats the {n} before it (sample {longest.id!r})",
+                "in later turns, prompts would differ from those that the model was trained on; use a template "
                 "that only appends",
             )
     return Finding(
         "pass",
-        f"it has written {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
+        f"it formats {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
         "to the ones before",
     )
 
@@ -117,7 +117,7 @@ def vocabulary(subject: Subject) -> Finding:
     n_tokens, n_rows = len(subject.tokenizer), embedding_rows(subject.model)
     spare = (n_rows - n_tokens) / n_rows
     measured = f"{n_tokens} tokens, {n_rows} embedding rows"
-    advice = "tokenizer.model_name and the policy's model_name may not belong together; spare rows decode to nothing"
+    advice = "tokenizer.model_name and the policy's model_name may not match; spare rows decode to nothing"
     return judged(spare, measured, advice, warn_above=SPARE_ROWS)
 
 
@@ -125,11 +125,11 @@ def padding_token(subject: Subject) -> Finding:
     """Check that the padding id is within the embedding."""
     pad, n_rows = subject.tokenizer.pad_token_id, embedding_rows(subject.model)
     if pad is None or not 0 <= int(pad) < n_rows:
-        found = "there is no pad token" if pad is None else f"the pad id {pad} is outside of {n_rows} embedding rows"
-        return Finding("fail", found, "give the tokenizer a pad token, or tokenizer.pad_token_as_eos_token: true")
+        found = "there is no pad token" if pad is None else f"the pad id {pad} is outside the {n_rows} embedding rows"
+        return Finding("fail", found, "add a pad token to the tokenizer, or set tokenizer.pad_token_as_eos_token: true")
     if int(pad) in end_of_sequence_ids(subject.tokenizer, subject.model.config, subject.model.generation_config):
-        return Finding("pass", f"id {pad}, which also ends a sequence: masks are explicit, so that is fine")
-    return Finding("pass", f"id {pad}, which ends nothing")
+        return Finding("pass", f"id {pad}, which also ends sequences; this is fine, because masks are explicit")
+    return Finding("pass", f"id {pad}, which does not end sequences")
 
 
 def end_of_sequence(subject: Subject) -> Finding:
@@ -144,9 +144,9 @@ def end_of_sequence(subject: Subject) -> Finding:
     ends = subject.end_of_turn
     env = subject.config.env
     if env is not None and not env.args.terminate_on_eos:
-        return Finding("pass", f"replies have max_episode_length tokens, as terminate_on_eos: false says ({measured})")
+        return Finding("pass", f"terminate_on_eos: false, so replies have max_episode_length tokens ({measured})")
     if not ends.eos_token_ids and ends.marker is None:
-        return Finding("fail", f"nothing ends a reply ({measured})", "name an end-of-sequence token in the tokenizer")
+        return Finding("fail", f"no token ends a reply ({measured})", "set the tokenizer's end-of-sequence token")
     outside = [id for id in ends.eos_token_ids if id >= embedding_rows(subject.model)]
     if outside:
         return Finding(
@@ -154,8 +154,8 @@ def end_of_sequence(subject: Subject) -> Finding:
         )
     own = named["tokenizer"]
     if any(ids and own and not own & ids for ids in named.values()):
-        advice = "all of them end a reply; the tokenizer's is the one that supervised training teaches"
-        return Finding("warn", f"they disagree: {measured}", advice)
+        advice = "all of them end a reply; supervised training uses the tokenizer's"
+        return Finding("warn", f"the sources disagree: {measured}", advice)
     return Finding("pass", measured + (f"; turns end in {ends.marker!r}" if ends.marker else ""))
 
 
@@ -164,13 +164,13 @@ def reply_ends(subject: Subject) -> Finding:
     ids = [row.tolist() for row in subject.replies.per_row("response_ids")]
     ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
     settings = subject.algorithm.policy.settings
-    lengths = f"of {sum(map(len, ids)) / len(ids):.0f} tokens in the mean"
-    measured = f"{ended:.0%} of {len(ids)} replies {lengths} end before the limit (the model {subject.model_state})"
+    length = f"mean length {sum(map(len, ids)) / len(ids):.0f} tokens"
+    measured = f"{ended:.0%} of {len(ids)} replies end before the limit, {length} (the model {subject.model_state})"
     env = subject.config.env
     never = env is not None and not env.args.terminate_on_eos
     if never or settings.min_length >= (settings.max_new_tokens or subject.lengths.reply) or subject.is_cold:
         return Finding("pass", measured)
-    advice = "warm_start or supervised training teaches the end of a reply; or raise max_episode_length"
+    advice = "use warm_start or supervised training to learn the end of a reply, or raise max_episode_length"
     return Finding("pass", measured) if ended >= ENDED_SHARE else Finding("warn", measured, advice)
 
 

@@ -57,8 +57,8 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     state = checkpoint.state
     if len(state["processes"]) != n_processes():
         raise CheckpointError(
-            f"{checkpoint.path} was written by {len(state['processes'])} processes, and this run has {n_processes()}; "
-            f"start as many"
+            f"{checkpoint.path} was written by {len(state['processes'])} processes, but this run has {n_processes()}; "
+            f"start the run with {len(state['processes'])}"
         )
     own = state["processes"][process_index()]
     if len(own["envs"]) != algorithm.env.num_envs:

@@ -33,8 +33,8 @@ TRUNCATED_ITERATIONS = 3
 
 
 @check(
-    "Replies do not come from the distribution that their KL is computed with: look at top_k, top_p, min_length and "
-    "repetition_penalty in generation_kwargs, and at rollout/sampler_kl with vLLM."
+    "Replies are not sampled from the distribution used to compute their KL: check top_k, top_p, min_length and "
+    "repetition_penalty in generation_kwargs, and rollout/sampler_kl with vLLM."
 )
 def kl_negative(history: History, facts: RunFacts) -> str | None:
     kl = mean(history.last("rollout/kl", NEGATIVE_KL_ITERATIONS))
@@ -46,8 +46,8 @@ def kl_negative(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "The policy leaves the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs; read some "
-    "replies before you trust the reward."
+    "The policy drifts from the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs. Read some "
+    "replies before trusting the reward."
 )
 def kl_exploding(history: History, facts: RunFacts) -> str | None:
     limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
@@ -60,8 +60,8 @@ def kl_exploding(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "The controller cannot hold the target: choose another alg.kl_div.coeff or target_kl, or a learning rate at which "
-    "the KL moves more slowly (coefficient grows) or at all (coefficient shrinks)."
+    "The controller cannot hold the target: choose another alg.kl_div.coeff or target_kl, or another learning rate "
+    "(lower if the coefficient grows, higher if it shrinks)."
 )
 def kl_coefficient(history: History, facts: RunFacts) -> str | None:
     coeff, start = history.now.get("rollout/kl_coeff", math.nan), mean(history.first("rollout/kl_coeff", 1))
@@ -73,24 +73,24 @@ def kl_coefficient(history: History, facts: RunFacts) -> str | None:
     if not too_high and not too_low:
         return None
     side = "above" if too_high else "below"
-    return f"the KL coefficient went from {start:g} to {coeff:.2g}, and the KL is still {side} its target"
+    return f"the KL coefficient went from {start:g} to {coeff:.2g}, but the KL is still {side} its target"
 
 
 @check(
-    "Old and new log-probabilities of the same tokens differ before any update, so the loss is off: run `rl4dialog "
-    "doctor`, which tells whether padding, dropout or the sampler is the cause."
+    "Old and new log-probabilities of the same tokens differ before any update, so the loss is wrong: run `rl4dialog "
+    "doctor` to find out whether padding, dropout or the sampler is the cause."
 )
 def first_ratio(history: History, facts: RunFacts) -> str | None:
     approx_kl = history.now.get("train/first_approx_kl", math.nan)
     if not approx_kl > FIRST_KL_TOLERANCE[facts.precision]:
         return None
     off = math.expm1(math.sqrt(2 * approx_kl))
-    return f"the probability ratio is off 1 by about {off:.1%} at the first minibatch"
+    return f"the probability ratio differs from 1 by about {off:.1%} in the first minibatch"
 
 
 @check(
-    "Much of what the policy would say is never sampled, which biases every update: raise top_k or top_p in "
-    "generation_kwargs, or leave them out of rollouts."
+    "Much of the policy's distribution is never sampled, which biases every update: raise top_k or top_p in "
+    "generation_kwargs, or remove them for rollouts."
 )
 def truncated_sampler(history: History, facts: RunFacts) -> str | None:
     mass = mean(history.last("rollout/truncated_mass", TRUNCATED_ITERATIONS))

@@ -31,8 +31,8 @@ _LOSSES = ("train/loss", "train/policy_loss", "train/value_loss", "train/grad_no
 
 
 @check(
-    "All replies earn the same, so nothing is learned (fine if it is the best they can earn): does the reward read the "
-    "reply? `rl4dialog doctor` shows what 32 replies earn."
+    "All replies earn the same, so nothing is learned (fine if it is the maximum): check that the reward depends on "
+    "the reply. `rl4dialog doctor` shows the rewards of 32 replies."
 )
 def reward_constant(history: History, facts: RunFacts) -> str | None:
     stds = history.last("rollout/task_reward_std", CONSTANT_ITERATIONS)
@@ -46,7 +46,7 @@ def reward_constant(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "Only differences between replies that are compared teach anything: take a reward with more than a few values, a "
+    "The policy learns only from differences between compared replies: use a reward with more distinct values, a "
     "higher alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
 )
 def advantages_constant(history: History, facts: RunFacts) -> str | None:
@@ -55,12 +55,12 @@ def advantages_constant(history: History, facts: RunFacts) -> str | None:
         return None
     if not history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum() >= CONSTANT_EPISODES:
         return None
-    return f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations all replies did equally well"
+    return f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations, all replies were equally good"
 
 
 @check(
-    "One part of the reward is bought with another, often by replies that no one wants: read replies of several "
-    "iterations, and weigh the parts anew or raise alg.kl_div.coeff."
+    "One part of the reward improves at the expense of another, often in undesirable replies: read replies of several "
+    "iterations, and change the weights of the parts or raise alg.kl_div.coeff."
 )
 def reward_parts_opposed(history: History, facts: RunFacts) -> str | None:
     if len(history) < PART_MIN_ITERATIONS:
@@ -75,11 +75,11 @@ def reward_parts_opposed(history: History, facts: RunFacts) -> str | None:
             risen.append(text)
         elif sign * errors < -PART_ERRORS and abs(now - begin) > max(PART_FALL * abs(begin), least_fall):
             fallen.append(text)
-    return f"one part of the reward gains, another loses: {risen[0]}, {fallen[0]}" if risen and fallen else None
+    return f"one part of the reward improves, another gets worse: {risen[0]}, {fallen[0]}" if risen and fallen else None
 
 
 @check(
-    "Such steps are left out. If they become more: lower alg.args.learning_rate, normalize or clip the reward, try "
+    "Such steps are skipped. If their number grows, lower alg.args.learning_rate, normalize or clip the reward, or try "
     "precision: fp32."
 )
 def gradient_not_finite(history: History, facts: RunFacts) -> str | None:
@@ -92,7 +92,7 @@ def gradient_not_finite(history: History, facts: RunFacts) -> str | None:
 
 @check(
     "The critic predicts no better than a constant, so advantages are noisy: raise alg.args.vf_coef or the learning "
-    "rate, try critic: separate, or take rloo or grpo, which need none."
+    "rate, try critic: separate, or use rloo or grpo, which need none."
 )
 def explained_variance(history: History, facts: RunFacts) -> str | None:
     explained = mean(history.last("train/explained_variance", VALUE_ITERATIONS))
@@ -101,7 +101,7 @@ def explained_variance(history: History, facts: RunFacts) -> str | None:
     return f"the critic explained {explained:.1%} of the returns' variance in the last {VALUE_ITERATIONS} iterations"
 
 
-@check("TRPO finds no step that it may take: raise alg.args.target_kl, n_steps or cg_damping.")
+@check("TRPO finds no acceptable step: raise alg.args.target_kl, n_steps or cg_damping.")
 def line_search(history: History, facts: RunFacts) -> str | None:
     success = history.last("train/is_line_search_success", LINE_SEARCH_ITERATIONS)
     if not len(success) or not (success == 0).all():

@@ -31,7 +31,7 @@ def _begin_and_now(history: History, key: str) -> tuple[float, float]:
 
 
 @check(
-    "The policy hardly varies what it says, and learns no more (fine if each prompt has one right reply): raise "
+    "Replies hardly vary, so the policy stops learning (fine if each prompt has one correct reply): raise "
     "alg.args.ent_coef or alg.kl_div.coeff, or lower the learning rate."
 )
 def entropy_collapse(history: History, facts: RunFacts) -> str | None:
@@ -43,47 +43,47 @@ def entropy_collapse(history: History, facts: RunFacts) -> str | None:
 
 
 @check(
-    "Replies no longer end by themselves: does the reward pay for length? missing_eos_penalty and length_penalty "
-    "work against it; max_episode_length may be too short."
+    "Replies no longer end on their own: check if the reward favors length. missing_eos_penalty and length_penalty "
+    "counteract this. Otherwise max_episode_length may be too short."
 )
 def replies_reach_limit(history: History, facts: RunFacts) -> str | None:
     begin, now = _begin_and_now(history, "rollout/cut_replies")
     if not (now > CUT_NOW and begin < CUT_AT_FIRST):
         return None
-    return f"{now:.0%} of the replies are cut at the length limit; at first it was {begin:.0%}"
+    return f"{now:.0%} of the replies are cut at the length limit, compared with {begin:.0%} at the start"
 
 
 @check(
-    "Saying almost nothing earns as much as a reply, or a KL penalty per token punishes words: look at the reward of "
-    "short replies; length_penalty sets a least length."
+    "Almost empty replies earn as much as others, or the KL penalty per token favors them: check the reward of "
+    "short replies. length_penalty can set a minimum length."
 )
 def replies_vanish(history: History, facts: RunFacts) -> str | None:
     begin, now = _begin_and_now(history, "rollout/reply_length")
     if not now < LENGTH_SHARE * begin:
         return None
-    return f"replies have {now:.1f} tokens; at first they had {begin:.1f}"
+    return f"replies have {now:.1f} tokens, compared with {begin:.1f} at the start"
 
 
 @check(
-    "The policy answers everything alike, a reply that the reward likes: raise alg.kl_div.coeff, and reward what "
+    "The policy gives the same well-rewarded reply to many prompts: raise alg.kl_div.coeff, and use a reward that "
     "depends on the prompt."
 )
 def repeated_replies(history: History, facts: RunFacts) -> str | None:
     begin, now = _begin_and_now(history, "rollout/distinct_replies")
     if not (now < DISTINCT_NOW and begin > DISTINCT_AT_FIRST):
         return None
-    return f"only {now:.0%} of an iteration's replies are different ones; at first it was {begin:.0%}"
+    return f"only {now:.0%} of an iteration's replies are distinct, compared with {begin:.0%} at the start"
 
 
 @check(
-    "Replies repeat themselves, which the reward does not mind: add repetition_penalty to reward_fn, or raise "
+    "Replies repeat themselves, which the reward does not penalize: add repetition_penalty to reward_fn, or raise "
     "alg.kl_div.coeff."
 )
 def repeated_tokens(history: History, facts: RunFacts) -> str | None:
     begin, now = _begin_and_now(history, "rollout/repeated_trigrams")
     if not (now > REPEATED_NOW and now > begin + REPEATED_RISE):
         return None
-    return f"{now:.0%} of the trigrams of a reply stood in it before; at first it was {begin:.0%}"
+    return f"{now:.0%} of a reply's trigrams repeat earlier ones, compared with {begin:.0%} at the start"
 
 
 CHECKS = (entropy_collapse, replies_reach_limit, replies_vanish, repeated_replies, repeated_tokens)

@@ -95,7 +95,7 @@ def test_max_length_counts_what_transformers_counts(name: str, max_length: int, 
         assert (
             policy.generate(observation(), max_length=max_length, **kwargs).response_mask.sum(1).tolist() == [n_new] * 4
         )
-    with pytest.raises(ConfigError, match=r"max_length is 1, of which . are in front of the reply.*max_new_tokens"):
+    with pytest.raises(ConfigError, match=r"max_length is 1, of which . are before the reply.*max_new_tokens"):
         policy.generate(observation(), max_length=1)
 
 
@@ -127,8 +127,10 @@ def test_mask_rollouts_and_conversations_refuse_beams_by_name() -> None:
     masked = make_policy(env, make_gpt2(tokenizer), policy_class=MaskableCausalLMActorCriticPolicy)
     with pytest.raises(ConfigError, match=r"num_beams is 4.*NLPO's mask"):
         masked.generate(observation(), num_beams=4)
-    with pytest.raises(ConfigError, match=r"num_beams is refused here: a rollout draws .*train_evaluation"):
+    with pytest.raises(ConfigError, match=r"num_beams is not allowed here: rollouts must sample .*train_evaluation"):
         make_policy(env, make_gpt2(tokenizer), generation_kwargs={"num_beams": 4})
     policy = make_policy(env, make_gpt2(tokenizer))
-    with pytest.raises(ConfigError, match="num_beams is refused here: a conversation has several turns"):
+    with pytest.raises(
+        ConfigError, match="num_beams is not allowed here: it is only for the evaluation of single replies"
+    ):
         next(policy.stream(observation([[3]]), num_beams=4))

@@ -384,11 +384,11 @@ def no_log_probs(outputs: list[Any]) -> list[Any]:
 @pytest.mark.parametrize(
     "spoil, words",
     [
-        (fail, "vLLM did not write the replies: CUDA error: an illegal memory access"),
-        (lambda outputs: outputs[:3], "asked for 4 and returned 3"),
-        (lambda outputs: [*outputs, outputs[0]], "asked for 4 and returned 5"),
+        (fail, "vLLM did not generate the replies: CUDA error: an illegal memory access"),
+        (lambda outputs: outputs[:3], "4 were requested and 3 returned"),
+        (lambda outputs: [*outputs, outputs[0]], "4 were requested and 5 returned"),
         (empty, "one is empty \\(finish reason: "),
-        (no_log_probs, "vLLM did not write the replies"),
+        (no_log_probs, "vLLM did not generate the replies"),
     ],
 )
 def test_engine_that_fails_is_an_error(llm_class: Any, spoil: Any, words: str) -> None:
@@ -401,10 +401,10 @@ def test_engine_that_fails_is_an_error(llm_class: Any, spoil: Any, words: str) -
 def test_engine_that_cannot_take_over_weights_is_an_error(llm_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, llm = policy_with()
     monkeypatch.setattr(llm, "reset_prefix_cache", lambda: False)
-    with pytest.raises(GenerationError, match="holds on to prompts"):
+    with pytest.raises(GenerationError, match="keeps cached prompts"):
         policy.generate(prompts(4))
     monkeypatch.setattr(llm, "_load", lambda weights: 1 / 0)
-    with pytest.raises(GenerationError, match="did not take over the policy's weights: division by zero"):
+    with pytest.raises(GenerationError, match="did not load the policy's weights: division by zero"):
         policy.generate(prompts(4))
 
 
@@ -420,10 +420,10 @@ def test_engine_that_does_not_start_is_an_error(llm_class: Any, monkeypatch: pyt
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size does not go with generation.backend: vllm"),
-        ({"typical_p": 0.5}, "typical_p does not go with generation.backend: vllm"),
-        ({"temperature": 2.5}, "temperature must lie between 0.01 and 2.0 .* not 2.5"),
-        ({"temperature": 0.001}, "temperature must lie between 0.01 and 2.0 .* not 0.001"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size is not supported with generation.backend: vllm"),
+        ({"typical_p": 0.5}, "typical_p is not supported with generation.backend: vllm"),
+        ({"temperature": 2.5}, "temperature must be between 0.01 and 2.0 .* not 2.5"),
+        ({"temperature": 0.001}, "temperature must be between 0.01 and 2.0 .* not 0.001"),
     ],
 )
 def test_settings_that_vllm_does_not_know_are_refused(llm_class: Any, settings: dict[str, Any], words: str) -> None:
@@ -464,18 +464,21 @@ def test_config_is_accepted_where_vllm_is_there(llm_class: Any, tmp_path: Path) 
     [
         (
             {"alg": MASKABLE},
-            "'maskable_causal_lm_actor_critic_policy'; it writes for decoder-only models without a mask",
+            "'maskable_causal_lm_actor_critic_policy', only with decoder-only models without a mask",
         ),
-        ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, "'seq2seq_lm_actor_critic_policy'; it writes for"),
-        ({"alg": SUPERVISED}, "does not go with alg.id: supervised"),
+        ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, "'seq2seq_lm_actor_critic_policy', only with"),
+        ({"alg": SUPERVISED}, "is not supported with alg.id: supervised"),
         (
             {"alg__policy__args__generation_kwargs": {"no_repeat_ngram_size": 3}},
-            "alg.policy.args.generation_kwargs.no_repeat_ngram_size does not go with",
+            "alg.policy.args.generation_kwargs.no_repeat_ngram_size is not supported with",
         ),
-        ({"alg__policy__args__generation_kwargs": {"typical_p": 0.9}}, "generation_kwargs.typical_p does not go with"),
+        (
+            {"alg__policy__args__generation_kwargs": {"typical_p": 0.9}},
+            "generation_kwargs.typical_p is not supported with",
+        ),
         (
             {"train_evaluation__generation_kwargs": {"no_repeat_ngram_size": 3}},
-            "train_evaluation.generation_kwargs.no_repeat_ngram_size does not go with",
+            "train_evaluation.generation_kwargs.no_repeat_ngram_size is not supported with",
         ),
         ({"generation": {"backend": "vlm"}}, "generation.backend: .*'transformers' or 'vllm'.*'vlm'"),
         ({"generation": {"backend": "vllm", "sync": 2}}, "unknown key 'generation.sync'"),
@@ -504,7 +507,7 @@ def test_missing_package_old_package_and_missing_device_are_told(
     with pytest.raises(ConfigError, match=r"needs vllm 0\.22 or newer, not 0\.11\.2"):
         check(tmp_path)
     fake_vllm.install(monkeypatch, n_devices=0)
-    with pytest.raises(ConfigError, match="needs as many CUDA devices, and this machine has 0"):
+    with pytest.raises(ConfigError, match="needs as many CUDA devices, but this machine has 0"):
         check(tmp_path)
 
 

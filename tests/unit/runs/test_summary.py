@@ -42,14 +42,14 @@ def row(text: str, key: str) -> list[str]:
 def test_metrics_stand_before_after_change_and_gold() -> None:
     text = render(width=120)
     header = " ".join(row(text, "before RL |"))
-    assert header == "metric before RL after RL change gold replies"
+    assert header == "metric before RL after RL change references"
     assert row(text, "intent/accuracy") == ["intent/accuracy", "0.500", "0.625", "+0.125", "0.900"]
     assert row(text, "meteor") == ["lexical/meteor", "0.250", "0.200", "-0.050", "-"]
     assert row(text, "entropy-2") == ["diversity_metrics/entropy-2", "1,234", "900.0", "-334.0", "-"]
 
 
 def test_gold_is_left_out_where_it_is_not_known() -> None:
-    assert "gold replies" not in render(gold=None, examples=[])
+    assert "references" not in render(gold=None, examples=[])
 
 
 def test_metric_of_one_side_has_no_change() -> None:

@@ -76,7 +76,9 @@ def test_early_stopping_waits_for_its_patience() -> None:
     model = learn(callback, evaluations, {0: 0.1, 1: 0.2, 2: 0.205, 3: 0.2, 4: 0.9})
     assert model.iteration == 3
     assert callback.stop_reason is not None
-    assert "val m was best after iteration 1 (0.2), and not better in the 2 evaluations since" in callback.stop_reason
+    assert (
+        "val m was best after iteration 1 (0.2) and has not improved in the 2 evaluations since" in callback.stop_reason
+    )
 
 
 def test_early_stopping_of_a_metric_that_is_to_fall() -> None:
@@ -95,7 +97,7 @@ def test_reward_threshold_ends_after_the_iteration_that_reached_it() -> None:
     callback = StopOnRewardThreshold(0.35)
     model = learn(callback, [], {}, rollout=lambda n: {"rollout/task_reward": 0.1 * n})
     assert model.iteration == 4
-    assert callback.stop_reason == "rollout/task_reward is 0.4, and 0.35 was wanted"
+    assert callback.stop_reason == "rollout/task_reward is 0.4, which reaches the threshold of 0.35"
 
 
 @pytest.mark.parametrize(("value", "n_iters"), [(0.4, 4), (0.3, 6), (None, 6)])
@@ -108,7 +110,7 @@ def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(
     callback = StopOnRewardThreshold(0.35, run_folder=folder)
     model = learn(callback, [], {}, rollout=lambda _: {"rollout/task_reward": 0.0}, n_done=4)
     assert model.iteration == n_iters
-    assert (callback.stop_reason == "rollout/task_reward is 0.4, and 0.35 was wanted") == (n_iters == 4)
+    assert (callback.stop_reason == "rollout/task_reward is 0.4, which reaches the threshold of 0.35") == (n_iters == 4)
 
 
 def test_threshold_of_a_metric_of_the_val_split() -> None:
@@ -151,7 +153,9 @@ def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptur
 
     learn(SaveBestModel("m", evaluations=evaluations, save_model=save), evaluations, {0: 0.2, 2: 0.3})
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert "best_model/ is not that of iteration 2, the best so far: best_model cannot be written" in caplog.text
+    assert (
+        "best_model/ could not be updated to iteration 2, the best so far: best_model cannot be written" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +212,7 @@ def test_callbacks_tell_which_one_said_no() -> None:
         (
             "every_n_iterations",
             {"n": 1, "callback": {"id": "early_stopping", "args": {"metric": "m"}}},
-            "'early_stopping' acts by itself",
+            "'early_stopping' does not act in _on_step",
         ),
         ("number", {}, "'number' must derive from stable_baselines3.common.callbacks.BaseCallback"),
     ],

@@ -145,7 +145,7 @@ def test_builtin_classifier_is_made_once_per_content(monkeypatch: pytest.MonkeyP
     ("meta_data", "references", "message"),
     [
         (None, ["x"], "meta_data"),
-        ({"intent": [5]}, ["x"], r"sample 7 \(train\) has the intent 5, which is not 1 to 4"),
+        ({"intent": [5]}, ["x"], r"sample 7 \(train\) has intent 5, but intents are 1 to 4"),
         ({"intent": [1]}, [], r"sample 7 \(train\) has no reference"),
     ],
 )

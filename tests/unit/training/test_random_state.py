@@ -33,7 +33,7 @@ def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(
     state = {**random_state(), "cuda": ["0102", "0304"]}
     set_random_state(state)
     assert found == {0: [1, 2]}
-    assert "the random states of 2 GPUs, and there are 1 now" in caplog.text
+    assert "the random states of 2 GPUs, but there are 1 now" in caplog.text
     caplog.clear()
     set_random_state({**state, "cuda": ["0506"]})
     assert found == {0: [5, 6]} and not caplog.records

@@ -31,7 +31,7 @@ def complete_run(tmp_path: Path, **overrides: Any) -> Path:
 def test_complete_run_without_a_checkpoint_is_not_begun_anew(tmp_path: Path, mode: str) -> None:
     root = complete_run(tmp_path)
     more = config_of(tmp_path, train_evaluation__n_iters=3)
-    with pytest.raises(CheckpointError, match="no whole checkpoint to go on from"):
+    with pytest.raises(CheckpointError, match="no valid checkpoint to resume from"):
         find_run(root, more, mode)
     (root / "result.json").unlink()
     if mode == "auto":
@@ -42,7 +42,7 @@ def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
     root = complete_run(tmp_path)
     assert is_done(root, config_of(tmp_path, logging__outputs=["csv"]))
     assert not is_done(root, config_of(tmp_path, train_evaluation__n_iters=3))
-    with pytest.raises(ConfigError, match=r"alg\.args\.learning_rate was 0\.0001 and is 0\.5"):
+    with pytest.raises(ConfigError, match=r"alg\.args\.learning_rate was 0\.0001 and is now 0\.5"):
         is_done(root, config_of(tmp_path, alg__args__learning_rate=0.5))
 
 

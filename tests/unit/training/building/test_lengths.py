@@ -138,7 +138,7 @@ def test_dry_run_notes_training_arguments_without_meaning(tmp_path: Path, capsys
     config = make_supervised(tmp_path, max_length=64)
     config["alg"]["training_args"] = {"overwrite_output_dir": True, "num_train_epochs": 1}
     assert train(tmp_path, config, "--dry_run") == 0
-    assert "alg.training_args.overwrite_output_dir has no meaning here" in " ".join(capsys.readouterr().err.split())
+    assert "alg.training_args.overwrite_output_dir has no effect here" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

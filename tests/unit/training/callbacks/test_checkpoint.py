@@ -90,7 +90,7 @@ def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, ca
     run.evaluate(m=math.nan)
     run.evaluate(other=1.0)
     assert run.store.best is None and run.kept == []
-    assert "iteration 2 cannot be the best, as its evaluation has no m" in caplog.text
+    assert "iteration 2 cannot be the best, because its evaluation has no m" in caplog.text
     run.evaluate(m=0.5)
     run.evaluate(m=math.nan)
     run.evaluate()
@@ -129,5 +129,5 @@ def test_full_disk_costs_the_mark_and_not_the_run(
     monkeypatch.setattr(run_folder_module.os, "replace", full)
     with caplog.at_level(logging.WARNING):
         run.evaluate(m=0.6)
-    assert "iteration 2 is not marked as the best" in caplog.text and "no space left" in caplog.text
+    assert "iteration 2 could not be marked as the best" in caplog.text and "no space left" in caplog.text
     assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.5}

@@ -89,7 +89,7 @@ def test_error_of_a_part_is_told_once_and_the_others_go_on(tmp_path: Path) -> No
     found = examine(subject_of(tmp_path, alg__policy__args__model_name=str(tmp_path / "none")))
     assert found["prompts"].level in ("pass", "warn")
     assert found["weights"].level == "fail" and "none" in found["weights"].measured
-    assert found["determinism"] == Finding("skip", "needs what weights lacks")
+    assert found["determinism"] == Finding("skip", "not run: weights failed")
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -99,7 +99,7 @@ def test_error_of_another_kind_is_a_fail_and_its_traceback_is_for_debugging(
     monkeypatch.setattr(examination, "CHECKS", {"metrics": CHECKS["metrics"]})
     subject.metrics = [None]  # type: ignore[misc, list-item]
     assert examine(subject, show_tracebacks=debug)["metrics"] == Finding(
-        "fail", "AttributeError: 'NoneType' object has no attribute 'compute'", "--debug shows where"
+        "fail", "AttributeError: 'NoneType' object has no attribute 'compute'", "--debug shows the traceback"
     )
     assert ("Traceback" in capsys.readouterr().err) == debug
 
@@ -207,22 +207,22 @@ def too_large(subject: Subject) -> None:
 
 
 SICK: list[tuple[str, Callable[[Subject], None], str, str]] = [
-    ("prompts", sick_prompts, "warn", "100.0% of 36 prompts are cut at 24 tokens"),
+    ("prompts", sick_prompts, "warn", "100.0% of 36 prompts are truncated to 24 tokens"),
     ("references", sick_references, "warn", "100.0% of 36 references have more than 10 tokens"),
     ("memory", too_large, "fail", "MiB needed"),
     ("disk", too_large, "fail", "MiB for 3 checkpoints and the model"),
-    ("weights", sick_weight, "fail", "1 tensors hold NaN or infinities, first transformer.wpe.weight"),
+    ("weights", sick_weight, "fail", "1 tensors with NaN or infinity, such as transformer.wpe.weight"),
     ("vocabulary", sick_vocabulary, "warn", "300 tokens, 400 embedding rows"),
-    ("padding_token", sick_padding, "fail", "is outside of 10 embedding rows"),
+    ("padding_token", sick_padding, "fail", "is outside the 10 embedding rows"),
     ("end_of_sequence", sick_end, "fail", "the model has no embedding for [1000000]"),
     ("dropout_off", sick_dropout, "fail", "two passes differ by"),
     ("padding_invariance", sick_positions, "fail", "log-probabilities change by"),
     ("sampler_agreement", sick_positions, "fail", "log-probabilities of sampled tokens differ by"),
-    ("kl_at_start", sick_reference, "fail", "nats per token, no token off by more than"),
+    ("kl_at_start", sick_reference, "fail", "nats per token, largest difference of a token"),
     ("reward", sick_rewards(lambda call: 1.0), "warn", f"{N_REPLIES} replies earned"),
-    ("determinism", sick_seed, "warn", "replies differ from the same seed"),
+    ("determinism", sick_seed, "warn", "replies differ although the seed is the same"),
     ("determinism", sick_rewards(float), "warn", "the same replies earned different rewards"),
-    ("learning_rate_zero", sick_optimizer, "fail", "weights changed, 0 steps without finite gradient"),
+    ("learning_rate_zero", sick_optimizer, "fail", "weights changed, 0 steps with a non-finite gradient"),
     ("metrics", sick_metric, "warn", "of which my/score are not finite"),
 ]
 
@@ -271,7 +271,7 @@ def test_disagreeing_ends_are_told(subject: Subject) -> None:
 def test_padding_with_the_end_of_sequence_is_fine_and_said_so(subject: Subject) -> None:
     subject.tokenizer.pad_token = subject.tokenizer.eos_token
     found = CHECKS["padding_token"](subject)
-    assert found.level == "pass" and "also ends a sequence" in found.measured
+    assert found.level == "pass" and "also ends sequences" in found.measured
 
 
 def test_replies_that_never_end_are_told(subject: Subject) -> None:
@@ -299,7 +299,7 @@ def test_chat_template_must_append(subject: Subject, template: str, max_turns: i
     subject.config.env.args.max_turns = max_turns
     found = CHECKS["chat_template"](subject)
     assert found.level == level
-    assert level == "pass" or "with message 2 the template changes how the 1 before it" in found.measured
+    assert level == "pass" or "message 2 changes how the template formats the 1 before it" in found.measured
 
 
 def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) -> None:
@@ -312,7 +312,7 @@ def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) ->
     )
     for sample in subject.data.samples("train"):
         sample.meta_data = {}
-    assert CHECKS["chat_template"](subject).measured == "no prompt shows a conversation"
+    assert CHECKS["chat_template"](subject).measured == "no prompt contains a conversation"
 
 
 def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
@@ -327,7 +327,7 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
     assert shown.level == "pass" and shown.measured.endswith("<|endoftext|><assistant>")
     sample.prompt_or_input_text = "<|endoftext|><|endoftext|>tea"
     twice = CHECKS["first_prompt"](subject)
-    assert twice.level == "warn" and twice.advice.startswith("it begins with <|endoftext|> twice")
+    assert twice.level == "warn" and twice.advice.startswith("it starts with <|endoftext|> twice")
     sample.prompt_or_input_text = "tea " * 1000
     subject.lengths = dataclasses.replace(subject.lengths, prompt=900)  # type: ignore[misc]
     assert len(CHECKS["first_prompt"](subject).measured) < 700
@@ -338,10 +338,10 @@ def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
 
     warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
     cold = subject_of(tmp_path, warm_start=warm_start)
-    assert cold.is_cold and "not in the cache" in CHECKS["weights"](cold).measured
+    assert cold.is_cold and "not cached" in CHECKS["weights"](cold).measured
     fill_cache(cold.config)
     warm = subject_of(tmp_path, warm_start=warm_start)
-    assert not warm.is_cold and "after its warm start, from the cache" in CHECKS["weights"](warm).measured
+    assert not warm.is_cold and "after its warm start, which is cached" in CHECKS["weights"](warm).measured
     difference = cold.model.transformer.wte.weight - warm.model.transformer.wte.weight
     assert difference.abs().max() > 0
 
