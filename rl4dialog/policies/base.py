@@ -10,7 +10,6 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import NonNegative
-from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
@@ -41,8 +39,8 @@ from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
+from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
-from rl4dialog.policies.optimizers import with_defaults
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
@@ -128,14 +126,7 @@ class LMActorCriticPolicy(BasePolicy):
         Raises:
             ConfigError: If an argument is invalid.
         """
-        optimizer, optimizer_kwargs = args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {}
-        chosen: Any = find_optimizer(optimizer)
-        try:
-            chosen([nn.Parameter(torch.zeros(1))], lr=1.0, **optimizer_kwargs)
-        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-            raise ConfigError(
-                f"alg.policy.args.optimizer_kwargs: {shown(optimizer_kwargs)} does not fit {optimizer!r}: {error}"
-            ) from error
+        check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
             check_settings(args["lora"])
         where = "alg.policy.args.generation_kwargs"
@@ -203,8 +194,6 @@ class LMActorCriticPolicy(BasePolicy):
         """Stay in evaluation mode. With dropout, old and new log-probabilities of a token would differ."""
         del mode
         return super().train(False)
-
-    # -- weights and precision ------------------------------------------------------------------------------------
 
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
@@ -287,21 +276,11 @@ class LMActorCriticPolicy(BasePolicy):
         if generation_kwargs:
             settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=only_sampling)
         n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
-        limit = settings.limit(self.max_reply_length, n_before)
-        return replace(settings, min_length=min(settings.min_length, limit)), limit
+        return settings.limited(self.max_reply_length, n_before)
 
     def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
-        if self.maskable:
-            raise ConfigError(
-                f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask: it "
-                f"is computed token by token in rl4dialog's own sampler; remove num_beams"
-            )
-        prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         with self._autocast():
-            ids, mask = beam_search(
-                *(self._policy_model, prompt_ids, prompt_mask, settings, self.end_of_turn, limit, self.pad_token_id)
-            )
-        replies = Replies(prompt_ids, prompt_mask, ids, mask)
+            replies = beam_search(self._policy_model, obs, settings, self.end_of_turn, limit, self.pad_token_id)
         replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
         return replies
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from rl4dialog.functional.masks import left_aligned, trim_left_padding
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import decoder_start_id
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -20,34 +21,33 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 @torch.no_grad()
 def beam_search(
     model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
+    obs: dict[str, Tensor],
     settings: GenerationSettings,
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
-) -> tuple[Tensor, Tensor]:
+) -> Replies:
     """Find the best reply to each prompt by beam search.
 
     Settings that are not given come from the model's generation config.
 
     Args:
         model: The language model, in eval mode.
-        prompt_ids: Prompts, padded on the left. Shape (B, P).
-        prompt_mask: True at real tokens. Shape (B, P).
+        obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
         settings: Generation settings with ``num_beams`` above 1.
         end_of_turn: Detection of reply ends.
         max_new_tokens: T, the length limit.
         pad_token_id: Padding after the end of a reply.
 
     Returns:
-        Token ids padded on the right, and their mask (True at real tokens, including the end). Each (B, T').
+        The replies, without log-probabilities.
     """
+    prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
     if model.config.is_encoder_decoder:
-        ids, mask = left_aligned(prompt_ids, prompt_mask.bool())
+        ids, mask = left_aligned(prompt_ids, prompt_mask)
         n_before = 1
     else:
-        ids, mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+        ids, mask = trim_left_padding(prompt_ids, prompt_mask)
         n_before = ids.shape[1]
     config = _generation_config(model, settings, end_of_turn, max_new_tokens, pad_token_id)
     sequences = model.generate(  # type: ignore[operator]
@@ -56,11 +56,11 @@ def beam_search(
         generation_config=config,
         stopping_criteria=StoppingCriteriaList([_EndsReply(end_of_turn, n_before)]),
     )
-    replies = sequences[:, n_before:]
-    lengths = torch.tensor([_n_tokens(row.tolist(), end_of_turn) for row in replies], device=replies.device)
+    found = sequences[:, n_before:]
+    lengths = torch.tensor([_n_tokens(row.tolist(), end_of_turn) for row in found], device=found.device)
     longest = int(lengths.max())
-    reply_mask = torch.arange(longest, device=replies.device) < lengths[:, None]
-    return replies[:, :longest].masked_fill(~reply_mask, pad_token_id), reply_mask
+    mask = torch.arange(longest, device=found.device) < lengths[:, None]
+    return Replies(prompt_ids, prompt_mask, found[:, :longest].masked_fill(~mask, pad_token_id), mask)
 
 
 def _generation_config(

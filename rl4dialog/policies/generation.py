@@ -112,8 +112,12 @@ class GenerationSettings:
             )
         return settings
 
-    def limit(self, longest: int, n_before: int) -> int:
-        """Maximum reply length, at most ``longest``. ``max_length`` includes the ``n_before`` tokens before the reply.
+    def limited(self, longest: int, n_before: int) -> tuple[GenerationSettings, int]:
+        """Return settings that fit the maximum reply length, and that length.
+
+        Args:
+            longest: Upper bound of the length.
+            n_before: Number of tokens before the reply, which ``max_length`` includes.
 
         Raises:
             ConfigError: If this leaves no tokens.
@@ -126,7 +130,8 @@ class GenerationSettings:
                     f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are before the "
                     f"reply, so none is left for it; raise it, or use max_new_tokens instead"
                 )
-        return min(wanted or longest, longest)
+        limit = min(wanted or longest, longest)
+        return replace(self, min_length=min(self.min_length, limit)), limit
 
     @property
     def truncates(self) -> bool:

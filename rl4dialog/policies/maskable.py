@@ -23,7 +23,7 @@ from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.generation import StepEditor
+from rl4dialog.policies.generation import GenerationSettings, StepEditor
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
 MaskType = Literal["learned_top_p", "learned_top_k", "reference_top_p", "reference_top_k"]
@@ -90,6 +90,12 @@ class MaskableMixin(LMActorCriticPolicy):
             for name, parameter in self._learned_mask_model.named_parameters():
                 state[f"_learned_mask_model.{name}"] = parameter
         return state
+
+    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+        raise ConfigError(
+            f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask: it is "
+            f"computed token by token in rl4dialog's own sampler; remove num_beams"
+        )
 
     def end_iteration(self) -> bool:
         """Count an iteration and update the mask policy if it is due. Returns whether it was updated."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 
 OPTIMIZERS = {
     "adam": "torch.optim:Adam",
@@ -40,6 +40,21 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
             f"alg.policy.args.optimizer_class: {name} needs the package bitsandbytes: pip install 'rl4dialog[8bit]'"
         ) from error
     return found  # type: ignore[no-any-return]
+
+
+def check_optimizer(name: str | type[torch.optim.Optimizer], kwargs: Mapping[str, Any]) -> None:
+    """Check that an optimizer exists and accepts its arguments.
+
+    Raises:
+        ConfigError: If not.
+    """
+    chosen: Any = optimizer_class(name)
+    try:
+        chosen([torch.nn.Parameter(torch.zeros(1))], lr=1.0, **kwargs)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        raise ConfigError(
+            f"alg.policy.args.optimizer_kwargs: {shown(kwargs)} does not fit {name!r}: {error}"
+        ) from error
 
 
 def with_defaults(

@@ -94,6 +94,11 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
             f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
             f"KL to penalize; set the coefficient to 0, or reference to copy"
         )
+    if own_policy_args(config).get("reference") == "none" and own_policy_args(config).get("offload_reference"):
+        raise ConfigError(
+            "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
+            "offload; remove one of them"
+        )
 
 
 def _check_beams(config: RunConfig, what: str) -> None:
