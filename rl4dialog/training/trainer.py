@@ -20,7 +20,7 @@ from rl4dialog.training.building.callbacks import build_callbacks
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.evaluation import EvaluationCallback
-from rl4dialog.training.callbacks.history import EvaluationResult, recorded_evaluations
+from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, recorded_evaluations
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
@@ -168,25 +168,27 @@ class Trainer:
         if not self._has_checkpoints:
             return None
         assert isinstance(self.trainee, Resumable)
+        best, keep_best = settings.keep_best, None
+        if best is not None:
+            keep_best = MetricHistory(self.evaluations, best.metric, best.mode, "train_evaluation.keep_best")
         return CheckpointCallback(
             CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
             self._tracker,
             self._signals,
             self.trainee,
             settings.save_every,
-            (settings.keep_best.metric, settings.keep_best.mode) if settings.keep_best is not None else None,
-            self.evaluations,
+            keep_best,
         )
 
     def _callbacks(self, checkpoints: CheckpointCallback | None) -> list[BaseCallback]:
         """Callbacks in the order in which they act between iterations."""
 
         def evaluate(iteration: int) -> None:
-            found = self._evaluate(("val",), iteration)
+            self._evaluate(("val",), iteration)
             if self._reward_error is not None:
                 self.trainee.stop()
             if checkpoints is not None:
-                checkpoints.evaluated(found["val"].metrics)
+                checkpoints.evaluated()
 
         evaluation = EvaluationCallback(evaluate, self._config.train_evaluation.eval_every)
         return [*([checkpoints] if checkpoints is not None else []), evaluation, self._configured]

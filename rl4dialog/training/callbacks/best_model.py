@@ -36,11 +36,12 @@ class SaveBestModel(IterationCallback):
         save_model: Callable[[str], Any] = lambda _: None,
     ) -> None:
         super().__init__()
-        self._history = MetricHistory(evaluations, metric, mode, "save_best_model")
+        self._history = MetricHistory(evaluations, metric, mode, "callback 'save_best_model'")
         self._metric, self._save_model = metric, save_model
         self._saved: int | None = None
 
     def _on_training_start(self) -> None:
+        self._history.check()
         self._save_if_best()
 
     def _on_rollout_start(self) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl4dialog.core.errors import ConfigError, RunFolderError, RunInterrupted, nearest_hint
-from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, n_processes
+from rl4dialog.core.errors import RunFolderError, RunInterrupted
+from rl4dialog.functional.distributed import all_reduce_max, n_processes
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
-from rl4dialog.training.callbacks.history import SPLIT, EvaluationResult
+from rl4dialog.training.callbacks.history import MetricHistory
 from rl4dialog.training.checkpoint import CheckpointStore
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.trainee import Resumable
@@ -32,8 +31,7 @@ class CheckpointCallback(IterationCallback):
         trainee: The trainee to save.
         every: Iterations between checkpoints. ``None`` saves only after the last iteration and on a signal; the last
             iteration is always saved.
-        keep_best: Metric of the val split that selects the best checkpoint, and ``max`` or ``min``.
-        evaluations: The run's results.
+        keep_best: Values of the metric that selects the best checkpoint, if it is to be kept.
     """
 
     def __init__(
@@ -43,30 +41,27 @@ class CheckpointCallback(IterationCallback):
         signals: StopSignals,
         trainee: Resumable,
         every: int | None,
-        keep_best: tuple[str, str] | None = None,
-        evaluations: Sequence[EvaluationResult] = (),
+        keep_best: MetricHistory | None = None,
     ) -> None:
         super().__init__()
         self._store, self._tracker, self._signals = store, tracker, signals
         self._trainee, self._every, self._keep_best = trainee, every, keep_best
-        self._evaluations = evaluations
         self._state: dict[str, Any] = {}
         self._in_rollout = False
 
-    def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Keep the current iteration if it is the best so far. All processes must call this.
-
-        Args:
-            metrics: Metrics of the val split; only the main process's values are used.
-        """
+    def evaluated(self) -> None:
+        """Keep the current iteration if its evaluation is the best so far. All processes must call this."""
         if self._keep_best is None:
             return
-        name, mode = self._keep_best
-        value = metrics.get(name, math.nan)
-        if all_gather_object(self._tracker is not None and self._is_best(name, mode, value))[0]:
+        latest, best = self._keep_best.latest(), self._keep_best.best(skip_start=True)
+        if latest is not None and not math.isfinite(latest[1]):  # for example because a judge failed
+            _logger.warning(
+                "iteration %d cannot be the best: its evaluation has no %s", self.iteration, self._keep_best.metric
+            )
+        elif best is not None and best[0] == self.iteration:
             is_saved = self._store.has(self.iteration) or self._save()
             if is_saved and self._tracker is not None:
-                self._mark_best(name, value)
+                self._mark_best(best[1])
 
     def stop_if_asked(self) -> None:
         """Save and stop if any process has received a signal. All processes must call this, between iterations.
@@ -77,32 +72,17 @@ class CheckpointCallback(IterationCallback):
         if all_reduce_max(int(self._signals.received is not None)):
             self._stop()
 
-    def _is_best(self, name: str, mode: str, value: float) -> bool:
-        if not math.isfinite(value):  # for example because a judge failed
-            _logger.warning("iteration %d cannot be the best, because its evaluation has no %s", self.iteration, name)
-            return False
-        best = self._store.best
-        if best is None or best["metric"] != name or best["value"] is None:
-            return True
-        return bool(value > best["value"] if mode == "max" else value < best["value"])
-
-    def _mark_best(self, name: str, value: float) -> None:
+    def _mark_best(self, value: float) -> None:
+        assert self._keep_best is not None
         try:
-            self._store.mark_best(self.iteration, name, value)
+            self._store.mark_best(self.iteration, self._keep_best.metric, value)
         except RunFolderError as error:
             _logger.warning("iteration %d could not be marked as the best: %s", self.iteration, error)
 
     def _on_training_start(self) -> None:
         # A resumed run may compute metrics that were not recorded before.
-        if self._keep_best is None or self.iteration:
-            return
-        name = self._keep_best[0]
-        known = sorted({key for result in self._evaluations if result.split == SPLIT for key in result.metrics})
-        if known and name not in known:
-            raise ConfigError(
-                f"train_evaluation.keep_best: no metric {name!r}{nearest_hint(name, known)} "
-                f"(the val split has {', '.join(known)})"
-            )
+        if self._keep_best is not None and not self.iteration:
+            self._keep_best.check()
 
     def _on_rollout_start(self) -> None:
         self._capture()

@@ -35,45 +35,55 @@ class MetricHistory:
         evaluations: All results of the run in order. The list grows during the run.
         metric: Metric key.
         mode: ``max`` if higher is better, ``min`` if lower is.
-        id: Id of the callback, for messages.
+        where: Place of the metric in the config, for messages.
     """
 
-    def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: Mode, id: str) -> None:
-        self._evaluations, self._metric, self._id = evaluations, metric, id
+    def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: Mode, where: str) -> None:
+        self._evaluations, self.metric, self._where = evaluations, metric, where
         self._sign = 1.0 if mode == "max" else -1.0
 
-    def values(self) -> list[tuple[int, float]]:
-        """Iteration and value of each evaluation; NaN if the metric has no value.
+    def check(self) -> None:
+        """Check that the evaluations have the metric, if there are any.
 
         Raises:
-            ConfigError: If the evaluations do not have the metric.
+            ConfigError: If they do not.
         """
-        found = [result for result in self._evaluations if result.split == SPLIT]
-        known = sorted({key for result in found for key in result.metrics})
-        if found and self._metric not in known:
+        found = [result.metrics for result in self._evaluations if result.split == SPLIT]
+        known = sorted({key for metrics in found for key in metrics})
+        if found and self.metric not in known:
             raise ConfigError(
-                f"callback {self._id!r}: the evaluations have no metric {self._metric!r}"
-                f"{nearest_hint(self._metric, known)} (they have: {', '.join(known) or 'none'})"
+                f"{self._where}: the evaluations have no metric {self.metric!r}{nearest_hint(self.metric, known)} "
+                f"(they have: {', '.join(known) or 'none'})"
             )
-        values = [(result.iteration, result.metrics.get(self._metric)) for result in found]
-        return [(iteration, math.nan if value is None else float(value)) for iteration, value in values]
+
+    def values(self) -> list[tuple[int, float]]:
+        """Iteration and value of each evaluation; NaN if the metric has no value."""
+        found = [
+            (result.iteration, result.metrics.get(self.metric)) for result in self._evaluations if result.split == SPLIT
+        ]
+        return [(iteration, math.nan if value is None else float(value)) for iteration, value in found]
 
     def latest(self) -> tuple[int, float] | None:
         """Iteration and value of the last evaluation."""
         values = self.values()
         return values[-1] if values else None
 
-    def best(self, min_delta: float = 0.0) -> tuple[int, float, int] | None:
+    def best(self, min_delta: float = 0.0, skip_start: bool = False) -> tuple[int, float, int] | None:
         """Iteration and value of the best evaluation so far, and the number of evaluations since.
+
+        Of equal values the first one is the best, and only finite values count.
 
         Args:
             min_delta: Minimum improvement over an earlier value; must be exceeded.
+            skip_start: Skip the evaluation before training.
         """
         best: tuple[int, float, int] | None = None
         for iteration, value in self.values():
-            if best is None or math.isnan(best[1]) or self._sign * (value - best[1]) > min_delta:
+            if skip_start and iteration == 0:
+                continue
+            if math.isfinite(value) and (best is None or self._sign * (value - best[1]) > min_delta):
                 best = (iteration, value, 0)
-            else:
+            elif best is not None:
                 best = (*best[:2], best[2] + 1)
         return best
 

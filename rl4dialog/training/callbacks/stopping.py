@@ -34,11 +34,11 @@ class EarlyStopping(IterationCallback):
         evaluations: Sequence[EvaluationResult] = (),
     ) -> None:
         super().__init__()
-        self._history = MetricHistory(evaluations, metric, mode, "early_stopping")
+        self._history = MetricHistory(evaluations, metric, mode, "callback 'early_stopping'")
         self._metric, self._patience, self._min_delta = metric, patience, min_delta
 
     def _on_training_start(self) -> None:
-        self._history.values()  # report an unknown metric before hours of training
+        self._history.check()
 
     def _on_rollout_start(self) -> None:
         best = self._history.best(self._min_delta)
@@ -69,13 +69,13 @@ class StopOnRewardThreshold(IterationCallback):
         run_folder: RunFolder | None = None,
     ) -> None:
         super().__init__()
-        self._history = MetricHistory(evaluations, metric, mode, "stop_on_reward_threshold")
+        self._history = MetricHistory(evaluations, metric, mode, "callback 'stop_on_reward_threshold'")
         self._metric, self._run_folder = metric, run_folder
         self._threshold = threshold
 
     def _on_training_start(self) -> None:
         if not self._metric.startswith(_ROLLOUT):
-            self._history.values()
+            self._history.check()
         elif self._run_folder is not None:
             # A run that is resumed after the threshold was reached stops there too.
             for record in self._run_folder.read_jsonl(ROLLOUT_INFO_FILE):

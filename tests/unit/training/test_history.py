@@ -45,7 +45,7 @@ def test_latest_may_have_no_value() -> None:
 def test_wrong_metric_is_told_with_those_that_there_are() -> None:
     results = [EvaluationResult(0, "val", {"lexical/meteor": 0.1, "reward": 0.2})]
     with pytest.raises(ConfigError, match=r"no metric 'lexical/metor'; did you mean 'lexical/meteor'\? \(they have: "):
-        MetricHistory(results, "lexical/metor", "max", "early_stopping").values()
+        MetricHistory(results, "lexical/metor", "max", "callback 'early_stopping'").check()
 
 
 def test_records_of_a_run_are_its_history(tmp_path: Path) -> None:

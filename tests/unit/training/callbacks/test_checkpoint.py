@@ -16,7 +16,7 @@ from rl4dialog.core.errors import ConfigError, RunInterrupted
 from rl4dialog.runs import run_folder as run_folder_module
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
-from rl4dialog.training.callbacks.history import EvaluationResult
+from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, Mode
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
 from rl4dialog.training.interruption import StopSignals
 
@@ -40,13 +40,15 @@ class Weightless:
 class Run:
     """Its run."""
 
-    def __init__(self, folder: Path, every: int | None = 10, **kwargs: Any) -> None:
+    def __init__(self, folder: Path, every: int | None = 10, keep_best: str = "m", mode: Mode = "max") -> None:
         self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
         self.store = CheckpointStore(self.folder, keep_last=2)
         tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
         self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
         trainee = Weightless(self.model)
-        self.callback = CheckpointCallback(self.store, tracker, self.signals, trainee, every, **kwargs)
+        self.evaluations = list(BEFORE)
+        history = MetricHistory(self.evaluations, keep_best, mode, "train_evaluation.keep_best")
+        self.callback = CheckpointCallback(self.store, tracker, self.signals, trainee, every, history)
         self.callback.init_callback(self.model)
 
     @property
@@ -63,7 +65,8 @@ class Run:
     def evaluate(self, **metrics: float) -> None:
         self.model.iteration += 1
         self.callback._capture()
-        self.callback.evaluated(metrics)
+        self.evaluations.append(EvaluationResult(self.model.iteration, "val", metrics))
+        self.callback.evaluated()
 
 
 @pytest.mark.parametrize("every", [10, None])
@@ -85,12 +88,12 @@ def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:
 
 
 def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = Run(tmp_path, keep_best=("m", "min"), evaluations=BEFORE)
+    run = Run(tmp_path, mode="min")
     run.callback.on_training_start({}, {})
     run.evaluate(m=math.nan)
     run.evaluate(other=1.0)
     assert run.store.best is None and run.kept == []
-    assert "iteration 2 cannot be the best, because its evaluation has no m" in caplog.text
+    assert "iteration 2 cannot be the best: its evaluation has no m" in caplog.text
     run.evaluate(m=0.5)
     run.evaluate(m=math.nan)
     run.evaluate()
@@ -100,17 +103,16 @@ def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, ca
     assert run.store.best["iteration"] == 7
 
 
-def test_anything_is_better_than_a_mark_without_a_value(tmp_path: Path) -> None:
-    run = Run(tmp_path, keep_best=("m", "max"))
-    run.evaluate(m=0.5)
-    run.store.mark_best(1, "m", math.nan)
-    run.evaluate(m=0.4)
-    assert run.store.best is not None and run.store.best["iteration"] == 2
+def test_worse_than_before_training_is_the_best_checkpoint_if_none_is_better(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.evaluate(m=0.05)
+    run.evaluate(m=0.05)
+    assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.05}
 
 
 def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
-    run = Run(tmp_path, keep_best=("rewrad", "max"), evaluations=BEFORE)
-    message = r"keep_best: no metric 'rewrad'; did you mean 'reward'\? \(the val split has m, reward\)"
+    run = Run(tmp_path, keep_best="rewrad")
+    message = r"keep_best: the evaluations have no metric 'rewrad'; did you mean 'reward'\? \(they have: m, reward\)"
     with pytest.raises(ConfigError, match=message):
         run.callback.on_training_start({}, {})
     run.model.iteration = 3
@@ -120,7 +122,7 @@ def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
 def test_full_disk_costs_the_mark_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = Run(tmp_path, keep_best=("m", "max"))
+    run = Run(tmp_path)
     run.evaluate(m=0.5)
 
     def full(one: Any, other: Any) -> None:
