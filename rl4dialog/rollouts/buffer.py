@@ -10,10 +10,11 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rl4dialog.functional.advantages import generalized_advantages
-from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, mean_and_std, n_processes
+from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, n_processes
 from rl4dialog.functional.kl import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.resolution import is_constant, log_probs_agree
+from rl4dialog.rollouts.reward_normalizer import whitened
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -82,12 +83,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         rewards = kl_penalized_rewards(task_rewards, log_probs, ref_log_probs, kl_coef)
         scales = np.abs(task_rewards) + np.abs(rewards - task_rewards)
         if self.normalize_rewards:
-            mean, std = mean_and_std(rewards)
-            self.constant_rewards = is_constant(rewards, scales, of_all_processes=True)
-            if self.constant_rewards:
-                rewards, scales = np.zeros((2, len(rewards)), dtype=np.float32)
-            else:
-                rewards, scales = (rewards - mean) / (std + 1e-8), (scales + abs(mean)) / (std + 1e-8)
+            rewards, scales, self.constant_rewards = whitened(rewards, scales)
         self._set(rewards=rewards, reward_scales=scales)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:

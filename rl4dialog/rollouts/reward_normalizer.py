@@ -1,4 +1,4 @@
-"""Normalization and clipping of episode rewards, before the KL penalty.
+"""Normalization of rewards: of episodes before the KL penalty, or of tokens after it.
 
 The score of an episode is the sum of its task rewards. It is normalized to (score - mean) / deviation, then clipped.
 Every token's reward is divided by the deviation, and the remaining change is added to the episode's last token. The
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.distributed import all_gather_object
+from rl4dialog.functional.distributed import all_gather_object, mean_and_std
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.resolution import bounds
+from rl4dialog.functional.resolution import bounds, is_constant
 
 MODES = ("none", "running", "batch")
 
@@ -91,3 +91,19 @@ class RewardNormalizer:
             mean, deviation = self._mean, math.sqrt(self._sum_of_squares / n)
         constant = low <= high
         return mean, 1.0 if constant else deviation, constant
+
+
+def whitened(rewards: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Whiten the rewards of an iteration's tokens, including the KL penalty, like RL4LMs' ``norm_reward``.
+
+    Args:
+        rewards: Rewards of this process. Mean and deviation are those of all processes. Shape (N,).
+        scales: Sizes of the numbers that were added up to the rewards. Shape (N,).
+
+    Returns:
+        Whitened rewards and their scales, each (N,), and whether all rewards are equal up to rounding; they are 0 then.
+    """
+    mean, std = mean_and_std(rewards)
+    if is_constant(rewards, scales, of_all_processes=True):
+        return *np.zeros((2, len(rewards)), dtype=np.float32), True  # type: ignore[return-value]
+    return (rewards - mean) / (std + 1e-8), (scales + abs(mean)) / (std + 1e-8), False
