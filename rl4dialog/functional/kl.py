@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def kl_penalized_rewards(
-    task_rewards: np.ndarray, log_probs: np.ndarray, ref_log_probs: np.ndarray, kl_coef: float
+    task_rewards: np.ndarray, log_probs: np.ndarray, ref_log_probs: np.ndarray, kl_coeff: float
 ) -> np.ndarray:
-    """Subtract the KL penalty from every token: r_t = task_t - kl_coef * (log_probs_t - ref_log_probs_t).
+    """Subtract the KL penalty from every token: r_t = task_t - kl_coeff * (log_probs_t - ref_log_probs_t).
 
     Ziegler et al. 2019 (arXiv 1909.08593), eq. 2. In ``task_rewards``, the score of a whole reply must already be at
     its last token.
@@ -18,12 +18,12 @@ def kl_penalized_rewards(
         task_rewards: Reward of each token without the penalty. Shape (N,).
         log_probs: Log-probability of the sampled token under the policy, in nats. Shape (N,).
         ref_log_probs: The same under the frozen reference. Shape (N,).
-        kl_coef: Penalty per nat.
+        kl_coeff: Penalty per nat.
 
     Returns:
         Reward of each token. Shape (N,).
     """
-    return (task_rewards - kl_coef * (log_probs - ref_log_probs)).astype(np.float32)
+    return (task_rewards - kl_coeff * (log_probs - ref_log_probs)).astype(np.float32)
 
 
 def kl_estimates(log_probs: Tensor, ref_log_probs: Tensor, estimator: str = "k1") -> Tensor:

@@ -67,11 +67,11 @@ class SequenceRolloutBuffer(RolloutBuffer):
         """Number of agent tokens in the buffer."""
         return sum(replies.n_tokens for replies in self._added)
 
-    def compute_rewards(self, kl_coef: float, precision: str = "fp32") -> None:
+    def compute_rewards(self, kl_coeff: float, precision: str = "fp32") -> None:
         """Subtract the KL penalty from the reward of every token.
 
         Args:
-            kl_coef: Penalty per nat.
+            kl_coeff: Penalty per nat.
             precision: Precision of the passes that computed the log-probabilities, ``fp32`` or ``bf16``.
         """
         if not self._added:
@@ -79,8 +79,8 @@ class SequenceRolloutBuffer(RolloutBuffer):
         log_probs, ref_log_probs, task_rewards = self._numbers("unmasked_log_probs", "ref_log_probs", "task_rewards")
         self.kl_is_rounding = log_probs_agree(log_probs, ref_log_probs, precision)
         if self.kl_is_rounding:
-            kl_coef = 0.0
-        rewards = kl_penalized_rewards(task_rewards, log_probs, ref_log_probs, kl_coef)
+            kl_coeff = 0.0
+        rewards = kl_penalized_rewards(task_rewards, log_probs, ref_log_probs, kl_coeff)
         scales = np.abs(task_rewards) + np.abs(rewards - task_rewards)
         if self.normalize_rewards:
             rewards, scales, self.constant_rewards = whitened(rewards, scales)

@@ -1,7 +1,7 @@
 """Collection of rollouts: generate, step the workers, score.
 
-While the workers step through the utterances (token rewards, the partner's replies, the next prompts), the main
-process computes values and reference log-probabilities of the same utterances. Each step produces a batch of replies;
+While the workers step through the replies (token rewards, the partner's replies, the next prompts), the main
+process computes values and reference log-probabilities of the same replies. Each step produces a batch of replies;
 the replies of complete episodes go into the buffer.
 """
 
@@ -52,7 +52,7 @@ class RolloutCollector:
     """Fills a buffer with whole episodes.
 
     Args:
-        task_rewards: Sums the rewards of utterances; by default those of the environments.
+        task_rewards: Sums the rewards of replies; by default those of the environments.
         mask_failed_rewards: Exclude episodes with a failed reward from training and count them, instead of raising.
         bootstrap_truncated: Add the value of the last state if an episode was truncated at the length limit.
         normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
@@ -94,7 +94,7 @@ class RolloutCollector:
             observations: Current observations: ``prompt_ids`` (n_envs, P) and so on.
             n_tokens: Minimum number of agent tokens to collect.
             on_step: Called after every step of the environments with three arguments: stable-baselines3's local
-                variables at this point (``actions``, ``rewards`` of each utterance, ``dones``, ``infos``, ``new_obs``),
+                variables at this point (``actions``, ``rewards`` of each reply, ``dones``, ``infos``, ``new_obs``),
                 the number of agent tokens so far, including unfinished conversations, and whether this was the last
                 step. False stops.
             group_size: Number of consecutive environments that answer the same prompts. All environments of a group

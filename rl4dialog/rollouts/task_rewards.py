@@ -11,7 +11,7 @@ from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
 
 
 class TaskRewards:
-    """Sums the rewards of utterances: raw values per token from the env workers, and per reply from this process.
+    """Sums the rewards of replies: raw values per token from the env workers, and per reply from this process.
 
     Args:
         parts: All rewards with their weights.
@@ -30,17 +30,17 @@ class TaskRewards:
     def __call__(
         self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
     ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
-        """Sum the rewards of a batch of utterances.
+        """Sum the rewards of a batch of replies.
 
         Args:
             infos: Info dicts of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
             lengths: Numbers of tokens.
-            dones: Whether the episode ended with the utterance.
+            dones: Whether the episode ended with the reply.
             iteration: Iteration for changing weights, counted from 1.
 
         Returns:
-            The weighted sum per token of each utterance, (n,) float64, with rewards of whole replies on the last token
-            and NaN for a failed reward; and by name the raw value of each part per utterance, and changing weights.
+            The weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
+            and NaN for a failed reward; and by name the raw value of each part per reply, and changing weights.
 
         Raises:
             RewardError: If a reward in this process fails.

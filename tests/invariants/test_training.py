@@ -21,7 +21,7 @@ from rl4dialog.policies.saving import CRITIC_FILE, load_policy_weights, save_pol
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 
 
-def make_ppo(kl_coef: float = 0.0, critic: str = "separate", n_envs: int = 4, seed: int = 0, **kwargs: Any) -> PPO:
+def make_ppo(kl_coeff: float = 0.0, critic: str = "separate", n_envs: int = 4, seed: int = 0, **kwargs: Any) -> PPO:
     tokenizer = make_tokenizer()
     arguments: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "learning_rate": 1e-3, **kwargs}
     return PPO(
@@ -32,7 +32,7 @@ def make_ppo(kl_coef: float = 0.0, critic: str = "separate", n_envs: int = 4, se
             "end_of_turn": make_env(tokenizer).end_of_turn,
             "critic": critic,
         },
-        kl_controller=FixedKLController(kl_coef),
+        kl_controller=FixedKLController(kl_coeff),
         device="cpu",
         seed=seed,
         **arguments,
@@ -161,14 +161,14 @@ def test_adams_eps_is_a_visible_option() -> None:
 def test_same_seed_is_bitwise_equal_and_another_is_not() -> None:
     results = []
     for seed in (0, 0, 1):
-        algorithm = make_ppo(kl_coef=0.1, seed=seed)
+        algorithm = make_ppo(kl_coeff=0.1, seed=seed)
         algorithm.learn(16 * 4 * 2)
         results.append(weights(algorithm.policy))
     assert results[0] == results[1] != results[2]
 
 
 def test_kl_penalty_is_paid_per_token_and_the_score_on_the_last() -> None:
-    algorithm = make_ppo(kl_coef=0.3, learning_rate=1e-2)
+    algorithm = make_ppo(kl_coeff=0.3, learning_rate=1e-2)
     collect(algorithm)
     algorithm.train()
     collect(algorithm)

@@ -57,7 +57,7 @@ def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed: i
 @SEEDS
 def test_large_kl_coefficient_keeps_the_policy_and_zero_lets_it_go(seed: int) -> None:
     _, free = learn(share_of_target, seed, 20)
-    rewards, bound = learn(share_of_target, seed, 20, kl_coef=5.0)
+    rewards, bound = learn(share_of_target, seed, 20, kl_coeff=5.0)
     assert free[-1] > 0.5
     assert abs(bound[-1]) < 0.1
     assert rewards[-1] < 0.5
