@@ -33,19 +33,22 @@ def build_inference_policy(
         turn_marker: Text that ends a reply in the run's data.
         model: The language model. It is not copied, so training it changes the policy.
         lengths: The run's length limits.
-        changes: Policy arguments that override the run's. By default ``critic`` is ``none`` and ``lora`` is not set.
+        changes: Policy arguments that override the run's. By default ``critic`` is ``none``, ``lora`` is not set, and
+            only NLPO, whose mask may need it, has a reference.
     """
     end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
     anything = [Sample(0, "", [])]
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)
-    return policy_class(config)(
+    policy = policy_class(config)
+    unused = {"critic": "none", "reference": "copy" if policy.maskable else "none"}
+    return policy(
         env.observation_space,
         env.action_space,
         lambda _: 0.0,
         model=model,
         end_of_turn=end_of_turn,
-        **{**inference_arguments(config), "critic": "none", "precision": config.precision, **changes},
+        **{**inference_arguments(config), **unused, "precision": config.precision, **changes},
     )
 
 
