@@ -136,7 +136,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "without a critic")),
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
     ({"alg__policy__args__reference": "none"}, ("alg.kl_div.coeff is 0.1", "alg.policy.args.reference is none")),
-    ({"alg__args__seed": 3}, ("alg.args.seed", "decided")),
+    ({"alg__args__seed": 3}, ("alg.args.seed", "is set by other parts")),
     ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
     ({"alg__args__gae_lambda": "high"}, ("gae_lambda", "'high'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
