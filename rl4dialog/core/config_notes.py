@@ -34,7 +34,7 @@ _WITHOUT_BLOCKS = {
 SUBPROC = (
     "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: one process per environment, each with its own copy of "
     "the samples, and the run ends if one dies. The default, blocks (formerly called subproc), is faster, uses less "
-    "memory and gives the same rollouts"
+    "memory and produces the same rollouts"
 )
 # Differences by the keys that would set the value explicitly.
 _RL4LMS_DEFAULTS = {
@@ -102,7 +102,7 @@ def _defaults(given: Kwargs) -> Iterator[str]:
         if not any(_at(given, path) is not None for path in paths)
     ]
     if left_open:
-        yield f"RL4LMs has other defaults for keys that this config leaves out: {'; '.join(left_open)}"
+        yield f"RL4LMs has other defaults for keys that this config does not set: {'; '.join(left_open)}"
 
 
 def _decoding(config: RunConfig) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
         if block.kwargs.get("do_sample") and block.kwargs.get("top_k") is None:
             yield (
                 f"{block.where} samples without top_k, from the whole vocabulary; RL4LMs then uses transformers' "
-                f"default of 50 (set top_k: 50 for that, or top_k: 0 to keep the whole vocabulary)"
+                f"default of 50 (set top_k: 50 to match it, or top_k: 0 to keep the whole vocabulary)"
             )
             break
     for block in named:
@@ -149,7 +149,7 @@ def _of_evaluations(config: RunConfig, block: GenerationBlock) -> Iterator[str]:
         yield f"{where} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"
     if (kwargs.get("num_return_sequences") or 1) != 1:
         which = "only the best reply" if n_beams != 1 else "only one sampled reply"
-        yield f"{where}.num_return_sequences: {which} is measured"
+        yield f"{where}.num_return_sequences: {which} is evaluated"
 
 
 def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: GenerationBlock) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: Gener
 
 
 def _supervised(config: RunConfig) -> Iterator[str]:
-    from rl4dialog.core.config import SupervisedConfig  # which is told by these notes what it means
+    from rl4dialog.core.config import SupervisedConfig  # not at the top, because it imports this module
 
     if not isinstance(config, SupervisedConfig):
         return

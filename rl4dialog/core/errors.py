@@ -79,10 +79,10 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
     """
     # Types that only Python callers can pass do not help in a config.
     foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type", "needs_python_object")
-    told = [problem for problem in problems if problem["type"] not in foreign] or problems
-    deepest = max(told, key=lambda problem: len(_path(problem["loc"], value)))
+    relevant = [problem for problem in problems if problem["type"] not in foreign] or problems
+    deepest = max(relevant, key=lambda problem: len(_path(problem["loc"], value)))
     path = _path(deepest["loc"], value)
-    alike = [problem["msg"] for problem in told if _path(problem["loc"], value) == path]
+    alike = [problem["msg"] for problem in relevant if _path(problem["loc"], value) == path]
     choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()
     hint = nearest_hint(deepest["input"], choices)
     return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}{hint}"

@@ -15,7 +15,7 @@ _GRACE_S = 5.0
 
 
 @contextmanager
-def deaths_told(env: VecEnv) -> Iterator[None]:
+def worker_death_as_error(env: VecEnv) -> Iterator[None]:
     """Convert errors caused by a dead worker of a ``SubprocVecEnv`` to an error that names the worker.
 
     Raises:

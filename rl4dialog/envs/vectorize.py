@@ -155,9 +155,9 @@ def _as_sent(env_kwargs: dict[str, Any], vec_env: str) -> tuple[str, dict[str, A
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
     """Return the state of each environment; see :meth:`TextGenEnv.state_dict`."""
-    from rl4dialog.envs.sb3_workers import deaths_told
+    from rl4dialog.envs.sb3_workers import worker_death_as_error
 
-    with deaths_told(vec_env):
+    with worker_death_as_error(vec_env):
         return vec_env.env_method("state_dict")
 
 
@@ -167,9 +167,9 @@ def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[s
     Returns:
         The observations, as from ``reset()``.
     """
-    from rl4dialog.envs.sb3_workers import deaths_told
+    from rl4dialog.envs.sb3_workers import worker_death_as_error
 
-    with deaths_told(vec_env):
+    with worker_death_as_error(vec_env):
         observations = [
             vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
         ]

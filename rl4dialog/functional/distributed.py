@@ -33,7 +33,7 @@ def is_main_process() -> bool:
 def barrier() -> None:
     """Wait until all processes have reached this call."""
     if _is_parallel():
-        with _talking():
+        with _communication_errors():
             dist.barrier()
 
 
@@ -41,7 +41,7 @@ def all_reduce(value: Tensor) -> Tensor:
     """Sum of a tensor over the processes. The shape must be the same in all of them."""
     if _is_parallel():
         value = value.clone()
-        with _talking():
+        with _communication_errors():
             dist.all_reduce(value)
     return value
 
@@ -62,7 +62,7 @@ def all_reduce_max(value: int) -> int:
     if not _is_parallel():
         return value
     found = torch.tensor(value, device=_device())
-    with _talking():
+    with _communication_errors():
         dist.all_reduce(found, dist.ReduceOp.MAX)
     return int(found)
 
@@ -73,7 +73,7 @@ def all_reduce_max_numbers(*values: float) -> list[float]:
     if _is_parallel():
         # The handling of NaN in a reduction depends on the backend.
         lost = all_reduce(numbers.isnan().double()) > 0
-        with _talking():
+        with _communication_errors():
             dist.all_reduce(numbers, dist.ReduceOp.MAX)
         numbers[lost] = torch.nan
     found: list[float] = numbers.tolist()
@@ -94,7 +94,7 @@ def all_gather_object(value: Any) -> list[Any]:
     if not _is_parallel():
         return [value]
     found: list[Any] = [None] * n_processes()
-    with _talking():
+    with _communication_errors():
         dist.all_gather_object(found, value)
     return found
 
@@ -108,7 +108,7 @@ def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
     for dtype in dict.fromkeys(grad.dtype for grad in grads):
         same = [grad for grad in grads if grad.dtype == dtype]
         flat = torch.cat([grad.flatten() for grad in same])
-        with _talking():
+        with _communication_errors():
             dist.all_reduce(flat)
         for grad, part in zip(same, flat.split([grad.numel() for grad in same]), strict=True):
             grad.copy_(part.view_as(grad))
@@ -122,18 +122,18 @@ def full_tensor(value: Tensor) -> Tensor:
 def broadcast(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors with those of the main process."""
     if _is_parallel():
-        with _talking():
+        with _communication_errors():
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
 
 @contextmanager
-def _talking() -> Iterator[None]:
+def _communication_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
         raise ProcessError(
-            f"process {dist.get_rank()} lost another process of this run, whose own error stands above or below "
+            f"process {dist.get_rank()} lost another process of this run, whose own error is printed above or below "
             f"({str(error).splitlines()[0]})"
         ) from error
 

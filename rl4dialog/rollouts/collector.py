@@ -35,7 +35,7 @@ class RolloutStats:
 
     Attributes:
         n_tokens: Number of agent tokens.
-        n_masked: Number of episodes left out because a reward failed.
+        n_masked: Number of episodes excluded because a reward failed.
         means: Averages to log, by key (``rollout/...``).
         seconds: Duration by phase (``time/..._s``).
         episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
@@ -285,7 +285,7 @@ def _check_progress(stats: RolloutStats, n_episodes: int) -> None:
     if stats.n_masked >= 100 and n_episodes == 0:
         raise RewardError(
             f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
-            f"reward_fn.on_error: raise shows why"
+            f"set reward_fn.on_error: raise to see the error"
         )
 
 

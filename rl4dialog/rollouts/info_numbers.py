@@ -50,7 +50,7 @@ class InfoNumbers:
         for name in self._names:
             if PREFIX + name not in found:
                 raise ConfigError(
-                    f"logging.log_infos: no info of the environments has a number {name!r}"
+                    f"logging.log_infos: the environments' infos have no number {name!r}"
                     f"{nearest_hint(name, self._known)} (they have: {', '.join(sorted(self._known)) or 'none'})"
                 )
 

@@ -44,9 +44,9 @@ class KLController(ABC):
         coeff = float(state["coeff"])
         if not 0 <= coeff < math.inf:
             raise CheckpointError(
-                f"the checkpoint has a KL coefficient of {coeff:g}, where it must be finite and not negative: an "
-                f"earlier version let the ziegler controller leave that range; continue from an earlier checkpoint, "
-                f"or begin the run anew"
+                f"the checkpoint has a KL coefficient of {coeff:g}, but it must be finite and not negative: an "
+                f"earlier version let the ziegler controller leave this range; resume from an earlier checkpoint, "
+                f"or restart the run"
             )
         self.coeff = coeff
 
@@ -117,7 +117,7 @@ def build_kl_controller(
     kind = type or ("adaptive" if target_kl is not None else "fixed")
     if kind == "fixed":
         if target_kl is not None:
-            raise ConfigError("kl_div.target_kl has no meaning with kl_div.type: fixed; leave one of them out")
+            raise ConfigError("kl_div.target_kl has no effect with kl_div.type: fixed; remove one of them")
         return FixedKLController(coeff)
     if target_kl is None or target_kl <= 0:
         raise ConfigError(f"kl_div.type: {kind} needs a positive kl_div.target_kl, not {target_kl!r}")

@@ -25,7 +25,7 @@ class RewardNormalizer:
     """Normalizes rewards and keeps the statistics of all episodes so far.
 
     Args:
-        mode: ``running`` uses the mean and deviation of all episodes since the run began, including the current
+        mode: ``running`` uses the mean and deviation of all episodes since the start of the run, including the current
             iteration; ``batch`` uses those of the current iteration; ``none`` does not normalize.
         clip: Lower and upper bound of normalized scores.
 

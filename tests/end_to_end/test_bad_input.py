@@ -140,7 +140,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"alg__policy__args__reference": "none", "alg__policy__args__offload_reference": True, "alg__kl_div__coeff": 0},
         ("alg.policy.args.offload_reference is true", "alg.policy.args.reference is none"),
     ),
-    ({"alg__args__seed": 3}, ("alg.args.seed", "decided")),
+    ({"alg__args__seed": 3}, ("alg.args.seed", "is set by other parts")),
     ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
     ({"alg__args__gae_lambda": "high"}, ("gae_lambda", "'high'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),

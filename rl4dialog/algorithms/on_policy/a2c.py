@@ -8,4 +8,4 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 
 
 class A2C(LMRolloutMixin, stable_baselines3.A2C):  # type: ignore[misc]
-    """stable-baselines3's A2C: one step per iteration, on all replies at once."""
+    """stable-baselines3's A2C: one optimizer step per iteration, on all replies at once."""

@@ -49,7 +49,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
         self.policy.set_training_mode(True)
-        # Learning rate (detail 4) and clip ranges follow their schedules.
+        # Learning-rate annealing (detail 4); the clip ranges have schedules too.
         self._update_learning_rate(self.policy.optimizer)
         clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
         clip_range_vf: float | None = None
@@ -60,15 +60,15 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         history: dict[str, list[torch.Tensor]] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
         stopped_early = False
-        # Epochs over all replies, reshuffled each time (detail 6).
+        # Minibatch updates (detail 6): each epoch shuffles the replies and uses every one exactly once.
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
             for batch in self.rollout_buffer.get(self.batch_size):
-                # Whiten advantages over the minibatch (detail 7) before it is split into micro-batches.
+                # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = all_reduce_numbers(len(advantages))[0]
 
-                # Accumulate the gradient of the mean over the minibatch's agent tokens.
+                # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
                 parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
@@ -83,7 +83,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     history.setdefault(name, []).append(value)
                 history.setdefault("first_approx_kl", [sums["approx_kl"]])  # before the first step, so the ratio is 1
 
-                # Early stopping, before a step is taken (https://github.com/DLR-RM/stable-baselines3/issues/417).
+                # Early stopping on the approximate KL, before a step is taken; the factor 1.5 is stable-baselines3's
+                # (https://github.com/DLR-RM/stable-baselines3/issues/417).
                 if self.target_kl is not None and sums["approx_kl"] > 1.5 * self.target_kl:
                     stopped_early = True
                     break
@@ -94,7 +95,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             if stopped_early:
                 break
 
-        # Diagnostics (detail 12).
+        # Debug variables (detail 12).
         for name, values_of_batches in history.items():
             values = torch.stack(values_of_batches)
             # Skipped minibatches are counted, but not averaged.
@@ -125,6 +126,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         terms = self._policy_terms(log_prob, entropy, batch, clip_range)
         # Value clipping (detail 9), off by default as in stable-baselines3.
         terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+        # Overall loss (detail 10): surrogate, entropy bonus and value loss.
         terms["loss"] = terms["loss"] + self.vf_coef * terms["value_loss"]
         return terms
 
@@ -136,10 +138,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         log_ratio = log_prob - batch.old_log_prob
         ratio = log_ratio.exp()
         with torch.no_grad():
-            # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
+            # Approximate KL(old || new): the k3 estimate (Schulman 2020, http://joschu.net/blog/kl-approx.html).
             approx_kl = (ratio - 1) - log_ratio
             clip_fraction = ((ratio - 1).abs() > clip_range).float()
-        # Clipped surrogate (detail 8) and entropy bonus (detail 10).
+        # Clipped surrogate objective (detail 8), and the entropy bonus (detail 10).
         surrogate = clipped_surrogate(ratio, batch.advantages, clip_range)
         return {
             "policy_gradient_loss": surrogate,

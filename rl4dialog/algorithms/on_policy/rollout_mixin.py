@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.sb3_workers import deaths_told
+from rl4dialog.envs.sb3_workers import worker_death_as_error
 from rl4dialog.functional.distributed import (
     all_gather_object,
     all_reduce_max,
@@ -146,7 +146,7 @@ class LMRolloutMixin:
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         """Start the first episodes."""
-        with deaths_told(self.env):  # type: ignore[attr-defined]
+        with worker_death_as_error(self.env):  # type: ignore[attr-defined]
             return super()._setup_learn(*args, **kwargs)  # type: ignore[misc,no-any-return]
 
     def _setup_model(self) -> None:
@@ -195,16 +195,16 @@ class LMRolloutMixin:
             so_far = min(n_tokens // env.num_envs * env.num_envs, n_timesteps - env.num_envs)
             algorithm.num_timesteps = began_at + (n_timesteps if is_last else so_far)
             callback.update_locals(step)
-            goes_on = callback.on_step()
-            if not goes_on and n_processes() > 1:  # let the others finish their rollouts, then stop all
+            may_continue = callback.on_step()
+            if not may_continue and n_processes() > 1:  # let the others finish their rollouts, then stop all
                 self.stop_requested = True
                 return True
-            return goes_on
+            return may_continue
 
         stats = None
         self._rollout_began_at = began_at
         try:
-            with deaths_told(env):
+            with worker_death_as_error(env):
                 stats, algorithm._last_obs = self.collector.collect(
                     algorithm.policy,
                     env,
@@ -220,15 +220,19 @@ class LMRolloutMixin:
             algorithm.num_timesteps = began_at + (n_timesteps if stats is not None else 0)
         if stats is None:
             return False
+        # KL penalty per token (Ziegler et al. 2019, arXiv 1909.08593, eq. 2). Advantages: GAE (Schulman et al. 2016,
+        # arXiv 1506.02438, eq. 16), or those of GroupRolloutBuffer.
         rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 
+        # Episode statistics, as in stable-baselines3, for `rollout/ep_rew_mean`; then the means of the rollout.
         algorithm._update_info_buffer([{"episode": episode} for episode in stats.episodes], np.array([]))
         for name, value in {**stats.means, **stats.seconds}.items():
             algorithm.logger.record(name, value)
         algorithm.logger.record("rollout/kl_coeff", self.kl_controller.coeff)
         algorithm.logger.record("rollout/kl_is_rounding", float(rollout_buffer.kl_is_rounding))
         algorithm.logger.record("rollout/constant_rewards", float(rollout_buffer.constant_rewards))
+        # Adapt the KL coefficient for the next iteration (Ziegler et al. 2019, section 2.2).
         self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()
@@ -245,7 +249,7 @@ def with_rollouts(algorithm: Any) -> Any:
     """
     if not isinstance(algorithm, type) or not issubclass(algorithm, OnPolicyAlgorithm):
         raise ConfigError(
-            f"alg.id names {algorithm!r}, which is no algorithm: it must derive from stable-baselines3's "
+            f"alg.id names {algorithm!r}, which is not an on-policy algorithm: it must derive from stable-baselines3's "
             f"OnPolicyAlgorithm"
         )
     if issubclass(algorithm, LMRolloutMixin):

@@ -105,8 +105,8 @@ def _check_beams(config: RunConfig, what: str) -> None:
     """Check that evaluations can use beam search."""
     if config.env is not None and config.env.args.max_turns > 1:
         raise ConfigError(
-            f"{what}, but env.args.max_turns is {config.env.args.max_turns}, and beam search is only for the "
-            f"evaluation of single replies; remove num_beams"
+            f"{what}, which is not supported with env.args.max_turns: {config.env.args.max_turns}: beam search is "
+            f"only for the evaluation of single replies; remove num_beams"
         )
     if sharding() is not None:
         raise ConfigError(f"{what}, but beam search is not supported with sharded weights; remove num_beams")

@@ -43,10 +43,10 @@ class WatchCallback(IterationCallback):
         return f"{count} ({names}), with advice, in {self._run_folder.path(WARNINGS_FILE)}"
 
     def _on_training_start(self) -> None:
-        told = {(warning["iteration"], warning["name"]) for warning in self._run_folder.read_jsonl(WARNINGS_FILE)}
+        reported = {(warning["iteration"], warning["name"]) for warning in self._run_folder.read_jsonl(WARNINGS_FILE)}
         for record in _logged(self._run_folder):
             for trouble in self._watcher.observe(record):
-                if (trouble.iteration, trouble.name) not in told:
+                if (trouble.iteration, trouble.name) not in reported:
                     self._report(trouble)
 
     def _on_rollout_end(self) -> None:

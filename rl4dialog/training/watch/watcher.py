@@ -47,7 +47,7 @@ class Watcher:
         """
         self._history.append(record)
         iteration = int(record["iteration"])
-        begun = []
+        started = []
         for check in CHECKS:
             message = check.rule(self._history, self._facts)
             if message is None:
@@ -55,5 +55,5 @@ class Watcher:
             last = self._last_seen.get(check.name)
             self._last_seen[check.name] = iteration
             if last is None or iteration - last > QUIET_ITERATIONS:
-                begun.append(Trouble(iteration, check.name, message, check.advice))
-        return begun
+                started.append(Trouble(iteration, check.name, message, check.advice))
+        return started

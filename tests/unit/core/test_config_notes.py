@@ -80,8 +80,8 @@ def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_pat
     no_effect, defaults = notes(tmp_path, alg__policy__args__apply_model_parallel=True, env__args__priority_scale=1.0)
     assert no_effect.startswith("alg.policy.args.apply_model_parallel has no effect")
     assert defaults == (
-        "RL4LMs has other defaults for keys that this config leaves out: the optimizer is AdamW with weight_decay 1e-6 "
-        "(here Adam); terminate_on_eos is false (here true)"
+        "RL4LMs has other defaults for keys that this config does not set: the optimizer is AdamW with weight_decay "
+        "1e-6 (here Adam); terminate_on_eos is false (here true)"
     )
 
 

@@ -16,7 +16,7 @@ from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.types import RewardPart
-from rl4dialog.envs.sb3_workers import close, deaths_told
+from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.envs.vectorize import make_utterance_env, make_vec_env
 
 # As a file of a user's.
@@ -57,7 +57,10 @@ def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_co
     _, _, dones, infos = env.step(np.array([HANGS, GOOD]))
     assert dones.tolist() == [True, True]
     assert "reward 'deadly' had not returned" in infos[0]["error"] and "error" not in infos[1]
-    with pytest.raises(EnvWorkerError, match=r"process \d+ with environment 0, exit code 7\."), deaths_told(env):
+    with (
+        pytest.raises(EnvWorkerError, match=r"process \d+ with environment 0, exit code 7\."),
+        worker_death_as_error(env),
+    ):
         env.step(np.array([DIES, GOOD]))  # the first: forked after it, the second does not hold its connection
     for _ in range(2):
         close(env)
@@ -76,7 +79,10 @@ def test_environments_are_closed_in_the_middle_of_a_step_and_after_it() -> None:
 
 
 def test_other_errors_are_left_as_they_are() -> None:
-    with pytest.raises(FileNotFoundError), deaths_told(DummyVecEnv([lambda: make_utterance_env(make_env_kwargs())])):
+    with (
+        pytest.raises(FileNotFoundError),
+        worker_death_as_error(DummyVecEnv([lambda: make_utterance_env(make_env_kwargs())])),
+    ):
         open("/nowhere/at/all")  # noqa: SIM115 (does not open)
 
 

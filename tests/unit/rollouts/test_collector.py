@@ -82,7 +82,7 @@ def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused() -> None:
     algorithm = collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_truncated"]), parts)
     logged = algorithm.logger.name_to_value
     assert logged["rollout/info/utterance_truncated"] == logged["rollout/cut_replies"]
-    with pytest.raises(ConfigError, match=r"has a number 'utterance_cut'.*\(they have: .*utterance_truncated"):
+    with pytest.raises(ConfigError, match=r"have no number 'utterance_cut'.*\(they have: .*utterance_truncated"):
         collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_cut"]), parts)
 
 
