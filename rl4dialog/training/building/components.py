@@ -59,7 +59,7 @@ def _check_supervised(config: SupervisedConfig) -> None:
     if config.lora is not None:
         check_settings(config.lora)
     with tempfile.TemporaryDirectory() as folder:
-        build_training_arguments(config.alg.training_args, folder, config.seed, with_val=True)
+        build_training_arguments(config.training_args, folder, config.seed, with_val=True)
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
     config.warnings.extend(f"alg.training_args.{name} has no meaning here and is ignored" for name in ignored)
 
