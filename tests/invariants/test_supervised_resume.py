@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -44,7 +45,7 @@ def config_of(tmp_path: Path, model: str = "gpt2", **overrides: Any) -> dict[str
     return make_config(tmp_path, **settings)
 
 
-def stop(number: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def send_once(number: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send this process a signal once, at the start of a step."""
     training_step, sent = SupervisedTrainer.training_step, []
 
@@ -57,17 +58,71 @@ def stop(number: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SupervisedTrainer, "training_step", signalled)
 
 
-@pytest.mark.parametrize("step", [3, 7, 10, 12])
-def test_x(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step) -> None:
-    config = config_of(tmp_path)
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
-    resumed.mkdir()
+def runs_of(tmp_path: Path, **overrides: Any) -> tuple[Path, Path, dict[str, Any]]:
+    """A whole run, an empty folder for the other one, and their config."""
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    for folder in (whole, other):
+        folder.mkdir()
+    config = config_of(tmp_path, **overrides)
     assert train(whole, config) == 0
-    print(lines(run_folder(whole) / "training_info.jsonl"))
-    print(sorted(p.relative_to(whole).as_posix() for p in run_folder(whole).rglob("*")))
-    stop(signal.SIGTERM, step, monkeypatch)
-    assert train(resumed, config) == cli.EXIT_INTERRUPTED
-    print(sorted(p.name for p in (run_folder(resumed) / "checkpoints").iterdir()))
-    assert train(resumed, config, "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(resumed))
+    return whole, other, config
+
+
+ARGS = "alg__training_args"
+SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
+    "seq2seq": (4, {"model": "t5"}),
+    "noise": (9, {f"{ARGS}__neftune_noise_alpha": 5.0}),
+    "bf16": (4, {"precision": "bf16"}),
+    "lora": (7, {"lora": {"r": 2, "target_modules": ["c_attn"]}}),
+    "max_steps": (7, {f"{ARGS}__max_steps": 8}),
+    "accumulation": (5, {f"{ARGS}__gradient_accumulation_steps": 4, f"{ARGS}__num_train_epochs": 3.5}),
+    "random_order": (3, {f"{ARGS}__train_sampling_strategy": "random"}),
+    "plateau": (8, {f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau", f"{ARGS}__eval_strategy": "epoch"}),
+    "evaluations": (4, {f"{ARGS}__eval_strategy": "steps", f"{ARGS}__eval_steps": 3}),
+    "adafactor": (2, {f"{ARGS}__optim": "adafactor"}),
+    "sgd": (2, {f"{ARGS}__optim": "sgd"}),
+}
+
+
+@pytest.mark.parametrize(("step", "overrides"), SETTINGS.values(), ids=SETTINGS)
+def test_run_that_a_signal_stopped_within_an_epoch_is_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, overrides: dict[str, Any]
+) -> None:
+    whole, stopped, config = runs_of(tmp_path, **overrides)
+    send_once(signal.SIGTERM, step, monkeypatch)
+    assert train(stopped, config) == cli.EXIT_INTERRUPTED
+    assert (run_folder(stopped) / "checkpoints" / "unfinished_iteration").exists()
+    assert train(stopped, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(stopped))
+
+
+def test_signal_at_the_end_of_an_epoch_saves_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, stopped, config = runs_of(tmp_path, train_evaluation__save_every=None)
+    for step in (N_STEPS, 3 * N_STEPS):
+        send_once(signal.SIGTERM, step, monkeypatch)
+        assert train(stopped, config, "--resume", "auto") == cli.EXIT_INTERRUPTED
+        names = sorted(path.name for path in (run_folder(stopped) / "checkpoints").iterdir())
+        assert names[-1] == f"iteration_{step // N_STEPS:06d}"
+    assert train(stopped, config, "--resume") == 0
+    shutil.rmtree(run_folder(stopped) / "checkpoints" / "iteration_000001")
+    assert_same_run(run_folder(whole), run_folder(stopped))
+
+
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Killed in the middle of the second epoch, and once more in that of the third, without any warning."""
+    whole, killed, config = runs_of(tmp_path)
+    for step in (N_STEPS + 3, 2 * N_STEPS + 5):
+        process = multiprocessing.get_context("fork").Process(target=_train_until_killed, args=(killed, config, step))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert train(killed, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(killed))
+    (info,) = lines(run_folder(killed) / "training_info.jsonl")
+    assert (info["iteration"], info["n_steps"]) == (3, 3 * N_STEPS)
+
+
+def _train_until_killed(folder: Path, config: dict[str, Any], step: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        send_once(signal.SIGKILL, step, patch)
+        train(folder, config, "--resume", "auto")
