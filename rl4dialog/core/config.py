@@ -269,9 +269,8 @@ class SupervisedConfig(RunConfig):
 
     @model_validator(mode="after")
     def _nothing_acts_on_rollouts(self) -> SupervisedConfig:
-        for name, given in (("callbacks", self.callbacks), ("logging.log_infos", self.logging.log_infos)):
-            if given:
-                raise ValueError(f"{name} has no meaning with alg.id: supervised, which makes no rollouts")
+        if self.logging.log_infos:
+            raise ValueError("logging.log_infos has no meaning with alg.id: supervised, which makes no rollouts")
         return self
 
 

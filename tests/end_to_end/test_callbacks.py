@@ -103,9 +103,16 @@ def test_metric_that_there_is_not_is_told_before_the_training(
     assert not (run_folder(tmp_path) / "rollout_info.jsonl").exists()
 
 
-@pytest.mark.parametrize("extra", [{"callbacks": [{"id": "x"}]}, {"logging": {"log_infos": ["x"]}}])
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"callbacks": [{"id": "every_n_timesteps", "args": {"n_timesteps": 1, "callback": "x"}}]}, "acts on rollouts"),
+        ({"callbacks": [{"id": "stop_on_reward_threshold", "args": {"threshold": 1.0}}]}, "acts on rollouts"),
+        ({"logging": {"log_infos": ["x"]}}, "has no meaning with alg.id: supervised, which makes no rollouts"),
+    ],
+)
 def test_supervised_run_refuses_what_needs_rollouts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: dict[str, Any]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: dict[str, Any], message: str
 ) -> None:
     config = make_config(tmp_path, **extra)
     config["alg"] = {
@@ -115,4 +122,4 @@ def test_supervised_run_refuses_what_needs_rollouts(
         "training_args": {"num_train_epochs": 1},
     }
     assert train(tmp_path, config) == 2
-    assert "has no meaning with alg.id: supervised, which makes no rollouts" in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -70,17 +71,27 @@ def runs_of(tmp_path: Path, **overrides: Any) -> tuple[Path, Path, dict[str, Any
 
 ARGS = "alg__training_args"
 SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
-    "seq2seq": (4, {"model": "t5"}),
-    "noise": (9, {f"{ARGS}__neftune_noise_alpha": 5.0}),
-    "bf16": (4, {"precision": "bf16"}),
-    "lora": (7, {"lora": {"r": 2, "target_modules": ["c_attn"]}}),
-    "max_steps": (7, {f"{ARGS}__max_steps": 8}),
-    "accumulation": (5, {f"{ARGS}__gradient_accumulation_steps": 4, f"{ARGS}__num_train_epochs": 3.5}),
-    "random_order": (3, {f"{ARGS}__train_sampling_strategy": "random"}),
-    "plateau": (8, {f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau", f"{ARGS}__eval_strategy": "epoch"}),
-    "evaluations": (4, {f"{ARGS}__eval_strategy": "steps", f"{ARGS}__eval_steps": 3}),
-    "adafactor": (2, {f"{ARGS}__optim": "adafactor"}),
-    "sgd": (2, {f"{ARGS}__optim": "sgd"}),
+    "seq2seq_adafactor": (4, {"model": "t5", f"{ARGS}__optim": "adafactor"}),
+    # NEFTune's noise is drawn in every step.
+    "lora_noise": (9, {"lora": {"r": 2, "target_modules": ["c_attn"]}, f"{ARGS}__neftune_noise_alpha": 5.0}),
+    "bf16_max_steps": (7, {"precision": "bf16", f"{ARGS}__max_steps": 8}),
+    "half_epoch_random_order_sgd": (
+        4,
+        {
+            f"{ARGS}__gradient_accumulation_steps": 2,
+            f"{ARGS}__num_train_epochs": 2.5,
+            f"{ARGS}__train_sampling_strategy": "random",
+            f"{ARGS}__optim": "sgd",
+        },
+    ),
+    "evaluations_of_transformers": (
+        8,
+        {
+            f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau",
+            f"{ARGS}__eval_strategy": "steps",
+            f"{ARGS}__eval_steps": 3,
+        },
+    ),
 }
 
 
@@ -97,15 +108,51 @@ def test_run_that_a_signal_stopped_within_an_epoch_is_the_whole_run(
 
 
 def test_signal_at_the_end_of_an_epoch_saves_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, stopped, config = runs_of(tmp_path, train_evaluation__save_every=None)
-    for step in (N_STEPS, 3 * N_STEPS):
+    overrides = {"train_evaluation__save_every": None, f"{ARGS}__num_train_epochs": 2.5}
+    whole, stopped, config = runs_of(tmp_path, **overrides)
+    for step in (N_STEPS, int(2.5 * N_STEPS)):
         send_once(signal.SIGTERM, step, monkeypatch)
         assert train(stopped, config, "--resume", "auto") == cli.EXIT_INTERRUPTED
         names = sorted(path.name for path in (run_folder(stopped) / "checkpoints").iterdir())
-        assert names[-1] == f"iteration_{step // N_STEPS:06d}"
+        assert names[-1] == f"iteration_{math.ceil(step / N_STEPS):06d}"
     assert train(stopped, config, "--resume") == 0
     shutil.rmtree(run_folder(stopped) / "checkpoints" / "iteration_000001")
     assert_same_run(run_folder(whole), run_folder(stopped))
+
+
+def test_early_stopping_and_the_best_model_are_those_of_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metric = {"metric": "length/words", "mode": "min"}
+    callbacks = [
+        {"id": "early_stopping", "args": {**metric, "patience": 2}},
+        {"id": "save_best_model", "args": metric},
+    ]
+    whole, stopped, config = runs_of(tmp_path, callbacks=callbacks)
+    assert "stopped after iteration 2 of 3 by early_stopping: val length/words was best" in capsys.readouterr().err
+    send_once(signal.SIGTERM, N_STEPS + 3, monkeypatch)
+    assert train(stopped, config) == cli.EXIT_INTERRUPTED
+    best = (run_folder(stopped) / "best_model" / "model.safetensors").read_bytes()
+    for _ in range(2):  # the second time, as if it had been killed at its very end
+        assert train(stopped, config, "--resume") == 0
+        assert (run_folder(stopped) / "best_model" / "model.safetensors").read_bytes() == best
+        assert_same_run(run_folder(whole), run_folder(stopped))
+        (run_folder(stopped) / "result.json").unlink()
+
+
+def test_another_length_or_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    assert train(tmp_path, config) == 0
+    longer = ("--resume", "--set", "alg.training_args.num_train_epochs=4")
+    assert train(tmp_path, config, *longer) == 2
+    assert "alg.training_args.num_train_epochs was 3 and is 4" in capsys.readouterr().err
+    assert train(tmp_path, config, "--resume") == 0
+    assert "is complete\n" in capsys.readouterr().out
+    (run_folder(tmp_path) / "result.json").unlink()
+    for path in (tmp_path / "dialogues").glob("*_train.txt"):
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    assert train(tmp_path, config, "--resume") == 2
+    assert "(split train)" in capsys.readouterr().err
 
 
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:

@@ -40,9 +40,6 @@ class SaveBestModel(IterationCallback):
         self._metric, self._save_model = metric, save_model
         self._saved: int | None = None
 
-    def _on_training_start(self) -> None:
-        self._save_if_best()
-
     def _on_rollout_start(self) -> None:
         self._save_if_best()
 

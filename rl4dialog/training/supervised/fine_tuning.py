@@ -24,7 +24,10 @@ from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
 # Argument names of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
-IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+IGNORED_ARGS = (
+    *("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm"),
+    *("resume_from_checkpoint", "ignore_data_skip"),
+)
 """Arguments without effect in this toolkit."""
 
 
@@ -38,6 +41,8 @@ def train_supervised(
     description: str = "Supervised",
 ) -> dict[str, float]:
     """Fine-tune a language model in place.
+
+    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise.
 
     Args:
         model: The model to train.
