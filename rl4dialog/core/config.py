@@ -95,7 +95,7 @@ class SupervisedAlgConfig(AlgConfig):
 
 class OnPolicyEvaluationConfig(TrainEvaluationConfig):
     n_iters: int = Field(ge=0)
-    """Number of iterations. Required unless ``alg.id`` is ``supervised``."""
+    """Number of iterations. Required unless ``alg.id`` is ``supervised``, where an iteration is an epoch."""
 
 
 class RunConfig(_OfAKind):

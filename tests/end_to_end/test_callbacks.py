@@ -11,6 +11,9 @@ import pytest
 from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.building.callbacks import check_without_rollouts
+
 ONCE = """
 from stable_baselines3.common.callbacks import BaseCallback
 from rl4dialog import CallbackRegistry
@@ -106,7 +109,6 @@ def test_metric_that_there_is_not_is_told_before_the_training(
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"callbacks": [{"id": "every_n_timesteps", "args": {"n_timesteps": 1, "callback": "x"}}]}, "acts on rollouts"),
         ({"callbacks": [{"id": "stop_on_reward_threshold", "args": {"threshold": 1.0}}]}, "acts on rollouts"),
         ({"logging": {"log_infos": ["x"]}}, "has no meaning with alg.id: supervised, which makes no rollouts"),
     ],
@@ -123,3 +125,6 @@ def test_supervised_run_refuses_what_needs_rollouts(
     }
     assert train(tmp_path, config) == 2
     assert message in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="'every_n_timesteps' acts on rollouts"):
+        check_without_rollouts("every_n_timesteps", {}, "callbacks[0]")
+    check_without_rollouts("stop_on_reward_threshold", {"metric": "length/words"}, "callbacks[0]")

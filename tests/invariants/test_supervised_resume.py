@@ -90,6 +90,7 @@ SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
             f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau",
             f"{ARGS}__eval_strategy": "steps",
             f"{ARGS}__eval_steps": 3,
+            f"{ARGS}__save_strategy": "epoch",
         },
     ),
 }
@@ -105,6 +106,8 @@ def test_run_that_a_signal_stopped_within_an_epoch_is_the_whole_run(
     assert (run_folder(stopped) / "checkpoints" / "unfinished_iteration").exists()
     assert train(stopped, config, "--resume") == 0
     assert_same_run(run_folder(whole), run_folder(stopped))
+    # transformers' own checkpoints are written only where they are asked for.
+    assert (run_folder(whole) / "checkpoints" / "checkpoint-18").exists() == (f"{ARGS}__save_strategy" in overrides)
 
 
 def test_signal_at_the_end_of_an_epoch_saves_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

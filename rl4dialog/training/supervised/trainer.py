@@ -139,13 +139,17 @@ class SupervisedTrainer(Trainer):
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
         super()._maybe_log_save_evaluate(*args, **kwargs)
         # transformers calls this after each step, and once more after an epoch.
-        if self._epoch_ended:
-            self._epoch_ended = False
+        at_end, self._epoch_ended = self._epoch_ended, False
+        if at_end:
             self.last_state = self.capture_state()
-            if self._loop is not None:
-                self._loop.after_epoch(self)
-        elif self._loop is not None and self.state.epoch % 1 and not self.control.should_training_stop:
+        if self._loop is None:
+            return
+        paused = time.perf_counter()
+        if at_end:
+            self._loop.after_epoch(self)
+        elif self.state.epoch % 1 and not self.control.should_training_stop:
             self._loop.after_step(self)
+        self._started += time.perf_counter() - paused
 
     # -- what transformers would load from pickles ----------------------------------------------------------------
 
