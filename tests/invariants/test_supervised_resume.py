@@ -71,7 +71,7 @@ def runs_of(tmp_path: Path, **overrides: Any) -> tuple[Path, Path, dict[str, Any
 
 ARGS = "alg__training_args"
 SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
-    "seq2seq_adafactor": (4, {"model": "t5", f"{ARGS}__optim": "adafactor"}),
+    "seq2seq_adafactor": (4, {"model": "t5", f"{ARGS}__optim": "adafactor", f"{ARGS}__save_strategy": "epoch"}),
     # NEFTune's noise is drawn in every step.
     "lora_noise": (9, {"lora": {"r": 2, "target_modules": ["c_attn"]}, f"{ARGS}__neftune_noise_alpha": 5.0}),
     "bf16_max_steps": (7, {"precision": "bf16", f"{ARGS}__max_steps": 8}),
@@ -90,7 +90,6 @@ SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
             f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau",
             f"{ARGS}__eval_strategy": "steps",
             f"{ARGS}__eval_steps": 3,
-            f"{ARGS}__save_strategy": "epoch",
         },
     ),
 }

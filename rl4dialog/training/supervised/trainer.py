@@ -69,6 +69,7 @@ class SupervisedTrainer(Trainer):
         self._loop, self._checkpoint = loop, loop.checkpoint if loop is not None else None
         self._head_is_plain = head_is_plain(kwargs["model"])
         self._epoch_ended, self._epoch_random = False, random_state()
+        self._unlogged_loss, self._carried_loss = torch.tensor(0.0), 0.0
         self._started, self._seconds_before = time.perf_counter(), self.last_state["train_runtime_s"]
 
     def compute_loss(
@@ -101,7 +102,7 @@ class SupervisedTrainer(Trainer):
             "step": self.state.global_step,
             "epoch": float(self.state.epoch or 0.0),
             "total_loss": self._total_loss_scalar,
-            "unlogged_loss": self._tr_loss.item(),
+            "unlogged_loss": self._unlogged_loss.item(),
             "last_logged_step": self._globalstep_last_logged,
             "train_runtime_s": self._seconds_before + time.perf_counter() - self._started,
             "trainer": dataclasses.asdict(self.state),
@@ -124,7 +125,7 @@ class SupervisedTrainer(Trainer):
         assert self._loop is not None and self._loop.first_random is not None
         state = self._checkpoint.state
         self._total_loss_scalar = state["total_loss"]
-        self._tr_loss = torch.tensor(state["unlogged_loss"], device=self.args.device)
+        self._carried_loss = state["unlogged_loss"]
         self._globalstep_last_logged = state["last_logged_step"]
         set_random_state(self._loop.first_random)
 
@@ -136,8 +137,15 @@ class SupervisedTrainer(Trainer):
         """Note that the following log and evaluation are those of an epoch."""
         self._epoch_ended = True
 
-    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        super()._maybe_log_save_evaluate(*args, **kwargs)
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        loss = super().training_step(*args, **kwargs)
+        # transformers only adds this up. Its sum starts at 0 when a run is resumed, so the first step brings the rest.
+        carried, self._carried_loss = self._carried_loss, 0.0
+        return loss + carried if carried else loss
+
+    def _maybe_log_save_evaluate(self, tr_loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        super()._maybe_log_save_evaluate(tr_loss, *args, **kwargs)
+        self._unlogged_loss = tr_loss
         # transformers calls this after each step, and once more after an epoch.
         at_end, self._epoch_ended = self._epoch_ended, False
         if at_end:
