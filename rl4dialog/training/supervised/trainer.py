@@ -2,7 +2,7 @@
 
 Only labelled positions go through the language model's head, which accounts for most of the computation with a large
 vocabulary. The state between two steps is JSON and safetensors. transformers' own checkpoints are not used to resume:
-they contain pickles, forget the loss since the last log line, and shuffle an unfinished epoch anew with
+they contain pickles, lose the loss since the last log line, and shuffle an unfinished epoch anew with
 ``group_by_length``.
 """
 
@@ -139,7 +139,7 @@ class SupervisedTrainer(Trainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
-        # transformers only adds this up. Its sum starts at 0 when a run is resumed, so the first step brings the rest.
+        # transformers sums this up until the next log line. On resume, the first step carries the sum so far.
         carried, self._carried_loss = self._carried_loss, 0.0
         return loss + carried if carried else loss
 
@@ -185,7 +185,7 @@ class SupervisedTrainer(Trainer):
 
 
 class _Moments(TrainerCallback):
-    """Tells a trainer where its loop is."""
+    """Forwards the start of training and of epochs, and the end of epochs, to a trainer."""
 
     def __init__(self, trainer: SupervisedTrainer) -> None:
         self._trainer = trainer
