@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from rl4dialog import catalog, cli
 from rl4dialog.core.registry import Registry
@@ -84,6 +85,44 @@ def run_folder(tmp_path: Path) -> Path:
 def lines(path: Path) -> list[dict[str, Any]]:
     """The records of a ``.jsonl`` file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """All that a run computed: log lines without times, predictions, and every tensor and state of its checkpoints."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.name.endswith(".jsonl"):
+            found[name] = [without_times(line) for line in lines(path)]
+        elif path.name.endswith("predictions.json"):
+            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        elif path.name == "state.json":
+            found[name] = without_times(json.loads(path.read_text(encoding="utf-8")))
+            del found[name]["log_sizes"]
+        elif path.suffix == ".safetensors":
+            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
+    return found
+
+
+def without_times(record: Any) -> Any:
+    """A record without the times and memory in it."""
+    if isinstance(record, list):
+        return [without_times(each) for each in record]
+    if not isinstance(record, dict):
+        return record
+    measured = ("_s", "_runtime", "_per_second")
+    return {
+        key: without_times(value)
+        for key, value in record.items()
+        if not (key.startswith(("time/", "memory/")) or key.endswith(measured))
+    }
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    a, b = contents(one), contents(other)
+    assert a.keys() == b.keys()
+    assert any(name.endswith("optimizer.safetensors") for name in a)
+    assert [name for name in a if a[name] != b[name]] == []
 
 
 @contextmanager

@@ -114,7 +114,8 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
     if args.resume is not None and is_done(root, config):
         if is_main_process():
-            print(f"the run in {root} is complete; increase train_evaluation.n_iters to continue training")
+            more = "; increase train_evaluation.n_iters to continue training" if config.has_rollouts else ""
+            print(f"the run in {root} is complete{more}")
         return 0
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)

@@ -6,6 +6,7 @@ attributes of the config instead of comparing ``alg.id``.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ class SupervisedAlgConfig(AlgConfig):
 
 class OnPolicyEvaluationConfig(TrainEvaluationConfig):
     n_iters: int = Field(ge=0)
-    """Number of iterations. Required unless ``alg.id`` is ``supervised``."""
+    """Number of iterations. Required unless ``alg.id`` is ``supervised``, where an iteration is an epoch."""
 
 
 class RunConfig(_OfAKind):
@@ -239,7 +240,7 @@ class SupervisedConfig(RunConfig):
     """Config of a supervised fine-tuning run on the references."""
 
     has_rollouts = False
-    has_checkpoints = False
+    has_checkpoints = True
     alg: SupervisedAlgConfig
     """Model and fine-tuning settings."""
 
@@ -252,8 +253,15 @@ class SupervisedConfig(RunConfig):
         return f"{self.alg.model_type}_lm_actor_critic_policy"
 
     @property
+    def training_args(self) -> dict[str, Any]:
+        """``alg.training_args`` with the run's precision."""
+        return {"bf16": self.precision == "bf16", **self.alg.training_args}
+
+    @property
     def n_iters(self) -> int:
-        return 1
+        """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of examples."""
+        n_steps = self.alg.training_args.get("max_steps", -1)
+        return n_steps if n_steps > 0 else math.ceil(self.alg.training_args.get("num_train_epochs", 3.0))
 
     @property
     def own_generation_block(self) -> GenerationBlock:
@@ -261,9 +269,8 @@ class SupervisedConfig(RunConfig):
 
     @model_validator(mode="after")
     def _nothing_acts_on_rollouts(self) -> SupervisedConfig:
-        for name, given in (("callbacks", self.callbacks), ("logging.log_infos", self.logging.log_infos)):
-            if given:
-                raise ValueError(f"{name} has no meaning with alg.id: supervised, which makes no rollouts")
+        if self.logging.log_infos:
+            raise ValueError("logging.log_infos has no meaning with alg.id: supervised, which makes no rollouts")
         return self
 
 

@@ -200,7 +200,7 @@ class TrainEvaluationConfig(Block):
     eval_batch_size: int = Field(default=32, ge=1)
     """Number of prompts per generation batch."""
     n_iters: int | None = Field(default=None, ge=0)
-    """Iterations. Needed by all but ``supervised``."""
+    """Iterations. Needed by all but ``supervised``, whose iterations are the epochs of ``alg.training_args``."""
     eval_every: int = Field(default=10, ge=1)
     """Iterations between evaluations on the val split."""
     save_every: int | None = Field(default=10, ge=1)

@@ -187,13 +187,23 @@ def _supervised(config: RunConfig) -> Iterator[str]:
         saved = [key for key in ("save_total_limit", "save_steps") if args.get(key) is not None]
         if saved:
             yield (
-                f"alg.training_args.{', '.join(saved)}: no effect without save_strategy (default: no); the model is "
-                f"saved at the end"
+                f"alg.training_args.{', '.join(saved)}: no effect without save_strategy (default: no); checkpoints are "
+                f"saved by train_evaluation.save_every, in epochs, and the model at the end"
             )
+    else:
+        yield (
+            "alg.training_args.save_strategy writes transformers' own checkpoints, besides those of "
+            "train_evaluation.save_every, which --resume uses"
+        )
+    if config.train_evaluation.n_iters is not None:
+        yield (
+            "train_evaluation.n_iters does not set the length of supervised training; "
+            "alg.training_args.num_train_epochs or max_steps does"
+        )
     if args.get("logging_steps") is not None:
         yield (
             "alg.training_args.logging_steps sets how often the loss is logged; RL4LMs also evaluates the val split at "
-            "these steps, while rl4dialog does so before and after training"
+            "these steps, while rl4dialog does so every train_evaluation.eval_every epochs"
         )
 
 

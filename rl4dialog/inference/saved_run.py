@@ -52,7 +52,8 @@ def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
     number: int | None = None
     if checkpoint == "last":
         newest = newest_checkpoint(run)
-        number = None if newest is None else newest.iteration
+        if newest is not None:
+            return newest.path
     elif checkpoint == "best":
         best = best_checkpoint(run)
         number = None if best is None else int(best["iteration"])

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
@@ -39,7 +40,7 @@ def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
     # Gather everything before writing, so that no process waits for one that failed to write.
     weights = whole_weights(policy.language_model) if policy.lockstep else None
     states = {file: _gathered(state) for file, state in _states(policy).items()}
-    states[OPTIMIZER_FILE] = _gathered(_optimizer_state(policy))
+    states[OPTIMIZER_FILE] = _gathered(optimizer_tensors(policy.optimizer))
     if folder is None:
         return
     save_language_model(policy.language_model, folder / MODEL_FOLDER, policy.lora, weights)
@@ -71,17 +72,30 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
         ModelError: If a file is missing, or belongs to another kind of policy.
     """
     folder = Path(folder)
-    if policy.lora is not None:
-        policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
-    else:
-        hint = "Use another checkpoint."
-        saved = load_pretrained(
-            policy.auto_class, str(folder / MODEL_FOLDER), "language model", hint, dtype=torch.float32
-        )
-        _copy_all(policy.language_model.state_dict(), saved.state_dict())
+    load_language_model_weights(policy.language_model, folder / MODEL_FOLDER, policy.auto_class, policy.lora)
     for file in _states(policy):
         load_state_beside(policy, folder, file)
     policy.weights_will_change()
+
+
+def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class: Any, lora: LoRA | None) -> None:
+    """Load weights saved by :func:`save_language_model` into a model of the same architecture.
+
+    Args:
+        model: The model.
+        folder: The folder of the saved model.
+        auto_class: The transformers Auto class of the model.
+        lora: The model's adapters, if any: only these are loaded.
+
+    Raises:
+        ModelError: If the folder is missing, or does not fit the model.
+    """
+    if lora is not None:
+        lora.load(folder / ADAPTER_FOLDER)
+        return
+    hint = "Use another checkpoint."
+    saved = load_pretrained(auto_class, str(folder), "language model", hint, dtype=torch.float32)
+    _copy_all(model.state_dict(), saved.state_dict())
 
 
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
@@ -101,21 +115,21 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     _copy_all(expected, state)
 
 
-def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load the optimizer state saved by :func:`save_policy`. The algorithm sets the learning rate.
+def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
+    """Load the tensors of :func:`optimizer_tensors` from :data:`OPTIMIZER_FILE`. Learning rates are left unchanged.
 
     Raises:
-        ModelError: If the file is missing, or belongs to another optimizer or policy.
+        ModelError: If the file is missing, or belongs to an optimizer of more parameters.
     """
     path = Path(folder) / OPTIMIZER_FILE
     if not path.is_file():
         raise ModelError(f"{path} is missing")
-    parameters = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
     for key, value in load_file(path).items():
         index, *outer, name = key.split(".")
         if int(index) >= len(parameters):
-            raise ModelError(f"{path} belongs to a policy with more than {len(parameters)} trained parameters")
+            raise ModelError(f"{path} belongs to a model with more than {len(parameters)} trained parameters")
         parameter = parameters[int(index)]
         if isinstance(parameter, DTensor) and value.shape == parameter.shape:
             value = distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
@@ -123,13 +137,12 @@ def load_optimizer(policy: LMActorCriticPolicy, folder: Path) -> None:
         for each in outer:
             state = state.setdefault(each, {})
         state[name] = value.item() if value.dtype == torch.int64 and not value.shape else value
-    groups = policy.optimizer.state_dict()["param_groups"]
-    policy.optimizer.load_state_dict({"state": states, "param_groups": groups})
+    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _optimizer_state(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
-    """Optimizer state by parameter number and name."""
-    states = policy.optimizer.state_dict()["state"]
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """State of an optimizer by parameter number and name."""
+    states = optimizer.state_dict()["state"]
     # bitsandbytes stores quantized values in a nested mapping.
     return {key: torch.as_tensor(value) for key, value in flatten(states).items() if not isinstance(value, Mapping)}
 

@@ -20,7 +20,7 @@ def write_result(
 
     Args:
         run_folder: Folder of the run, otherwise complete.
-        iterations: Number of iterations; 1 for a supervised run.
+        iterations: Number of iterations; epochs in a supervised run.
         before: Metrics by split, before training.
         after: Metrics by split, after training.
 

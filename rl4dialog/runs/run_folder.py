@@ -177,11 +177,11 @@ class RunFolder:
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
-        """Remove what was logged after an iteration, so that training can continue from its checkpoint.
+        """Remove what was logged after a checkpoint, so that training can continue from it.
 
         Args:
             log_sizes: Result of :meth:`log_sizes` at the checkpoint.
-            iteration: Number of the iteration, as in the names of predictions files.
+            iteration: First iteration that is evaluated again, as in the names of predictions files.
 
         Raises:
             RunFolderError: If a file is shorter than at the checkpoint, or cannot be written.

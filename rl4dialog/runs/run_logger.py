@@ -77,7 +77,7 @@ class RunLogger:
         self._add({key: value for key, value in info.items() if key != "iteration"})
 
     def training(self, info: Mapping[str, Any]) -> None:
-        """Add a record of ``training_info.jsonl``; a supervised run has a single iteration."""
+        """Add a record of ``training_info.jsonl``; those of earlier supervised runs have no iteration, and are of 1."""
         self._begin(int(info.get("iteration", 1)))
         values = {key: value for key, value in info.items() if key != "iteration"}
         self._add({key if "/" in key else f"train/{key}": value for key, value in values.items()})

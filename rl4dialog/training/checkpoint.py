@@ -1,7 +1,8 @@
-"""Checkpoints: the complete state of a run between iterations, written atomically.
+"""Checkpoints: the complete state of a run, written atomically.
 
 ``checkpoints/iteration_000020/`` holds the trainee's tensors, ``state.json`` (all small values) and ``manifest.json``
-with sizes and hashes to detect damaged checkpoints. Checkpoints contain no pickles.
+with sizes and hashes to detect damaged checkpoints. ``checkpoints/unfinished_iteration/`` is a checkpoint from within
+an iteration, kept until the next iteration is saved. Checkpoints contain no pickles.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, RunFolder
 _logger = logging.getLogger(__name__)
 _STATE_FILE = "state.json"
 _FOLDER_NAME = re.compile(r"iteration_([0-9]+)")
+_UNFINISHED = f"{CHECKPOINTS_FOLDER}/unfinished_iteration"
 _BEST_FILE = "best.json"
 
 
@@ -42,6 +44,11 @@ class Checkpoint:
     def iteration(self) -> int:
         """Number of finished iterations when it was written."""
         return int(self.state["iteration"])
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it was written within the iteration after these."""
+        return bool(self.state.get("is_unfinished"))
 
 
 class CheckpointStore:
@@ -65,7 +72,7 @@ class CheckpointStore:
         """Write a checkpoint, then remove outdated ones. All processes must call this.
 
         Args:
-            state: JSON values, including ``iteration``.
+            state: JSON values, including ``iteration`` and, within the next one, a true ``is_unfinished``.
             save_tensors: Writes the tensors to a folder; called with ``None`` in a process that does not write.
 
         Raises:
@@ -74,10 +81,13 @@ class CheckpointStore:
         if self._run_folder is None:
             save_tensors(None)
             return
-        with self._run_folder.replacing_folder(_name(state["iteration"])) as folder:
+        is_unfinished = state.get("is_unfinished", False)
+        with self._run_folder.replacing_folder(_UNFINISHED if is_unfinished else _name(state["iteration"])) as folder:
             save_tensors(folder)
             (folder / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
             write_manifest(folder)
+        if not is_unfinished:
+            shutil.rmtree(self._run_folder.path(_UNFINISHED), ignore_errors=True)
         self._remove_old()
 
     @property
@@ -103,6 +113,12 @@ class CheckpointStore:
                 shutil.rmtree(found[iteration], ignore_errors=True)
 
 
+def describe(state: Mapping[str, Any]) -> str:
+    """When a state was captured: ``after iteration 2``, or ``within iteration 3``."""
+    iteration = int(state["iteration"])
+    return f"within iteration {iteration + 1}" if state.get("is_unfinished") else f"after iteration {iteration}"
+
+
 def checkpoint_folders(root: Path) -> dict[int, Path]:
     """Folders of a run's checkpoints by iteration, oldest first. Damaged ones are included."""
     named = ((_FOLDER_NAME.fullmatch(path.name), path) for path in (root / CHECKPOINTS_FOLDER).glob("iteration_*"))
@@ -111,7 +127,8 @@ def checkpoint_folders(root: Path) -> dict[int, Path]:
 
 def newest_checkpoint(root: Path) -> Checkpoint | None:
     """Return the latest valid checkpoint of a run. Damaged ones are skipped with a warning."""
-    for path in reversed(checkpoint_folders(root).values()):
+    unfinished = [path for path in (root / _UNFINISHED,) if path.is_dir()]  # removed when a later one is saved
+    for path in (*unfinished, *reversed(checkpoint_folders(root).values())):
         try:
             return read_checkpoint(path)
         except CheckpointError as error:
@@ -141,11 +158,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
 
 
-def remove_checkpoints_after(root: Path, iteration: int) -> None:
-    """Remove checkpoints of later iterations, including partial ones, when a run returns to an earlier one."""
+def remove_checkpoints_after(root: Path, checkpoint: Checkpoint) -> None:
+    """Remove later checkpoints, including damaged ones, when a run returns to an earlier one."""
     for found, path in checkpoint_folders(root).items():
-        if found > iteration:
+        if found > checkpoint.iteration:
             shutil.rmtree(path, ignore_errors=True)
+    if not checkpoint.is_unfinished:
+        shutil.rmtree(root / _UNFINISHED, ignore_errors=True)
 
 
 def _name(iteration: int) -> str:

@@ -80,8 +80,9 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
         RunFolderError: If a file cannot be written, or lacks data from before the checkpoint. In this case nothing is
             changed.
     """
-    run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration)
-    remove_checkpoints_after(run_folder.root, checkpoint.iteration)
+    # Within an iteration, the evaluation after the previous one is already done.
+    run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration + checkpoint.is_unfinished)
+    remove_checkpoints_after(run_folder.root, checkpoint)
     for left_over in run_folder.path(CHECKPOINTS_FOLDER).glob(".*.tmp"):
         shutil.rmtree(left_over, ignore_errors=True)
 

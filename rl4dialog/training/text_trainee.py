@@ -40,7 +40,7 @@ class TextTrainee(Trainee):
     labels = ("before", "after")
 
     def __init__(self, config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
-        self._tracker = tracker
+        self._tracker, self._n_iters = tracker, config.n_iters
         self.texts = build_texts(config)
         folder = tracker.run_folder if tracker is not None else None
         if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
@@ -58,6 +58,10 @@ class TextTrainee(Trainee):
         self.scorer = build_scorer(config, toolkit)
         rewards = build_reward_columns(config, self.scorer)
         self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
+
+    @property
+    def n_iters(self) -> int:
+        return self._n_iters
 
     def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record the hash of the initial weights.

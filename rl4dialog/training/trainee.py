@@ -19,11 +19,14 @@ class Trainee(Protocol):
     def iteration(self) -> int:
         """Number of finished iterations."""
 
-    def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
-        """Train until ``n_iters`` iterations are finished or a callback stops the training.
+    @property
+    def n_iters(self) -> int:
+        """Total number of iterations of the run."""
+
+    def learn(self, callbacks: Sequence[BaseCallback]) -> None:
+        """Train until all iterations are finished or a callback stops the training.
 
         Args:
-            n_iters: Total number of iterations of the run.
             callbacks: Callbacks in the order in which they act between iterations.
         """
 
@@ -58,8 +61,12 @@ class Trainee(Protocol):
 class Resumable(Protocol):
     """A trainee that can be stopped and resumed without any difference. All processes call its methods together."""
 
+    @property
+    def is_within_iteration(self) -> bool:
+        """Whether :meth:`capture_state` captures an unfinished iteration; otherwise it needs finished ones."""
+
     def capture_state(self) -> dict[str, Any]:
-        """Return all state except tensors, including ``iteration``, as JSON values."""
+        """Return all state except tensors as JSON values: ``iteration``, ``is_unfinished`` and the trainee's own."""
 
     def save_state(self, folder: Path | None) -> None:
         """Write the tensors of the state; ``None`` in a process that only takes part in gathering them."""

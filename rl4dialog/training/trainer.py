@@ -21,7 +21,7 @@ from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.evaluation import EvaluationCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, recorded_evaluations
-from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
@@ -88,8 +88,8 @@ class Trainer:
         try:
             before = self._before or self._evaluate(SPLITS, 0, reward_must_work=True)
             # A resumed run may have no iterations left, but the steps after the last one remain to be done.
-            if self._config.n_iters or self._checkpoint is not None:
-                self._learn(self._config.n_iters)
+            if self.trainee.n_iters or self._checkpoint is not None:
+                self._learn()
             # Save before the evaluation, which may fail.
             self.trainee.save_model(MODEL_FOLDER)
             if self._reward_error is None:
@@ -133,7 +133,7 @@ class Trainer:
             self.evaluations += recorded_evaluations(self._tracker.run_folder)
         # In place, because the callbacks hold this list.
         self.evaluations[:] = all_gather_object(self.evaluations)[0]
-        say(f"Resumed after iteration {checkpoint.iteration} of {self._config.n_iters}", on_terminals=True)
+        say(f"Resumed {describe(checkpoint.state)} of {self.trainee.n_iters}", on_terminals=True)
         return before
 
     def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
@@ -151,14 +151,14 @@ class Trainer:
         done = {result.split for result in self.evaluations if result.iteration == self.trainee.iteration}
         return [split for split in SPLITS if split not in done]
 
-    def _learn(self, n_iters: int) -> None:
+    def _learn(self) -> None:
         checkpoints = self._checkpoint_callback()
         self._signals.deferred = checkpoints is not None
-        self.trainee.learn(n_iters, self._callbacks(checkpoints))
+        self.trainee.learn(self._callbacks(checkpoints))
         self._signals.deferred = False
         if checkpoints is not None:  # a signal may have arrived during the evaluation after the last iteration
             checkpoints.stop_if_asked()
-        if self.trainee.iteration < n_iters:
+        if self.trainee.iteration < (n_iters := self.trainee.n_iters):
             reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
             reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
             say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
@@ -196,6 +196,6 @@ class Trainer:
 
 def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
     if isinstance(config, SupervisedConfig) and tracker is not None:
-        return SupervisedTrainee(config, tracker)
+        return SupervisedTrainee(config, tracker, checkpoint)
     assert isinstance(config, OnPolicyConfig)
     return OnPolicyTrainee(config, tracker, checkpoint)

@@ -24,7 +24,10 @@ class ProgressBar(TrainerCallback):
         self._shown: dict[str, str] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._progress = Progress(self._description, "step", state.max_steps, line_every_s=_LINE_EVERY_S)
+        self._n_done = state.global_step
+        self._progress = Progress(
+            self._description, "step", state.max_steps, initial=state.global_step, line_every_s=_LINE_EVERY_S
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._progress is not None:

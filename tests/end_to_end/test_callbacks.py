@@ -11,6 +11,9 @@ import pytest
 from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.building.callbacks import check_without_rollouts
+
 ONCE = """
 from stable_baselines3.common.callbacks import BaseCallback
 from rl4dialog import CallbackRegistry
@@ -103,9 +106,15 @@ def test_metric_that_there_is_not_is_told_before_the_training(
     assert not (run_folder(tmp_path) / "rollout_info.jsonl").exists()
 
 
-@pytest.mark.parametrize("extra", [{"callbacks": [{"id": "x"}]}, {"logging": {"log_infos": ["x"]}}])
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"callbacks": [{"id": "stop_on_reward_threshold", "args": {"threshold": 1.0}}]}, "acts on rollouts"),
+        ({"logging": {"log_infos": ["x"]}}, "has no meaning with alg.id: supervised, which makes no rollouts"),
+    ],
+)
 def test_supervised_run_refuses_what_needs_rollouts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: dict[str, Any]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: dict[str, Any], message: str
 ) -> None:
     config = make_config(tmp_path, **extra)
     config["alg"] = {
@@ -115,4 +124,7 @@ def test_supervised_run_refuses_what_needs_rollouts(
         "training_args": {"num_train_epochs": 1},
     }
     assert train(tmp_path, config) == 2
-    assert "has no meaning with alg.id: supervised, which makes no rollouts" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="'every_n_timesteps' acts on rollouts"):
+        check_without_rollouts("every_n_timesteps", {}, "callbacks[0]")
+    check_without_rollouts("stop_on_reward_threshold", {"metric": "length/words"}, "callbacks[0]")

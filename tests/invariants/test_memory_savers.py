@@ -224,7 +224,7 @@ def test_8_bit_optimizers_keep_their_moments_in_bytes_and_are_resumed(name: str,
     save_policy(policy, tmp_path)
     again = make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER, n_embd=64), optimizer_class=name)
     load_policy_weights(again, tmp_path)
-    load_optimizer(again, tmp_path)
+    load_optimizer(again.optimizer, tmp_path)
     for one in (policy, again):
         one.optimizer.zero_grad()
         gradients(one, batch_of())

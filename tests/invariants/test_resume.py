@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import lines, make_config, run_folder, train, write_config
-from safetensors.torch import load_file
+from runs import assert_same_run, make_config, run_folder, train, write_config
 
 from benchmarks.kills import run_with_kills
 
@@ -50,33 +48,6 @@ def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **over
 
 def with_iterations(config: dict[str, Any], n_iters: int) -> dict[str, Any]:
     return {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    """All that a run computed: log lines without times, predictions, and every tensor and state of its checkpoints."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.name.endswith(".jsonl"):
-            found[name] = [
-                {key: value for key, value in line.items() if not key.startswith(("time/", "memory/"))}
-                for line in lines(path)
-            ]
-        elif path.name.endswith("predictions.json"):
-            found[name] = json.loads(path.read_text(encoding="utf-8"))
-        elif path.name == "state.json":
-            state = json.loads(path.read_text(encoding="utf-8"))
-            found[name] = {key: value for key, value in state.items() if key != "log_sizes"}
-        elif path.suffix == ".safetensors":
-            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
-    return found
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    a, b = contents(one), contents(other)
-    assert a.keys() == b.keys()
-    assert any(name.endswith("optimizer.safetensors") for name in a)
-    assert [name for name in a if a[name] != b[name]] == []
 
 
 def cut_short(folder: Path, copy: Path, iteration: int) -> None:

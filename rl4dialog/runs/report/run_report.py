@@ -106,7 +106,7 @@ def _times(run: Run, split: str) -> str:
     if len(epochs) < 2:
         return "before training" if epochs == [0] else ""
     first = "before training" if epochs[0] == 0 else f"after {epochs[0]} iterations"
-    return f"{first} and after " + (f"{epochs[-1]} iterations" if run.iterations else "it")
+    return f"{first} and after " + ("it" if run.training else f"{epochs[-1]} iterations")
 
 
 def _missing(run: Run, split: str) -> list[str]:

@@ -40,6 +40,21 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
         check_callback(chosen.id, chosen.args, f"{where}.callback.args", is_inner=True)
 
 
+def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None:
+    """Check that a callback is useful in a supervised run.
+
+    Raises:
+        ConfigError: If it acts on rollouts.
+    """
+    component = CallbackRegistry.resolve(id)
+    is_ours = inspect.isclass(component) and issubclass(component, IterationCallback)
+    if not is_ours or component.reads_rollouts(args):
+        raise ConfigError(
+            f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use a callback that acts "
+            f"between epochs, such as early_stopping or save_best_model with a metric of the val split"
+        )
+
+
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
     """Build the config's callbacks; returns id and object of each.
 

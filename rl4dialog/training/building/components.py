@@ -16,7 +16,7 @@ from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
-from rl4dialog.training.building.callbacks import check_callback
+from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.toolkit import metrics_and_rewards
@@ -58,8 +58,10 @@ def _check_supervised(config: SupervisedConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     if config.lora is not None:
         check_settings(config.lora)
+    for i, component in enumerate(config.callbacks):
+        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
     with tempfile.TemporaryDirectory() as folder:
-        build_training_arguments(config.alg.training_args, folder, config.seed, with_val=True)
+        build_training_arguments(config.training_args, folder, config.seed, with_val=True)
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -15,6 +16,11 @@ class IterationCallback(BaseCallback):
     """
 
     stop_reason: str | None = None
+
+    @classmethod
+    def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
+        """Whether the callback with these arguments reads rollouts, which supervised runs do not have."""
+        return False
 
     @property
     def iteration(self) -> int:

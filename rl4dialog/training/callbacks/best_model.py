@@ -42,7 +42,6 @@ class SaveBestModel(IterationCallback):
 
     def _on_training_start(self) -> None:
         self._history.check()
-        self._save_if_best()
 
     def _on_rollout_start(self) -> None:
         self._save_if_best()

@@ -11,7 +11,7 @@ from rl4dialog.functional.distributed import all_reduce_max, n_processes
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import MetricHistory
-from rl4dialog.training.checkpoint import CheckpointStore
+from rl4dialog.training.checkpoint import CheckpointStore, describe
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.trainee import Resumable
 
@@ -19,7 +19,9 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointCallback(IterationCallback):
-    """Saves between iterations. In the middle of a rollout it saves the state at the start of the rollout.
+    """Saves between iterations, and when a signal arrives.
+
+    In the middle of a rollout it saves the state at the start of the rollout, since no weights have changed.
 
     If a checkpoint cannot be written, a warning is logged and the run continues with the existing ones.
 
@@ -122,7 +124,9 @@ class CheckpointCallback(IterationCallback):
         return True
 
     def _stop(self) -> None:
-        iteration = self._state["iteration"]
-        is_saved = self._store.has(iteration) or self._save()
-        where = "progress since the last checkpoint is lost" if not is_saved else "saved"
-        raise RunInterrupted(f"stopped by {self._signals.received or 'a signal'} after iteration {iteration}; {where}")
+        if self._trainee.is_within_iteration:
+            self._capture()
+        state = self._state
+        is_saved = (not state.get("is_unfinished") and self._store.has(state["iteration"])) or self._save()
+        saved = "progress since the last checkpoint is lost" if not is_saved else "saved"
+        raise RunInterrupted(f"stopped by {self._signals.received or 'a signal'} {describe(state)}; {saved}")

@@ -79,6 +79,10 @@ class EveryNTimesteps(_EveryN):
         super().__init__(callback, build_callback)
         self._n_timesteps = n_timesteps
 
+    @classmethod
+    def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
+        return True
+
     def _on_training_start(self) -> None:
         super()._on_training_start()
         algorithm: Any = self.model

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.errors import ConfigError, nearest_hint
@@ -12,6 +13,7 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, Key, MetricHistory, Mode
 
 _ROLLOUT = "rollout/"
+_REWARD = f"{_ROLLOUT}task_reward"
 
 
 class EarlyStopping(IterationCallback):
@@ -63,7 +65,7 @@ class StopOnRewardThreshold(IterationCallback):
     def __init__(
         self,
         threshold: float,
-        metric: Key = "rollout/task_reward",
+        metric: Key = _REWARD,
         mode: Mode = "max",
         evaluations: Sequence[EvaluationResult] = (),
         run_folder: RunFolder | None = None,
@@ -72,6 +74,10 @@ class StopOnRewardThreshold(IterationCallback):
         self._history = MetricHistory(evaluations, metric, mode, "callback 'stop_on_reward_threshold'")
         self._metric, self._run_folder = metric, run_folder
         self._threshold = threshold
+
+    @classmethod
+    def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
+        return str(args.get("metric", _REWARD)).startswith(_ROLLOUT)
 
     def _on_training_start(self) -> None:
         if not self._metric.startswith(_ROLLOUT):

@@ -66,7 +66,7 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
             f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
         )
     load_policy_weights(algorithm.policy, checkpoint.path)
-    load_optimizer(algorithm.policy, checkpoint.path)
+    load_optimizer(algorithm.policy.optimizer, checkpoint.path)
     algorithm.num_timesteps = state["num_timesteps"]
     algorithm._n_updates = state["n_updates"]
     algorithm.kl_controller.load_state_dict(state["kl_controller"])

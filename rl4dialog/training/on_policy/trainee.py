@@ -65,9 +65,9 @@ class OnPolicyTrainee(TextTrainee):
     def generator(self) -> LMActorCriticPolicy:
         return self.algorithm.policy  # type: ignore[no-any-return]
 
-    def learn(self, n_iters: int, callbacks: Sequence[BaseCallback]) -> None:
-        env, n_left = self.algorithm.env, n_iters - self.iteration
-        with Progress("", "iteration", n_iters, initial=self.iteration) as progress:
+    def learn(self, callbacks: Sequence[BaseCallback]) -> None:
+        env, n_left = self.algorithm.env, self.n_iters - self.iteration
+        with Progress("", "iteration", self.n_iters, initial=self.iteration) as progress:
             # Worker recovery comes first, because tracking writes its logged values.
             first: list[BaseCallback] = []
             if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
@@ -86,6 +86,10 @@ class OnPolicyTrainee(TextTrainee):
 
     def stop(self) -> None:
         self.algorithm.stop_requested = True
+
+    @property
+    def is_within_iteration(self) -> bool:
+        return False  # weights do not change during a rollout, so the state at its start is kept instead
 
     def capture_state(self) -> dict[str, Any]:
         return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}

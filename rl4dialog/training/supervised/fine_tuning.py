@@ -1,42 +1,33 @@
 """Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
 
-The `examples` module selects the labelled tokens. Only labelled positions go through the language model's head, which
-accounts for most of the computation with a large vocabulary.
+The `examples` module selects the labelled tokens, and the `trainer` module computes their loss.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_number
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.seq2seq import EncoderDecoder
+from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
+from rl4dialog.training.supervised.trainer import SupervisedTrainer, TrainingLoop, summed_loss
 from rl4dialog.training.trainer_support import train_with_progress, unchanged
 
 # Argument names of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
-IGNORED_ARGS = ("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm")
+IGNORED_ARGS = (
+    *("output_dir", "overwrite_output_dir", "save_safetensors", "logging_dir", "disable_tqdm"),
+    *("resume_from_checkpoint", "ignore_data_skip"),
+)
 """Arguments without effect in this toolkit."""
 
 
@@ -47,15 +38,11 @@ def train_supervised(
     *,
     training_args: Mapping[str, Any],
     seed: int,
-    output_dir: str | Path | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
     description: str = "Supervised",
 ) -> dict[str, float]:
     """Fine-tune a language model in place.
 
-    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise. The random states of
-    Python, numpy and torch, the model's mode and its config are restored afterwards. The model stays on the device
-    chosen by `Trainer`.
+    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise.
 
     Args:
         model: The model to train.
@@ -63,9 +50,80 @@ def train_supervised(
         examples: Result of :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
         seed: Seed of data order and dropout.
-        output_dir: Folder for checkpoints, if ``training_args`` enable them.
-        callbacks: Additional callbacks of the `Trainer`.
         description: Label of the progress bar.
+
+    Returns:
+        The metrics of :func:`supervised_metrics`.
+
+    Raises:
+        ConfigError: If a training argument is unknown or invalid, or the final loss is not finite.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
+        state = run_trainer(model, tokenizer, examples, args, description=description)
+    return supervised_metrics(model, tokenizer, examples, args, state)
+
+
+def run_trainer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: ExampleSets,
+    args: TrainingArguments,
+    *,
+    loop: TrainingLoop | None = None,
+    description: str = "Supervised",
+) -> dict[str, Any]:
+    """Run a `Trainer` on a language model.
+
+    The random states of Python, numpy and torch, the model's mode and its config are restored afterwards. The model
+    stays on the device chosen by `Trainer`.
+
+    Args:
+        model: The model to train.
+        tokenizer: The model's.
+        examples: The examples.
+        args: Result of :func:`build_training_arguments`.
+        loop: Acts between steps.
+        description: Label of the progress bar.
+
+    Returns:
+        The state of the :class:`~rl4dialog.training.supervised.trainer.SupervisedTrainer` after the last epoch.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+    """
+    # Who needs a warm-started model may be computing without gradients.
+    with unchanged(model), torch.enable_grad():
+        try:
+            trainer = SupervisedTrainer(
+                loop,
+                model=model,
+                args=args,
+                data_collator=_collator(tokenizer),
+                train_dataset=examples.train,
+                eval_dataset=examples.val,
+            )
+        except (ValueError, TypeError, ImportError) as error:
+            raise ConfigError(f"alg.training_args: {error}") from error
+        train_with_progress(trainer, description)
+    return trainer.last_state
+
+
+def supervised_metrics(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: ExampleSets,
+    args: TrainingArguments,
+    state: Mapping[str, Any],
+) -> dict[str, float]:
+    """Summarize supervised training.
+
+    Args:
+        model: The trained model.
+        tokenizer: The model's.
+        examples: The examples.
+        args: The training arguments.
+        state: State of the trainer after the last epoch; all numbers are those of the whole run.
 
     Returns:
         ``train_loss`` (mean over all steps, in nats per labelled token), ``tokens_per_s`` (without padding),
@@ -74,37 +132,41 @@ def train_supervised(
         ``eval_perplexity``.
 
     Raises:
-        ConfigError: If a training argument is unknown or invalid, or the final loss is not finite.
+        ConfigError: If the loss is not finite.
     """
-    pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-    collator = PaddingCollator(pad_token_id)
-    # Who needs a warm-started model may be computing without gradients.
-    with _output_folder(output_dir) as folder, unchanged(model), torch.enable_grad():
-        args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
-        trainer = _build_trainer(model, args, examples, collator, callbacks)
-        start = time.perf_counter()
-        output = train_with_progress(trainer, description)
-        seconds = time.perf_counter() - start
-    n_epochs = float(trainer.state.epoch or 0.0)
+    n_tokens = sum(len(example["input_ids"]) for example in examples.train)
     metrics = {
-        "train_loss": float(output.training_loss),
-        "tokens_per_s": n_epochs * sum(len(example["input_ids"]) for example in examples.train) / seconds,
-        "train_runtime_s": seconds,
+        "train_loss": finite_loss(state, args),
+        "tokens_per_s": state["epoch"] * n_tokens / state["train_runtime_s"] if state["step"] else 0.0,
+        "train_runtime_s": state["train_runtime_s"],
         "n_examples": len(examples.train),
         "n_prompts_cut": examples.truncation.n_prompts_cut,
         "n_references_cut": examples.truncation.n_references_cut,
         "n_left_out": len(examples.truncation.left_out),
-        "n_steps": int(output.global_step),
+        "n_steps": state["step"],
     }
-    if not math.isfinite(metrics["train_loss"]):
-        raise ConfigError(
-            f"supervised training diverged: the loss is {metrics['train_loss']}; lower learning_rate "
-            f"(it was {trainer.args.learning_rate:g})"
-        )
     if examples.val is not None:
-        metrics["eval_loss"] = mean_loss(model, examples.val, collator, trainer.args.per_device_eval_batch_size)
+        metrics["eval_loss"] = mean_loss(model, examples.val, _collator(tokenizer), args.per_device_eval_batch_size)
         metrics["eval_perplexity"] = math.exp(min(metrics["eval_loss"], 700.0))
     return metrics
+
+
+def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
+    """Return the mean loss over all steps, in nats per labelled token.
+
+    Raises:
+        ConfigError: If it is not finite.
+    """
+    loss = float(state["total_loss"] + state["unlogged_loss"]) / max(state["step"], 1)
+    if not math.isfinite(loss):
+        raise ConfigError(
+            f"supervised training diverged: the loss is {loss}; lower learning_rate (it was {args.learning_rate:g})"
+        )
+    return loss
+
+
+def _collator(tokenizer: PreTrainedTokenizerBase) -> PaddingCollator:
+    return PaddingCollator(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0)
 
 
 def warm_start(
@@ -135,7 +197,7 @@ def warm_start(
         seed: Seed of data order and dropout.
 
     Returns:
-        The metrics of `train_supervised`.
+        The metrics of :func:`supervised_metrics`.
     """
     arguments = {
         "num_train_epochs": n_epochs,
@@ -162,7 +224,7 @@ def mean_loss(
     total, n_tokens = 0.0, 0
     for first in range(0, len(ordered), batch_size):
         batch = {name: value.to(model.device) for name, value in collator(ordered[first : first + batch_size]).items()}
-        total += float(_summed_loss(model, batch, is_plain))
+        total += float(summed_loss(model, batch, is_plain))
         first_label = 0 if model.config.is_encoder_decoder else 1
         n_tokens += int((batch["labels"][:, first_label:] != IGNORED_LABEL).sum())
     model.train(was_training)
@@ -238,71 +300,3 @@ def build_training_arguments(
         )
     except (ValueError, TypeError, ImportError) as error:
         raise ConfigError(f"alg.training_args: {error}") from error
-
-
-def _build_trainer(
-    model: PreTrainedModel,
-    args: TrainingArguments,
-    examples: ExampleSets,
-    collator: PaddingCollator,
-    callbacks: Sequence[TrainerCallback],
-) -> Trainer:
-    try:
-        trainer = _LabelledOnlyTrainer(
-            model=model,
-            args=args,
-            data_collator=collator,
-            train_dataset=examples.train,
-            eval_dataset=examples.val,
-            callbacks=list(callbacks),
-        )
-    except (ValueError, TypeError, ImportError) as error:
-        raise ConfigError(f"alg.training_args: {error}") from error
-    trainer.head_is_plain = head_is_plain(model)
-    return trainer
-
-
-class _LabelledOnlyTrainer(Trainer):
-    """A `Trainer` that computes logits at labelled positions only."""
-
-    head_is_plain = False
-
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        # A wrapped model (several devices) must be called as a whole, and label smoothing needs all logits.
-        is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
-        if is_whole or return_outputs or num_items_in_batch is None:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        with self.accelerator.autocast():
-            return _summed_loss(model, inputs, self.head_is_plain) / num_items_in_batch
-
-
-def _summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
-    """Total negative log-likelihood of all labelled tokens of a batch, in nats."""
-    ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
-    learned = labels != IGNORED_LABEL
-    if model.config.is_encoder_decoder:
-        hidden = EncoderDecoder(model, share_prompts=False)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
-    else:
-        hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
-        labels, learned = labels[:, 1:], learned[:, 1:]
-    logits = lm_logits(model, hidden[learned], is_plain)
-    return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
-
-
-@contextmanager
-def _output_folder(output_dir: str | Path | None) -> Iterator[Path]:
-    """Provide the output folder that `Trainer` requires, and remove it if it stays empty."""
-    if output_dir is None:
-        with tempfile.TemporaryDirectory() as scratch:
-            yield Path(scratch)
-        return
-    folder = Path(output_dir)
-    yield folder
-    if folder.is_dir() and not any(folder.iterdir()):
-        shutil.rmtree(folder)

@@ -23,7 +23,7 @@ def notes(tmp_path: Path, **overrides: Any) -> list[str]:
 def supervised_notes(tmp_path: Path, **alg: Any) -> list[str]:
     config = make_config(tmp_path)
     config["alg"] = {**SUPERVISED, "generation_kwargs": SAMPLING, **alg}
-    del config["env"]
+    del config["env"], config["train_evaluation"]["n_iters"]
     return parse_config(config, "test").warnings
 
 
@@ -125,6 +125,10 @@ def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Pat
     assert "evaluations end replies after 32 tokens" in note
     saved, logged = supervised_notes(tmp_path, loss_on="all", training_args={"save_total_limit": 1, "logging_steps": 5})
     assert "no effect without save_strategy" in saved and "RL4LMs also evaluates the val split" in logged
+    (own,) = supervised_notes(tmp_path, loss_on="all", training_args={"save_strategy": "epoch", "save_total_limit": 1})
+    assert "transformers' own checkpoints, besides those of train_evaluation.save_every" in own
+    config = make_config(tmp_path, alg={**SUPERVISED, "loss_on": "all"})
+    assert any("n_iters does not set the length" in note for note in parse_config(config, "test").warnings)
 
 
 def test_values_that_are_no_numbers_are_left_to_the_check_of_the_sampler(tmp_path: Path) -> None:

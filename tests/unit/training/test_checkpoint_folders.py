@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.inference.saved_run import find_checkpoint
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.training.checkpoint import CheckpointStore, checkpoint_folders, remove_checkpoints_after
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, checkpoint_folders, remove_checkpoints_after
 
 STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
 
@@ -27,12 +28,17 @@ def test_checkpoints_are_in_the_order_of_their_iterations(folder: RunFolder) -> 
     assert list(checkpoint_folders(folder.root / "nowhere")) == []
 
 
-def test_folders_of_other_names_are_neither_counted_nor_removed(folder: RunFolder) -> None:
+def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path: Path, folder: RunFolder) -> None:
     CheckpointStore(folder, keep_last=3).mark_best(10, "m", 1.0)
     assert list(checkpoint_folders(folder.root)) == [10, 20, 999_999, 1_000_000]
     CheckpointStore(folder, keep_last=1).mark_best(20, "m", 2.0)
     assert list(checkpoint_folders(folder.root)) == [20, 1_000_000]
-    remove_checkpoints_after(folder.root, 10)
+    folder.path("checkpoints/unfinished_iteration").mkdir()
+    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 20, "is_unfinished": True}))
+    assert os.listdir(folder.path("checkpoints/unfinished_iteration")) == []
+    assert list(checkpoint_folders(folder.root)) == [20]
+    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 10}))
+    assert not folder.path("checkpoints/unfinished_iteration").exists()
     assert sorted(path.name for path in folder.path("checkpoints").glob("iteration_*")) == sorted(STRAY)
 
 

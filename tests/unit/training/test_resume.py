@@ -55,7 +55,7 @@ def test_run_that_says_subproc_goes_on_with_a_note(tmp_path: Path, caplog: pytes
         assert ("SubprocVecEnv" in caplog.text) == (kind == "blocks"), "a config that says it has its own note"
 
 
-def test_supervised_run_has_one_iteration_whatever_is_asked_for(tmp_path: Path) -> None:
+def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path: Path) -> None:
     supervised = {
         "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
     }

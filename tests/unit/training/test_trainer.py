@@ -26,6 +26,9 @@ from rl4dialog.training.random_state import random_state, set_random_state
 class RandomWalk:
     """A number that goes a random step in every iteration."""
 
+    n_iters = 4
+    is_within_iteration = False
+
     def __init__(self, tracker: Tracker, signals: StopSignals, stop_after: int | None) -> None:
         self._tracker, self._signals, self._stop_after = tracker, signals, stop_after
         self.place = torch.zeros(1)
@@ -37,11 +40,11 @@ class RandomWalk:
     def iteration(self) -> int:
         return int(self._model.iteration)
 
-    def learn(self, n_iters: int, callbacks: Any) -> None:
+    def learn(self, callbacks: Any) -> None:
         callback = CallbackList(list(callbacks))
         callback.init_callback(self._model)
         callback.on_training_start({}, {})
-        while self.iteration < n_iters:
+        while self.iteration < self.n_iters:
             callback.on_rollout_start()
             if self._model.stop_requested:
                 break

@@ -14,11 +14,19 @@ from rl4dialog.training.trainer_support import ProgressBar, unchanged
 
 def test_progress_tells_description_steps_and_loss(capsys: pytest.CaptureFixture[str]) -> None:
     bar = ProgressBar("Warm start")
-    bar.on_train_begin(None, SimpleNamespace(max_steps=4), None)
+    bar.on_train_begin(None, SimpleNamespace(max_steps=4, global_step=0), None)
     bar.on_log(None, None, None, logs={"loss": 1.23456})
     bar.on_step_end(None, SimpleNamespace(global_step=4), None)
     bar.close()
     assert capsys.readouterr().err == "Warm start, step 4/4: loss 1.235, after 0 s\n"
+
+
+def test_progress_of_a_resumed_training_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ProgressBar("Supervised")
+    bar.on_train_begin(None, SimpleNamespace(max_steps=4, global_step=3), None)
+    bar.on_step_end(None, SimpleNamespace(global_step=4), None)
+    bar.close()
+    assert capsys.readouterr().err.startswith("Supervised, step 4/4: ")
 
 
 def test_bar_that_never_began_can_be_closed() -> None:

@@ -17,7 +17,7 @@ from rl4dialog.runs import run_folder as run_folder_module
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, Mode
-from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, newest_checkpoint
 from rl4dialog.training.interruption import StopSignals
 
 BEFORE = [EvaluationResult(0, "val", {"m": 0.1, "reward": 0.2}), EvaluationResult(0, "test", {"other": 1.0})]
@@ -26,11 +26,13 @@ BEFORE = [EvaluationResult(0, "val", {"m": 0.1, "reward": 0.2}), EvaluationResul
 class Weightless:
     """Something that is trained and weighs nothing."""
 
+    is_within_iteration = False
+
     def __init__(self, model: Any) -> None:
         self._model = model
 
     def capture_state(self) -> dict[str, Any]:
-        return {"iteration": self._model.iteration}
+        return {"iteration": self._model.iteration, "is_unfinished": self.is_within_iteration}
 
     def save_state(self, folder: Path | None) -> None: ...
 
@@ -45,10 +47,10 @@ class Run:
         self.store = CheckpointStore(self.folder, keep_last=2)
         tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
         self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
-        trainee = Weightless(self.model)
+        self.trainee = Weightless(self.model)
         self.evaluations = list(BEFORE)
         history = MetricHistory(self.evaluations, keep_best, mode, "train_evaluation.keep_best")
-        self.callback = CheckpointCallback(self.store, tracker, self.signals, trainee, every, history)
+        self.callback = CheckpointCallback(self.store, tracker, self.signals, self.trainee, every, history)
         self.callback.init_callback(self.model)
 
     @property
@@ -77,6 +79,21 @@ def test_signal_in_the_last_update_saves_and_stops(tmp_path: Path, every: int | 
     with pytest.raises(RunInterrupted, match=r"^stopped by SIGTERM after iteration 2; saved$"):
         run.callback.on_training_end()
     assert run.kept == ["iteration_000002"]
+
+
+def test_signal_within_an_iteration_saves_the_unfinished_one(tmp_path: Path) -> None:
+    run = Run(tmp_path, every=2)
+    run.model.iteration = 2
+    run.callback.on_rollout_start()
+    run.trainee.is_within_iteration, run.signals.received = True, "SIGTERM"
+    with pytest.raises(RunInterrupted, match=r"^stopped by SIGTERM within iteration 3; saved$"):
+        run.callback.on_step()
+    assert run.kept == ["iteration_000002", "unfinished_iteration"]
+    newest = newest_checkpoint(run.folder.root)
+    assert newest is not None and newest.is_unfinished and newest.iteration == 2
+    run.trainee.is_within_iteration, run.signals.received, run.model.iteration = False, None, 4
+    run.callback.on_rollout_start()
+    assert run.kept == ["iteration_000002", "iteration_000004"], "the unfinished one is of no use any more"
 
 
 def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:

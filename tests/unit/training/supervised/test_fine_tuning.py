@@ -14,7 +14,7 @@ import torch
 from runs import make_config
 from tiny import make_gpt2, make_tokenizer, next_token
 from torch.nn import functional
-from transformers import CohereConfig, CohereForCausalLM, TrainerCallback
+from transformers import CohereConfig, CohereForCausalLM
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
@@ -204,36 +204,6 @@ def test_metrics_count_examples_steps_and_tokens(tokenizer: Any) -> None:
     assert metrics["n_examples"] == 8
     assert metrics["n_steps"] == 4
     assert metrics["tokens_per_s"] * metrics["train_runtime_s"] == pytest.approx(2 * n_tokens)
-
-
-def test_callbacks_are_called(tokenizer: Any) -> None:
-    class Counter(TrainerCallback):
-        n_steps = 0
-
-        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-            self.n_steps += 1
-
-    counter = Counter()
-    arguments = {"num_train_epochs": 3, "per_device_train_batch_size": 8}
-    model = make_model(tokenizer)
-    examples = example_sets(model, tokenizer)
-    train_supervised(model, tokenizer, examples, training_args=arguments, seed=0, callbacks=[counter])
-    assert counter.n_steps == 3
-
-
-@pytest.mark.parametrize("strategy", ["no", "epoch"])
-def test_checkpoints_are_written_only_when_asked_for(tokenizer: Any, tmp_path: Path, strategy: str) -> None:
-    model = make_model(tokenizer)
-    train_supervised(
-        model,
-        tokenizer,
-        example_sets(model, tokenizer),
-        training_args={"num_train_epochs": 1, "save_strategy": strategy},
-        seed=0,
-        output_dir=tmp_path / "checkpoints",
-    )
-    assert (tmp_path / "checkpoints").exists() == (strategy == "epoch")
-    assert len(list(tmp_path.glob("checkpoints/*/model.safetensors"))) == (strategy == "epoch")
 
 
 def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, tmp_path: Path) -> None:

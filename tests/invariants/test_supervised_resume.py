@@ -1,0 +1,177 @@
+"""A supervised run that is stopped and resumed is the run that was never stopped, bit by bit."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import assert_same_run, lines, make_config, run_folder, train
+
+from rl4dialog import cli
+from rl4dialog.training.supervised.trainer import SupervisedTrainer
+
+N_STEPS = 6  # of an epoch
+
+
+def config_of(tmp_path: Path, model: str = "gpt2", **overrides: Any) -> dict[str, Any]:
+    """Three epochs with a checkpoint after each."""
+    kind = "seq2seq" if model == "t5" else "causal"
+    alg = {
+        "id": "supervised",
+        "model_type": kind,
+        "model_name": f"builtin/tiny-{model}",
+        "training_args": {
+            "num_train_epochs": 3,
+            "per_device_train_batch_size": 4,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "cosine",
+            "warmup_ratio": 0.2,
+            "logging_steps": 4,
+        },
+    }
+    settings: dict[str, Any] = {
+        "alg": alg,
+        "train_evaluation__save_every": 1,
+        "train_evaluation__eval_every": 1,
+        "train_evaluation__keep_last": 9,
+        "train_evaluation__max_eval_samples": 2,
+        **overrides,
+    }
+    return make_config(tmp_path, **settings)
+
+
+def send_once(number: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send this process a signal once, at the start of a step."""
+    training_step, sent = SupervisedTrainer.training_step, []
+
+    def signalled(self: SupervisedTrainer, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step + 1 == step and not sent:
+            sent.append(step)
+            os.kill(os.getpid(), number)
+        return training_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(SupervisedTrainer, "training_step", signalled)
+
+
+def runs_of(tmp_path: Path, **overrides: Any) -> tuple[Path, Path, dict[str, Any]]:
+    """A whole run, an empty folder for the other one, and their config."""
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    for folder in (whole, other):
+        folder.mkdir()
+    config = config_of(tmp_path, **overrides)
+    assert train(whole, config) == 0
+    return whole, other, config
+
+
+ARGS = "alg__training_args"
+SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
+    "seq2seq_adafactor": (4, {"model": "t5", f"{ARGS}__optim": "adafactor", f"{ARGS}__save_strategy": "epoch"}),
+    # NEFTune's noise is drawn in every step.
+    "lora_noise": (9, {"lora": {"r": 2, "target_modules": ["c_attn"]}, f"{ARGS}__neftune_noise_alpha": 5.0}),
+    "bf16_max_steps": (7, {"precision": "bf16", f"{ARGS}__max_steps": 8}),
+    "half_epoch_random_order_sgd": (
+        4,
+        {
+            f"{ARGS}__gradient_accumulation_steps": 2,
+            f"{ARGS}__num_train_epochs": 2.5,
+            f"{ARGS}__train_sampling_strategy": "random",
+            f"{ARGS}__optim": "sgd",
+        },
+    ),
+    "evaluations_of_transformers": (
+        8,
+        {
+            f"{ARGS}__lr_scheduler_type": "reduce_lr_on_plateau",
+            f"{ARGS}__eval_strategy": "steps",
+            f"{ARGS}__eval_steps": 3,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("step", "overrides"), SETTINGS.values(), ids=SETTINGS)
+def test_run_that_a_signal_stopped_within_an_epoch_is_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, overrides: dict[str, Any]
+) -> None:
+    whole, stopped, config = runs_of(tmp_path, **overrides)
+    send_once(signal.SIGTERM, step, monkeypatch)
+    assert train(stopped, config) == cli.EXIT_INTERRUPTED
+    assert (run_folder(stopped) / "checkpoints" / "unfinished_iteration").exists()
+    assert train(stopped, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(stopped))
+    # transformers' own checkpoints are written only where they are asked for.
+    assert (run_folder(whole) / "checkpoints" / "checkpoint-18").exists() == (f"{ARGS}__save_strategy" in overrides)
+
+
+def test_signal_at_the_end_of_an_epoch_saves_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = {"train_evaluation__save_every": None, f"{ARGS}__num_train_epochs": 2.5}
+    whole, stopped, config = runs_of(tmp_path, **overrides)
+    for step in (N_STEPS, int(2.5 * N_STEPS)):
+        send_once(signal.SIGTERM, step, monkeypatch)
+        assert train(stopped, config, "--resume", "auto") == cli.EXIT_INTERRUPTED
+        names = sorted(path.name for path in (run_folder(stopped) / "checkpoints").iterdir())
+        assert names[-1] == f"iteration_{math.ceil(step / N_STEPS):06d}"
+    assert train(stopped, config, "--resume") == 0
+    shutil.rmtree(run_folder(stopped) / "checkpoints" / "iteration_000001")
+    assert_same_run(run_folder(whole), run_folder(stopped))
+
+
+def test_early_stopping_and_the_best_model_are_those_of_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metric = {"metric": "length/words", "mode": "min"}
+    callbacks = [
+        {"id": "early_stopping", "args": {**metric, "patience": 2}},
+        {"id": "save_best_model", "args": metric},
+    ]
+    whole, stopped, config = runs_of(tmp_path, callbacks=callbacks)
+    assert "stopped after iteration 2 of 3 by early_stopping: val length/words was best" in capsys.readouterr().err
+    send_once(signal.SIGTERM, N_STEPS + 3, monkeypatch)
+    assert train(stopped, config) == cli.EXIT_INTERRUPTED
+    best = (run_folder(stopped) / "best_model" / "model.safetensors").read_bytes()
+    for _ in range(2):  # the second time, as if it had been killed at its very end
+        assert train(stopped, config, "--resume") == 0
+        assert (run_folder(stopped) / "best_model" / "model.safetensors").read_bytes() == best
+        assert_same_run(run_folder(whole), run_folder(stopped))
+        (run_folder(stopped) / "result.json").unlink()
+
+
+def test_another_length_or_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path)
+    assert train(tmp_path, config) == 0
+    longer = ("--resume", "--set", "alg.training_args.num_train_epochs=4")
+    assert train(tmp_path, config, *longer) == 2
+    assert "alg.training_args.num_train_epochs was 3 and is 4" in capsys.readouterr().err
+    assert train(tmp_path, config, "--resume") == 0
+    assert "is complete\n" in capsys.readouterr().out
+    (run_folder(tmp_path) / "result.json").unlink()
+    for path in (tmp_path / "dialogues").glob("*_train.txt"):
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    assert train(tmp_path, config, "--resume") == 2
+    assert "(split train)" in capsys.readouterr().err
+
+
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Killed in the middle of the second epoch, and once more in that of the third, without any warning."""
+    whole, killed, config = runs_of(tmp_path)
+    for step in (N_STEPS + 3, 2 * N_STEPS + 5):
+        process = multiprocessing.get_context("fork").Process(target=_train_until_killed, args=(killed, config, step))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert train(killed, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(killed))
+    (info,) = lines(run_folder(killed) / "training_info.jsonl")
+    assert (info["iteration"], info["n_steps"]) == (3, 3 * N_STEPS)
+
+
+def _train_until_killed(folder: Path, config: dict[str, Any], step: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        send_once(signal.SIGKILL, step, patch)
+        train(folder, config, "--resume", "auto")
