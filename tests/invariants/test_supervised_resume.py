@@ -147,7 +147,7 @@ def test_another_length_or_other_data_are_refused(tmp_path: Path, capsys: pytest
     assert train(tmp_path, config) == 0
     longer = ("--resume", "--set", "alg.training_args.num_train_epochs=4")
     assert train(tmp_path, config, *longer) == 2
-    assert "alg.training_args.num_train_epochs was 3 and is 4" in capsys.readouterr().err
+    assert "alg.training_args.num_train_epochs was 3 and is now 4" in capsys.readouterr().err
     assert train(tmp_path, config, "--resume") == 0
     assert "is complete\n" in capsys.readouterr().out
     (run_folder(tmp_path) / "result.json").unlink()
