@@ -17,7 +17,6 @@ from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.types import RewardPart
-from rl4dialog.envs.own_copies import OwnCopy
 from rl4dialog.envs.vectorize import make_vec_env
 
 # As a file of a user's: workers would import torch with this module.
@@ -88,13 +87,3 @@ def test_file_that_a_reward_opens_belongs_to_one_process(tmp_path: Path) -> None
             assert rewards.tolist() == [2 * n + 1 + 2 * n + 2] * 2
     finally:
         env.close()
-
-
-def test_object_is_the_processes_own_and_shares_what_is_shared() -> None:
-    shared = ["a tokenizer"]
-    copy = OwnCopy({"tokenizer": shared, "own": [1]}, [shared], "the partner")
-    assert copy.get()["own"] == [1]
-    arrived, arrived_shared = cloudpickle.loads(cloudpickle.dumps((copy, shared)))
-    assert arrived.get() is arrived.get()
-    assert arrived.get()["tokenizer"] is arrived_shared
-    assert arrived.get() == {"tokenizer": shared, "own": [1]}
