@@ -52,7 +52,7 @@ def _make_in_own_process(env_kwargs: dict[str, Any], timeout_s: float | None) ->
 def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
     """Constant objects that all environments can refer to."""
     end_of_turn = env_kwargs["end_of_turn"]
-    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
+    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"], env_kwargs.get("between_turns")]
 
 
 def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
