@@ -28,7 +28,7 @@ def pack(values: Sequence[Any]) -> Packed:
     if types == {tuple} and len(set(map(len, values))) == 1:
         return _tuples, len(values), [pack(items) for items in zip(*values, strict=True)]
     if types == {np.ndarray} and values[0].ndim > 0 and len({(a.ndim, a.dtype, a.shape[1:]) for a in values}) == 1:
-        return _arrays, np.concatenate(values, dtype=values[0].dtype), list(map(len, values))
+        return _arrays, np.concatenate(values), list(map(len, values))
     return list, values
 
 

@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from tiny import make_samples, make_tokenizer
@@ -47,7 +48,7 @@ class Counter(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.n = 0
-        return self._observe(), {"seed": seed, "options": options}
+        return self._observe(), {} if seed is None else {"seed": seed, "options": options}
 
     def step(self, action: int) -> Any:
         if action == 1 and self.fault == "raise":
@@ -217,6 +218,19 @@ def test_time_limits_seeds_and_options_as_stable_baselines3(three: Any) -> None:
     assert not np.array_equal(first, again[0]), "seeds and options are used once"
 
 
+def test_plain_ppo_learns_as_in_this_process(open_env: Any) -> None:
+    env_fns = [functools.partial(gym.make, "CartPole-v1")] * 3
+    found = []
+    for env in (open_env(env_fns, 2), DummyVecEnv(list(env_fns))):
+        model = PPO("MlpPolicy", env, n_steps=64, batch_size=48, n_epochs=2, seed=1, device="cpu")
+        before = {name: weights.clone() for name, weights in model.policy.state_dict().items()}
+        model.learn(3 * 64 * 2)
+        found.append((model.policy.state_dict(), before))
+    for name, weights in found[0][0].items():
+        np.testing.assert_array_equal(weights, found[1][0][name])
+    assert any((weights != found[0][1][name]).any() for name, weights in found[0][0].items())
+
+
 def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> None:
     envs = three([lambda: gym.wrappers.TimeLimit(Counter(), 9)] * 5, 2)
     for env in envs:
@@ -239,6 +253,9 @@ def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> Non
         with pytest.raises(IndexError):
             env.get_attr("n", [5])
         assert list(env.reset_infos) == [{"seed": 20 + i, "options": None} for i in range(5)]
+        for _ in range(2):
+            env.step(np.zeros(5, dtype=int))
+        assert list(env.reset_infos) == [{}] * 5
     for env in (envs[0], envs[2]):
         with pytest.raises(AttributeError, match="lable"):
             env.get_attr("lable")

@@ -14,7 +14,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_samples, make_tokenizer
 
 from rl4dialog.core.errors import EnvWorkerError
@@ -92,21 +91,6 @@ def kill(env: BlockVecEnv, worker: int) -> None:
     os.kill(env.pids[worker], signal.SIGKILL)
 
 
-def assert_equal(found: Any, wanted: Any) -> None:
-    """Steps, which hold dicts, tuples and arrays."""
-    if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
-        for key in wanted:
-            assert_equal(found[key], wanted[key])
-    elif isinstance(wanted, (list, tuple)):
-        for one, other in zip(found, wanted, strict=True):
-            assert_equal(one, other)
-    elif isinstance(wanted, np.ndarray):
-        np.testing.assert_array_equal(np.asarray(found, dtype=wanted.dtype), wanted)
-    else:
-        assert found == wanted
-
-
 def utterances(rng: np.random.Generator, n_envs: int) -> np.ndarray:
     actions = np.full((n_envs, T), -1)
     for row in actions:
@@ -117,10 +101,10 @@ def utterances(rng: np.random.Generator, n_envs: int) -> np.ndarray:
 
 def test_ten_deaths_between_and_in_steps_change_nothing(open_env: Any, caplog: pytest.LogCaptureFixture) -> None:
     fns = conversation_fns(5, partner=ScriptedPartner(["w1 w2", "w3"]), max_turns=3)
-    env, other = open_env(fns, 2, 10), DummyVecEnv(list(fns))
+    env, other = open_env(fns, 2, 10), open_env(fns, 1)
     for vec_env in (env, other):
         vec_env.seed(3)
-    assert_equal(env.reset(), other.reset())
+    np.testing.assert_equal(env.reset(), other.reset())
     rng = np.random.default_rng(0)
     with caplog.at_level(logging.WARNING):
         for step in range(20):
@@ -131,8 +115,8 @@ def test_ten_deaths_between_and_in_steps_change_nothing(open_env: Any, caplog: p
             if step % 4 == 2:
                 kill(env, 0)
             found = env.step_wait()
-            assert_equal(found, other.step(actions))
-            assert_equal(list(env.reset_infos), list(other.reset_infos))
+            np.testing.assert_equal(found, other.step(actions))
+            np.testing.assert_equal(env.reset_infos, other.reset_infos)
     assert env.n_restarts == 10
     assert "environment worker 1 " in caplog.text and "died with exit code -9" in caplog.text
     assert "(restart 10 of 10)" in caplog.text
@@ -144,7 +128,7 @@ def test_ten_deaths_between_and_in_steps_change_nothing(open_env: Any, caplog: p
 
 
 def test_a_new_worker_begins_from_the_last_snapshot(open_env: Any) -> None:
-    env, other = open_env(conversation_fns(3), 2, 10), DummyVecEnv(conversation_fns(3))
+    env, other = open_env(conversation_fns(3), 2, 10), open_env(conversation_fns(3), 1)
     for vec_env in (env, other):
         vec_env.seed(5)
         vec_env.reset()
@@ -159,8 +143,8 @@ def test_a_new_worker_begins_from_the_last_snapshot(open_env: Any) -> None:
         if step in (4, 5, 9):
             kill(env, step % 2)
         actions = utterances(rng, 3)
-        assert_equal(env.step(actions), other.step(actions))
-        assert_equal(list(env.reset_infos), list(other.reset_infos))
+        np.testing.assert_equal(env.step(actions), other.step(actions))
+        np.testing.assert_equal(env.reset_infos, other.reset_infos)
     assert env.n_restarts == 4
     assert env.get_attr("mark", [1, 2]) == ["set", "set"]
     with pytest.raises(AttributeError, match="mark"):
@@ -227,3 +211,18 @@ def test_workers_leave_it_to_the_main_process_to_heed_signals(open_env: Any, num
     assert env.step(np.zeros(2, dtype=int))[0].tolist() == [1, 1]
     env.close()
     assert env._server._process.returncode == 0
+
+
+def test_unseeded_episode_continues_in_a_new_worker(open_env: Any) -> None:
+    """Its seed is unknown, so it can only continue from the state after the reset."""
+    env = open_env(conversation_fns(2, samples=make_samples(500)), 1, 1)
+    prompts = env.reset()["prompt_ids"]
+    kill(env, 0)
+    wait = np.full((2, T), -1)
+    np.testing.assert_equal(env.step(wait)[0]["prompt_ids"], prompts)
+    assert env.n_restarts == 1
+
+
+def test_restart_is_refused_where_environments_have_no_state(open_env: Any) -> None:
+    with pytest.raises(EnvWorkerError, match=r"max_restarts=1.* need the methods state_dict\(\) and load_state_dict"):
+        open_env([functools.partial(gym.make, "CartPole-v1")], 1, 1)
