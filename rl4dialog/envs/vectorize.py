@@ -8,15 +8,15 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 
 from rl4dialog.core.errors import EnvWorkerError, RewardError
 from rl4dialog.core.types import RewardPart
-from rl4dialog.envs.own_copies import OwnCopy
+from rl4dialog.envs.fork_safety import ADVICE
+from rl4dialog.envs.fork_server import ForkServer, dumps
 from rl4dialog.envs.shared_samples import SharedSamples
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -37,7 +37,7 @@ def make_utterance_env(
     """
     shared = {id(value): value for value in _shared(env_kwargs)}
     parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    partner = copy.deepcopy(_built_here(env_kwargs.get("partner")), shared)
+    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
     env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
     return UtteranceView(env, timeout_s, ends_process)
 
@@ -49,30 +49,15 @@ def _make_in_own_process(env_kwargs: dict[str, Any], timeout_s: float | None) ->
     return make_utterance_env(env_kwargs, timeout_s, ends_process=True)
 
 
-def _for_workers(env_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments from which each worker process builds its own rewards and partner."""
-    shared, partner = _shared(env_kwargs), env_kwargs.get("partner")
-    parts = [
-        dataclasses.replace(part, function=OwnCopy(part.function, shared, f"reward {part.name!r}"))
-        for part in env_kwargs.get("reward_parts", ())
-    ]
-    own_partner = None if partner is None else OwnCopy(partner, shared, "the partner")
-    return {**env_kwargs, "reward_parts": parts, "partner": own_partner}
-
-
 def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
     """Constant objects that all environments can refer to."""
     end_of_turn = env_kwargs["end_of_turn"]
-    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
-
-
-def _built_here(value: Any) -> Any:
-    return value.get() if isinstance(value, OwnCopy) else value
+    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"], env_kwargs.get("between_turns")]
 
 
 def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
     try:
-        return copy.deepcopy(_built_here(part.function), shared)
+        return copy.deepcopy(part.function, shared)
     except Exception as error:
         raise RewardError(
             f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
@@ -107,22 +92,20 @@ def make_vec_env(
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    vec_env, env_kwargs = _as_sent(env_kwargs, vec_env)
-    build: Callable[[], gym.Env] = functools.partial(make_utterance_env, env_kwargs, timeout_s)
-    if vec_env == "dummy":
-        return DummyVecEnv([build] * n_envs)
-    if vec_env == "subproc":
-        build = functools.partial(_make_in_own_process, env_kwargs, timeout_s)
-        try:
-            return SubprocVecEnv([build] * n_envs)
-        except (EOFError, OSError) as error:
-            raise EnvWorkerError(
-                "an environment worker died while its environment was built; its own error message is printed above"
-            ) from error
-
     from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-    return BlockVecEnv([build] * n_envs, n_workers, max_restarts, timeout_s)
+    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
+    build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
+    if vec_env == "dummy":
+        return DummyVecEnv([build] * n_envs)
+    if vec_env == "blocks":
+        return BlockVecEnv([build] * n_envs, n_workers, max_restarts, timeout_s, _shared(env_kwargs))
+    try:
+        return SubprocVecEnv([functools.partial(_make_in_own_process, env_kwargs, timeout_s)] * n_envs)
+    except (EOFError, OSError) as error:
+        raise EnvWorkerError(
+            "an environment worker died while its environment was built; its own error message is printed above"
+        ) from error
 
 
 def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
@@ -134,23 +117,29 @@ def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
         EnvWorkerError: If a reward cannot be sent to workers, or loading them opens a file or starts a thread that
             workers would share.
     """
-    vec_env, env_kwargs = _as_sent(env_kwargs, vec_env)
+    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
     if vec_env == "blocks":
-        from rl4dialog.envs.block_worker import run_block
-        from rl4dialog.envs.fork_server import ForkServer
-
-        # With 0 workers, the server only unpickles and checks its input.
-        ForkServer(functools.partial(run_block, [[functools.partial(make_utterance_env, env_kwargs)]]), 0).close()
+        ForkServer(print, functools.partial(make_utterance_env, env_kwargs), _shared(env_kwargs)).close()
 
 
-def _as_sent(env_kwargs: dict[str, Any], vec_env: str) -> tuple[str, dict[str, Any]]:
-    """Determine where environments run on this system, and their arguments there."""
-    samples = env_kwargs["samples"]
-    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
+def _placed(vec_env: str, env_kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Determine where environments run on this system, and check that their arguments can be sent there."""
     if vec_env == "blocks" and not hasattr(os, "fork"):
         _logger.warning("env.vec_env: blocks requires a system with fork; the environments run in this process instead")
         vec_env = "dummy"
-    return vec_env, env_kwargs if vec_env == "dummy" else _for_workers(env_kwargs)
+    samples = env_kwargs["samples"]
+    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
+    if vec_env != "dummy":
+        named = {f"reward {part.name!r}": part.function for part in env_kwargs.get("reward_parts", ())}
+        for name, value in {**named, "the partner": env_kwargs.get("partner")}.items():
+            try:
+                dumps(value, _shared(env_kwargs))
+            except Exception as error:
+                raise EnvWorkerError(
+                    f"{name} cannot be sent to worker processes: {type(error).__name__}: {error}. {ADVICE}; "
+                    f"__getstate__ of its class can omit objects that are already open."
+                ) from error
+    return vec_env, env_kwargs
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from tiny import make_samples, make_tokenizer
@@ -47,7 +48,7 @@ class Counter(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.n = 0
-        return self._observe(), {"seed": seed, "options": options}
+        return self._observe(), {} if seed is None else {"seed": seed, "options": options}
 
     def step(self, action: int) -> Any:
         if action == 1 and self.fault == "raise":
@@ -71,6 +72,12 @@ class Counter(gym.Env):
     def add(self, a: int, b: int = 0) -> int:
         return a + b + self.n
 
+    def state_dict(self) -> int:
+        return self.n
+
+    def load_state_dict(self, state: int) -> None:
+        self.n = state
+
     def _observe(self) -> Any:
         return np.full(2, self.n, dtype=np.float32), self.n
 
@@ -79,8 +86,8 @@ class Counter(gym.Env):
 def open_env() -> Iterator[Callable[..., BlockVecEnv]]:
     opened: list[BlockVecEnv] = []
 
-    def build(env_fns: Sequence[Callable[[], gym.Env]], n_workers: int | None = None) -> BlockVecEnv:
-        opened.append(BlockVecEnv(env_fns, n_workers))
+    def build(*args: Any, **kwargs: Any) -> BlockVecEnv:
+        opened.append(BlockVecEnv(*args, **kwargs))
         return opened[-1]
 
     yield build
@@ -211,6 +218,19 @@ def test_time_limits_seeds_and_options_as_stable_baselines3(three: Any) -> None:
     assert not np.array_equal(first, again[0]), "seeds and options are used once"
 
 
+def test_plain_ppo_learns_as_in_this_process(open_env: Any) -> None:
+    env_fns = [functools.partial(gym.make, "CartPole-v1")] * 3
+    found = []
+    for env in (open_env(env_fns, 2), DummyVecEnv(list(env_fns))):
+        model = PPO("MlpPolicy", env, n_steps=64, batch_size=48, n_epochs=2, seed=1, device="cpu")
+        before = {name: weights.clone() for name, weights in model.policy.state_dict().items()}
+        model.learn(3 * 64 * 2)
+        found.append((model.policy.state_dict(), before))
+    for name, weights in found[0][0].items():
+        np.testing.assert_array_equal(weights, found[1][0][name])
+    assert any((weights != found[0][1][name]).any() for name, weights in found[0][0].items())
+
+
 def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> None:
     envs = three([lambda: gym.wrappers.TimeLimit(Counter(), 9)] * 5, 2)
     for env in envs:
@@ -233,6 +253,9 @@ def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> Non
         with pytest.raises(IndexError):
             env.get_attr("n", [5])
         assert list(env.reset_infos) == [{"seed": 20 + i, "options": None} for i in range(5)]
+        for _ in range(2):
+            env.step(np.zeros(5, dtype=int))
+        assert list(env.reset_infos) == [{}] * 5
     for env in (envs[0], envs[2]):
         with pytest.raises(AttributeError, match="lable"):
             env.get_attr("lable")
@@ -242,7 +265,7 @@ def test_every_environment_is_given_an_object_of_its_own(open_env: Any) -> None:
     env = open_env([Counter] * 3, 1)
     env.reset()
     env.set_attr("things", [])
-    env._call(lambda env: env.things.append(1), (), 0)
+    env._call(lambda env: env.things.append(1), 0)
     assert env.get_attr("things") == [[1], [], []]
 
 
@@ -260,7 +283,7 @@ def test_reset_forgets_a_step_that_nobody_waited_for(open_env: Any) -> None:
 
 def test_blocks_and_workers(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     env = open_env([Counter] * 5, 2)
-    pids = env._call(lambda env: os.getpid(), ())
+    pids = env._call(lambda env: os.getpid())
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [2, 3] and pids == sorted(pids, key=pids.index)
     monkeypatch.setattr(block_vec_env.joblib, "cpu_count", lambda: 4)
     assert [worker_count(*args) for args in [(128,), (3,), (128, 16), (4, 16)]] == [4, 3, 16, 4]
@@ -278,7 +301,7 @@ def test_worker_imports_neither_torch_nor_stable_baselines3(open_env: Any) -> No
 
         return sorted({"torch", "stable_baselines3", "datasets", "pandas"} & sys.modules.keys())
 
-    assert env._call(heavy, ()) == [[]] * 4
+    assert env._call(heavy) == [[]] * 4
     if Path("/proc").is_dir():
         for pid in env.pids:
             assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
@@ -291,7 +314,7 @@ def test_eight_workers_are_small_and_share_the_samples(open_env: Any) -> None:
     samples = SharedSamples([*make_samples(1), *(s for s in make_samples(2) for _ in range(10))])
     samples._block += bytes(200 * 2**20)
     kwargs = utterance_env_kwargs(samples=samples)
-    env = open_env([functools.partial(make_utterance_env, kwargs)] * 16, 8)
+    env = open_env([functools.partial(make_utterance_env, kwargs)] * 16, 8, shared=[samples])
     env.reset()
     env.step(utterances(np.random.default_rng(0), 16))
     for pid in env.pids:
@@ -319,7 +342,7 @@ def assert_all_end(pids: Sequence[int], seconds: float = 30) -> None:
 
 
 def processes_of(env: BlockVecEnv) -> list[int]:
-    return [env._workers._process.pid, *env.pids]
+    return [env._server._process.pid, *env.pids]
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
@@ -328,7 +351,9 @@ needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for pr
 def test_environment_that_cannot_be_built_is_told_by_number(open_env: Any) -> None:
     good, bad = utterance_env_kwargs(), utterance_env_kwargs(samples=[])
     env_fns = [functools.partial(make_utterance_env, kwargs) for kwargs in (good, good, good, bad)]
-    with pytest.raises(EnvWorkerError, match=r"environment 3 failed in worker 1 \(process \d+\): DataError: .*sample"):
+    with pytest.raises(
+        EnvWorkerError, match=r"environment 3 failed in worker 1 \(process \d+\) .*: DataError: .*sample"
+    ):
         open_env(env_fns, 2)
 
 
@@ -343,7 +368,7 @@ def test_environment_that_raises_is_told_and_its_worker_lives_on(open_env: Any) 
     with pytest.raises(ValueError, match="3 actions for 4"):
         env.step(np.zeros(3, dtype=int))
     with pytest.raises(EnvWorkerError, match="cannot pickle"):
-        env._call(lambda env: threading.Lock(), ())
+        env._call(lambda env: threading.Lock())
     with pytest.raises(EnvWorkerError, match=r"environment 1 .*TypeError"):
         env.env_method("add", indices=1)
 
@@ -421,7 +446,7 @@ def test_closing_ends_also_a_worker_that_hangs(open_env: Any) -> None:
 @needs_proc
 def test_closing_needs_no_help_of_a_process_that_holds_the_connections(open_env: Any) -> None:
     env = open_env([Counter] * 2, 2)
-    pids, handles = processes_of(env), [connection.fileno() for connection in env._workers._connections]
+    pids, handles = processes_of(env), [worker.connection.fileno() for worker in env._workers]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=handles) as holder:
         env.close()
         assert holder.poll() is None and not any(map(is_running, pids))
@@ -456,7 +481,7 @@ env = make_vec_env(
 )
 env.reset()
 rewards = env.step([[5, 0]] * 4)[1]
-print(*rewards, env._workers._process.pid, *env.pids, flush=True)
+print(*rewards, env._server._process.pid, *env.pids, flush=True)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from typing import Any
@@ -225,8 +226,8 @@ def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> 
     try:
         for i in range(N_WORKERS):
             env.set_attr("share", i, i)
-        found = env._call(own_scores, (shares, names))
-        assert env._call(conversation, ()) == [[*replies, None]] * N_WORKERS
+        found = env._call(functools.partial(own_scores, shares=shares, names=names))
+        assert env._call(conversation) == [[*replies, None]] * N_WORKERS
     finally:
         env.close()
     for own, share in zip(found, shares, strict=True):
