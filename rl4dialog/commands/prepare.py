@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rl4dialog.core.config import text_config
     from rl4dialog.training.building.language_model import fill_cache
 
-    fill_cache(read_config(args))
+    fill_cache(text_config(read_config(args)))
     return 0

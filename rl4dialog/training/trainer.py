@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import say
@@ -24,14 +26,17 @@ from rl4dialog.training.callbacks.history import EvaluationResult, recorded_eval
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
 from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.resume import go_back_to
-from rl4dialog.training.supervised.trainee import SupervisedTrainee
 from rl4dialog.training.trainee import Resumable, Trainee
 
 SPLITS = ("val", "test")
+_TRAINEES: dict[type[RunConfig], str] = {
+    OnPolicyConfig: "rl4dialog.training.on_policy.trainee:OnPolicyTrainee",
+    SupervisedConfig: "rl4dialog.training.supervised.trainee:SupervisedTrainee",
+    TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
+}
 
 
 class Trainer:
@@ -193,7 +198,6 @@ class Trainer:
 
 
 def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
-    if isinstance(config, SupervisedConfig) and tracker is not None:
-        return SupervisedTrainee(config, tracker)
-    assert isinstance(config, OnPolicyConfig)
-    return OnPolicyTrainee(config, tracker, checkpoint)
+    module, _, name = _TRAINEES[type(config)].partition(":")
+    trainee: Trainee = getattr(importlib.import_module(module), name)(config, tracker, checkpoint)
+    return trainee

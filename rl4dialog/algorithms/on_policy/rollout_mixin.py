@@ -51,6 +51,7 @@ class LMRolloutMixin:
         data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all
             processes stop.
+        discards_rollouts: Whether a rollout can be stopped in the middle without an effect on the state.
 
     Args:
         args: Arguments of the algorithm.
@@ -84,6 +85,7 @@ class LMRolloutMixin:
     group_size = 1
     data_parallel = False
     stop_requested = False
+    discards_rollouts = True
     _rollout_began_at: int | None = None
 
     def __init__(
@@ -119,7 +121,13 @@ class LMRolloutMixin:
         """Number of collected iterations, without an unfinished one."""
         algorithm: Any = self
         n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
-        return int(n_timesteps // (algorithm.n_steps * algorithm.n_envs))
+        return int(n_timesteps // self.timesteps_per_iteration)
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Agent tokens that an iteration counts as, in this process."""
+        algorithm: Any = self
+        return int(algorithm.n_steps * algorithm.n_envs)
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""

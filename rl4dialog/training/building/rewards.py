@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.types import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
@@ -18,7 +18,7 @@ from rl4dialog.training.reward_columns import RewardColumns
 _logger = logging.getLogger(__name__)
 
 
-def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
+def build_reward_parts(config: TextConfig, toolkit: Mapping[str, Any]) -> list[RewardPart]:
     """Build the reward as a list of weighted parts."""
     assert config.reward_fn is not None
     reward = reward_builder(toolkit)(config.reward_fn.id, config.reward_fn.args)
@@ -26,7 +26,7 @@ def build_reward_parts(config: RunConfig, toolkit: Mapping[str, Any]) -> list[Re
 
 
 def build_reward_columns(
-    config: RunConfig, toolkit: Mapping[str, Any], parts: list[RewardPart] | None = None
+    config: TextConfig, toolkit: Mapping[str, Any], parts: list[RewardPart] | None = None
 ) -> RewardColumns | None:
     """Build the scorer of evaluation replies, if they are to be scored by the training reward.
 

@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointCallback(IterationCallback):
-    """Saves between iterations. In the middle of a rollout it saves the state at the start of the rollout.
+    """Saves between iterations. If a signal stops a rollout, it saves the state at the start of that rollout.
 
     If a checkpoint cannot be written, a warning is logged and the run continues with the existing ones.
 
@@ -112,7 +112,8 @@ class CheckpointCallback(IterationCallback):
         self.stop_if_asked()
 
     def _on_step(self) -> bool:
-        if self._signals.received is not None and n_processes() == 1:
+        algorithm: Any = self.model
+        if self._signals.received is not None and n_processes() == 1 and algorithm.discards_rollouts:
             self._stop()
         return True
 

@@ -77,7 +77,7 @@ class OnPolicyTrainee(TextTrainee):
                 first += [tracking, self._watch]
                 last = [tracking.last]
             self.algorithm.learn(
-                n_left * self.algorithm.n_steps * env.num_envs,
+                n_left * self.algorithm.timesteps_per_iteration,
                 CallbackList([*first, *callbacks, *last]),
                 log_interval=1,  # clear the logger after each iteration; A2C's default is every hundred
                 reset_num_timesteps=not self._is_resumed,

@@ -14,6 +14,7 @@ from rl4dialog.policies.lora import LoRA
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.examples import build_supervised_examples
 from rl4dialog.training.building.inference_policy import build_inference_policy
+from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.supervised.fine_tuning import train_supervised
 from rl4dialog.training.text_trainee import TextTrainee
 
@@ -24,12 +25,13 @@ class SupervisedTrainee(TextTrainee):
     Args:
         config: Validated config.
         tracker: Records the results.
+        checkpoint: Always ``None``.
     """
 
     _tracker: Tracker
 
-    def __init__(self, config: SupervisedConfig, tracker: Tracker) -> None:
-        super().__init__(config, tracker)
+    def __init__(self, config: SupervisedConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
+        super().__init__(config, tracker, checkpoint)
         self._config, self._n_done = config, 0
         self.model = self.build_model(config)
         # Before the first evaluation, because invalid examples raise an error.
