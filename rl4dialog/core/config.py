@@ -1,7 +1,7 @@
 """The schema of a run's YAML file.
 
-``env.id`` and ``alg.id`` select the kind of run. Each kind requires and rejects keys of its own. Code that depends on the
-kind reads attributes of the config instead of comparing ids.
+``env.id`` and ``alg.id`` select the kind of run. Each kind requires and rejects keys of its own. Code that depends on
+the kind reads attributes of the config instead of comparing ids.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def text_config(config: RunConfig) -> TextConfig:
         return config
     assert config.env is not None
     raise ConfigError(
-        f"a run with env.id: {config.env.id} trains no language model, which is needed here; rl4dialog.load_agent loads "
-        f"its policy in Python"
+        f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "
+        f"rl4dialog.load_agent loads its policy"
     )
 
 

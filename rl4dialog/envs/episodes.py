@@ -17,7 +17,7 @@ class ResumableEnv(gym.Wrapper):
 
     The state is the random state in which the episode began, and its actions so far. They are repeated to restore it.
     This is exact if the environment depends on nothing else: neither on another source of random numbers than
-    ``np_random``, nor on earlier episodes. An environment for which this is wrong, or too slow, defines ``state_dict()``
+    ``np_random``, nor on earlier episodes. An environment for which this is wrong or too slow defines ``state_dict()``
     and ``load_state_dict(state)`` itself, which returns the observation; these are used instead.
 
     The ``info`` of the last step has the return and the length of the episode as ``episode``, under

@@ -21,7 +21,9 @@ def save_plain_policy(policy: nn.Module, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Cloned, because networks that share a feature extractor share its tensors.
-    save_file({name: tensor.detach().cpu().clone() for name, tensor in policy.state_dict().items()}, folder / POLICY_FILE)
+    save_file(
+        {name: tensor.detach().cpu().clone() for name, tensor in policy.state_dict().items()}, folder / POLICY_FILE
+    )
 
 
 def load_plain_policy(policy: nn.Module, folder: Path) -> None:

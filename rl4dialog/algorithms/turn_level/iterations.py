@@ -110,7 +110,7 @@ class OnPolicyIterations(IterationMixin):
     """Iterations of ``n_steps`` steps of each environment."""
 
     def __init__(self, *args: Any, **kwargs: Unpack[OnPolicyArguments]) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)  # type: ignore[misc]
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -131,7 +131,7 @@ class OffPolicyIterations(IterationMixin):
     """
 
     def __init__(self, *args: Any, **kwargs: Unpack[OffPolicyArguments]) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)  # type: ignore[misc]
         algorithm: Any = self
         noise = kwargs.get("action_noise")
         if isinstance(noise, (int, float)):

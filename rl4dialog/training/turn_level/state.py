@@ -94,8 +94,8 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
         if not np.array_equal(np.asarray(observation, arrays[name].dtype), arrays[name], equal_nan=True):
             raise CheckpointError(
                 f"the environments do not return to where they were in {checkpoint.path}: they depend on more than "
-                f"np_random and their actions. Define state_dict() and load_state_dict() in the environment's class and "
-                f"register it with EnvRegistry"
+                f"np_random and the actions of an episode. Define state_dict() and load_state_dict() in the "
+                f"environment's class, and register it with EnvRegistry"
             )
     algorithm._last_obs = _like(observations, arrays)
     algorithm._last_episode_starts = arrays["episode_starts"]
