@@ -127,9 +127,11 @@ class EnvironmentsConfig(Block):
     """Keys of every kind of environment."""
 
     id: str
+    """Environment."""
     n_envs: int = Field(default=1, ge=1, le=65_536)
     """Number of environments. Each holds one conversation, or one episode, at a time."""
     vec_env: Literal["blocks", "subproc", "dummy"]
+    """Placement of the environments."""
     n_workers: int | None = Field(default=None, ge=1, le=4096)
     """``blocks`` only: number of worker processes. Default: one per core."""
 

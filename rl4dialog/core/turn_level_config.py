@@ -18,6 +18,7 @@ class TurnLevelAlgConfig(AlgConfig):
 
 class TurnLevelEnvConfig(EnvironmentsConfig):
     vec_env: Literal["blocks", "subproc", "dummy"] = "dummy"
+    """Placement of the environments, as on text."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of each environment; those of ``gymnasium.make`` for an id registered with gymnasium."""
 

@@ -44,7 +44,9 @@ class Run:
         self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
         self.store = CheckpointStore(self.folder, keep_last=2)
         tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
-        self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
+        self.model: Any = SimpleNamespace(
+            iteration=0, num_timesteps=0, discards_rollouts=True, logger=None, get_env=lambda: None
+        )
         trainee = Weightless(self.model)
         self.callback = CheckpointCallback(self.store, tracker, self.signals, trainee, every, **kwargs)
         self.callback.init_callback(self.model)
