@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import EXAMPLES
 from runs import lines, make_config, run_folder, train, write_config
 from safetensors.torch import load_file
 
@@ -53,6 +54,7 @@ TURN_LEVEL: dict[str, dict[str, Any]] = {
     "a2c": {"n_steps": 16},
     "ppo": {"n_steps": 16, "batch_size": 8, "n_epochs": 2},
     "trpo": {"n_steps": 16, "batch_size": 16, "cg_max_steps": 2},
+    "maskable_ppo": {"n_steps": 16, "batch_size": 8, "n_epochs": 2},
     "dqn": {**OFF_POLICY, "target_update_interval": 10, "tau": 0.5, "exploration_fraction": 0.7},
     "qrdqn": {**OFF_POLICY, "target_update_interval": 10, "n_steps": 3},
     "crossq": OFF_POLICY,
@@ -65,10 +67,12 @@ CONTINUOUS = ("crossq", "ddpg", "sac", "td3", "tqc")
 
 
 def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
-    """Four iterations with a checkpoint after every second, on CartPole or, with continuous actions, on Pendulum."""
+    """Four iterations with a checkpoint after every second."""
+    id = "Pendulum-v1" if algorithm in CONTINUOUS else "CartPole-v1"
     return {
         "seed": 3,
-        "env": {"id": "Pendulum-v1" if algorithm in CONTINUOUS else "CartPole-v1", "n_envs": 2, **env},
+        "imports": [str(EXAMPLES / "my_env.py")] if algorithm == "maskable_ppo" else [],
+        "env": {"id": "guess_the_number" if algorithm == "maskable_ppo" else id, "n_envs": 2, **env},
         "alg": {
             "id": algorithm,
             "args": {"learning_rate": 1e-2, **TURN_LEVEL[algorithm]},

@@ -94,7 +94,7 @@ class _Rollout:
         algorithm.iteration += 1
         logged = {
             "rollout/task_reward": safe_mean(self._returns),
-            "rollout/episodes": len(self._returns),
+            "rollout/n_episodes": len(self._returns),
             "rollout/timesteps": algorithm.num_timesteps - self._began_at,
             "rollout/ep_len_mean": safe_mean([episode["l"] for episode in algorithm.ep_info_buffer]),
             "time/collect_s": time.perf_counter() - self._began_s,

@@ -29,7 +29,7 @@ from rl4dialog.training.random_state import random_state, set_random_state
 
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _EXPERIENCE_FILE = "experience.safetensors"
-_OF_THIS_PROCESS = ("start_time", "_num_timesteps_at_start")
+_OF_THIS_PROCESS = ("start_time", "stop_requested", "_num_timesteps_at_start")
 
 
 def capture_state(algorithm: Any) -> dict[str, Any]:

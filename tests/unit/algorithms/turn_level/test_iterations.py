@@ -71,7 +71,7 @@ def test_an_iteration_logs_the_episodes_that_ended_in_it() -> None:
     algorithm, recorder = built(with_iterations(stable_baselines3.PPO), "PPO"), Recorder()
     algorithm.learn(96, recorder, log_interval=None)
     returns = [episode["r"] for episode in algorithm.ep_info_buffer]
-    counts = [logged["rollout/episodes"] for logged in recorder.logged]
+    counts = [logged["rollout/n_episodes"] for logged in recorder.logged]
     assert sum(counts) == len(returns) > 1
     first = returns[: counts[0]]
     assert recorder.logged[0]["rollout/task_reward"] == pytest.approx(sum(first) / len(first))
