@@ -117,6 +117,18 @@ def test_what_does_not_fit_is_refused(
     assert message in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_rollouts_are_the_same_wherever_the_environments_run(tmp_path: Path) -> None:
+    weights = []
+    for vec_env in ("dummy", "blocks", "subproc"):
+        (tmp_path / vec_env).mkdir()
+        config = guessing(n_iters=1, n_eval_episodes=1)
+        config["env"].update(n_envs=2, vec_env=vec_env)
+        assert train(tmp_path / vec_env, config) == 0
+        tensors = load_file(run_folder(tmp_path / vec_env) / "model" / "policy.safetensors")
+        weights.append({name: tensor.numpy().tobytes() for name, tensor in tensors.items()})
+    assert weights[0] == weights[1] == weights[2]
+
+
 UNREPEATABLE = """
 import os
 import gymnasium as gym, numpy as np
