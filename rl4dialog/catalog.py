@@ -134,6 +134,38 @@ AlgorithmRegistry = Registry(
     ),
 )
 
+EnvRegistry = Registry(
+    "environment",
+    {"text_generation": "rl4dialog.envs.text_generation:TextGenEnv"},
+    provided=("end_of_turn", "samples", "reward_parts", "vocab_size", "partner", "between_turns"),
+)
+
+TurnAlgorithmRegistry = Registry(
+    "turn-level algorithm",
+    {
+        "a2c": "stable_baselines3:A2C",
+        "crossq": "sb3_contrib:CrossQ",
+        "ddpg": "stable_baselines3:DDPG",
+        "dqn": "stable_baselines3:DQN",
+        "maskable_ppo": "sb3_contrib:MaskablePPO",
+        "ppo": "stable_baselines3:PPO",
+        "qrdqn": "sb3_contrib:QRDQN",
+        "sac": "stable_baselines3:SAC",
+        "td3": "stable_baselines3:TD3",
+        "tqc": "sb3_contrib:TQC",
+        "trpo": "sb3_contrib:TRPO",
+    },
+    adapter="rl4dialog.algorithms.turn_level.iterations:with_iterations",
+    provided=(
+        *("policy", "env", "policy_kwargs", "seed", "tensorboard_log", "replay_buffer_class", "replay_buffer_kwargs"),
+        *("rollout_buffer_class", "rollout_buffer_kwargs", "_init_setup_model"),
+    ),
+)
+
+TurnPolicyRegistry = Registry(
+    "turn-level policy", {"mlp_policy": "rl4dialog.policies.mlp:mlp_policy"}, provided=("observation_space",)
+)
+
 CallbackRegistry = Registry(
     "callback",
     {

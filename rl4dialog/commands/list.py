@@ -6,7 +6,10 @@ import argparse
 from pathlib import Path
 
 HELP = "list the components available to configs, with their arguments"
-KINDS = ("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms", "callbacks")
+KINDS = (
+    *("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms", "callbacks", "environments"),
+    *("turn-level-algorithms", "turn-level-policies"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
         "policies": catalog.PolicyRegistry,
         "algorithms": catalog.AlgorithmRegistry,
         "callbacks": catalog.CallbackRegistry,
+        "environments": catalog.EnvRegistry,
+        "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
+        "turn-level-policies": catalog.TurnPolicyRegistry,
     }
     kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
     if args.markdown:

@@ -14,7 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rl4dialog.core.config import TextConfig
     from rl4dialog.training.building.language_model import fill_cache
 
-    fill_cache(read_config(args))
+    config = read_config(args)
+    if isinstance(config, TextConfig):
+        fill_cache(config)
+    else:
+        print("nothing to prepare: this run has no language model")
     return 0

@@ -135,9 +135,7 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
     from rl4dialog.training.processes import has_checkpoints
     from rl4dialog.training.resume import find_run
 
-    if args.resume == "always" and not config.has_checkpoints:
-        raise ConfigError(f"--resume supports only reinforcement learning, and alg.id is {config.alg.id}")
-    if args.resume is None or not config.has_checkpoints:
+    if args.resume is None:
         return None
     if args.overwrite:
         raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")

@@ -1,7 +1,7 @@
 """The schema of a run's YAML file.
 
-``alg.id`` selects the kind of run. Each kind requires and rejects keys of its own. Code that depends on the kind reads
-attributes of the config instead of comparing ``alg.id``.
+``env.id`` and ``alg.id`` select the kind of run. Each kind requires and rejects keys of its own. Code that depends on
+the kind reads attributes of the config instead of comparing ids.
 """
 
 from __future__ import annotations
@@ -10,63 +10,29 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rl4dialog.core.config_blocks import (
-    Block,
+    TEXT_GENERATION,
     ComponentConfig,
     EnvConfig,
     GenerationConfig,
     KLConfig,
-    LoggingConfig,
     PolicyConfig,
     RewardConfig,
+    TextEvaluationConfig,
     TokenizerConfig,
-    TrainEvaluationConfig,
     WarmStartConfig,
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.generation_blocks import GenerationBlock
+from rl4dialog.core.run_config import AlgConfig, OfAKind, RunConfig, id_of
+from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
-
-
-class _OfAKind(Block):
-    """A block whose keys depend on the kind of run. A ``null`` value for one of its own keys counts as missing.
-
-    Attributes:
-        of_other_kinds: Keys that only apply to other kinds, with the values they have in resolved configs.
-    """
-
-    of_other_kinds: ClassVar[Mapping[str, Any]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nothing(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        nothing = {**dict.fromkeys(cls.own_keys()), **cls.of_other_kinds}
-        return {key: value for key, value in given.items() if key not in nothing or value != nothing[key]}
-
-    @classmethod
-    def own_keys(cls) -> list[str]:
-        """Keys that are required for this kind only."""
-        in_general = [base.model_fields for base in cls.__mro__[1:] if issubclass(base, Block)]
-        return [
-            name
-            for name, field in cls.model_fields.items()
-            if field.is_required() and not any(name in base and base[name].is_required() for base in in_general)
-        ]
-
-
-class AlgConfig(_OfAKind):
-    id: str
-    """Algorithm id, or ``supervised``."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of the algorithm. ``n_steps`` and ``batch_size`` are counted in agent tokens."""
 
 
 class OnPolicyAlgConfig(AlgConfig):
@@ -93,33 +59,24 @@ class SupervisedAlgConfig(AlgConfig):
     """``supervised`` only: compute the loss on the reply only, or on the prompt and the reply."""
 
 
-class OnPolicyEvaluationConfig(TrainEvaluationConfig):
+class OnPolicyEvaluationConfig(TextEvaluationConfig):
     n_iters: int = Field(ge=0)
     """Number of iterations. Required unless ``alg.id`` is ``supervised``, where an iteration is an epoch."""
 
 
-class RunConfig(_OfAKind):
-    """Config of a complete run.
+class TextConfig(RunConfig):
+    """Config of a run that trains a language model."""
 
-    Attributes:
-        has_rollouts: Whether the model is trained on replies that it generates.
-        has_checkpoints: Whether a run can be stopped and resumed.
-    """
-
-    has_rollouts: ClassVar[bool]
-    has_checkpoints: ClassVar[bool]
     tokenizer: TokenizerConfig
     """Tokenizer."""
     datapool: ComponentConfig
     """Source of prompts and references."""
-    alg: AlgConfig
-    """Algorithm, KL penalty and policy."""
-    train_evaluation: TrainEvaluationConfig
+    train_evaluation: TextEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
     """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig | None = None
-    """Conversation environments. Required unless ``alg.id`` is ``supervised``."""
+    """Environments. Required unless ``alg.id`` is ``supervised``."""
     warm_start: WarmStartConfig | None = None
     """Supervised fine-tuning before the first iteration. The result is cached."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -128,20 +85,6 @@ class RunConfig(_OfAKind):
     """Train LoRA adapters instead of the full model: arguments of ``peft.LoraConfig``."""
     generation: GenerationConfig = Field(default_factory=GenerationConfig)
     """Backend that generates replies."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
-    """Seed of all random number generators."""
-    imports: list[str] = Field(default_factory=list)
-    """Modules, or files next to the YAML file, that register custom components. They are executed as Python code."""
-    callbacks: list[ComponentConfig] = Field(default_factory=list)
-    """Callbacks to run during training."""
-    logging: LoggingConfig = Field(default_factory=LoggingConfig)
-    """Additional log outputs."""
-    _warnings: list[str] = PrivateAttr(default_factory=list)
-
-    @property
-    def warnings(self) -> list[str]:
-        """One line for each key that is ignored, set to a default or interpreted differently than in RL4LMs."""
-        return self._warnings
 
     @property
     @abstractmethod
@@ -168,22 +111,11 @@ class RunConfig(_OfAKind):
         """Whether ``reward_fn`` scores any replies."""
         return self.reward_fn is not None and (self.has_rollouts or self.train_evaluation.score_predictions)
 
-    @property
-    def saves_memory(self) -> bool:
-        """Whether activations are recomputed (gradient checkpointing), so that freed memory should be released."""
-        return False
 
-    @property
-    def n_iters(self) -> int:
-        """Number of iterations."""
-        return self.train_evaluation.n_iters or 0
-
-
-class OnPolicyConfig(RunConfig):
+class OnPolicyConfig(TextConfig):
     """Config of a reinforcement learning run, in which the policy is trained on its own replies."""
 
     has_rollouts = True
-    has_checkpoints = True
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
     train_evaluation: OnPolicyEvaluationConfig
@@ -191,7 +123,7 @@ class OnPolicyConfig(RunConfig):
     reward_fn: RewardConfig
     """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig
-    """Conversation environments. Required unless ``alg.id`` is ``supervised``."""
+    """Environments. Required unless ``alg.id`` is ``supervised``."""
 
     @property
     def model_name(self) -> str:
@@ -236,11 +168,10 @@ class OnPolicyConfig(RunConfig):
         return self
 
 
-class SupervisedConfig(RunConfig):
+class SupervisedConfig(TextConfig):
     """Config of a supervised fine-tuning run on the references."""
 
     has_rollouts = False
-    has_checkpoints = True
     alg: SupervisedAlgConfig
     """Model and fine-tuning settings."""
 
@@ -274,18 +205,29 @@ class SupervisedConfig(RunConfig):
         return self
 
 
-KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig)
+KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig, TurnLevelConfig)
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
-    return SupervisedConfig if _alg_id(config) == "supervised" else OnPolicyConfig
+    if id_of(config, "env") not in (None, TEXT_GENERATION):
+        return TurnLevelConfig
+    return SupervisedConfig if id_of(config, "alg") == "supervised" else OnPolicyConfig
 
 
-def _alg_id(config: Mapping[str, Any]) -> str | None:
-    alg = config.get("alg")
-    id = alg.get("id") if isinstance(alg, Mapping) else None
-    return id if isinstance(id, str) else None
+def text_config(config: RunConfig) -> TextConfig:
+    """Return the config if the run trains a language model.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    if isinstance(config, TextConfig):
+        return config
+    assert config.env is not None
+    raise ConfigError(
+        f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "
+        f"rl4dialog.load_agent loads its policy"
+    )
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -311,8 +253,11 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:
         problems = [_describe(problem, config) for problem in error.errors()]
+        if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
+            problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error
-    checked.warnings.extend(config_notes(checked, config))
+    if isinstance(checked, TextConfig):
+        checked.warnings.extend(config_notes(checked, config))
     return checked
 
 
@@ -322,17 +267,17 @@ def _describe(problem: Any, config: Mapping[str, Any]) -> str:
     kind = problem["type"]
     if kind in ("extra_forbidden", "missing"):
         *parents, key = location
-        block = _block_at(kind_of(config), parents)
+        run = kind_of(config)
+        block, of_kind = _block_at(run, parents), run.selected_by(config)
         prefix = f"{_dotted(parents)}: " if parents else ""
-        if block is not None and issubclass(block, _OfAKind) and (id := _alg_id(config)) is not None:
-            of_kind = f"alg.id: {id}"
-            if key in block.of_other_kinds:
+        if block is not None and of_kind is not None:
+            if kind == "extra_forbidden" and any(key in _names(_block_at(other, parents)) for other in KINDS):
                 return f"{prefix}the key {key!r} has no meaning with {of_kind}"
-            if key in block.own_keys():
+            if issubclass(block, OfAKind) and key in block.own_keys():
                 return f"{prefix}the key {key!r} is missing, which {of_kind} needs"
         if kind == "missing":
             return f"the key {path!r} is missing"
-        names = list(block.model_fields) if block is not None else []
+        names = _names(block)
         return f"unknown key {path!r}{nearest_hint(str(key), names)} (known here: {', '.join(names)})"
     message = problem["msg"].removeprefix("Value error, ")
     if kind == "value_error":
@@ -342,6 +287,10 @@ def _describe(problem: Any, config: Mapping[str, Any]) -> str:
 
 def _dotted(location: list[Any]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+
+
+def _names(block: Any) -> list[str]:
+    return [] if block is None else list(block.model_fields)
 
 
 def _block_at(model: Any, location: list[Any]) -> Any:

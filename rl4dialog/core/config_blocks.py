@@ -10,6 +10,8 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import clip_bounds
 
 Side = Literal["left", "right"]
+TEXT_GENERATION = "text_generation"
+"""Id of the environment for conversations of a language model, the default."""
 
 
 class Block(BaseModel):
@@ -121,16 +123,29 @@ class EnvArgs(Block):
     """Utterances of a scripted partner, one after each agent utterance but the last."""
 
 
-class EnvConfig(Block):
+class EnvironmentsConfig(Block):
+    """Keys of every kind of environment."""
+
+    id: str
+    """Environment."""
     n_envs: int = Field(default=1, ge=1, le=65_536)
-    """Number of environments. Each holds one conversation at a time."""
+    """Number of environments. Each holds one conversation, or one episode, at a time."""
+    vec_env: Literal["blocks", "subproc", "dummy"]
+    """Placement of the environments."""
+    n_workers: int | None = Field(default=None, ge=1, le=4096)
+    """``blocks`` only: number of worker processes. Default: one per core."""
+
+
+class EnvConfig(EnvironmentsConfig):
+    id: str = TEXT_GENERATION
+    """Environment: ``text_generation`` for language models, an id from the catalog, or any id registered with
+    gymnasium, such as ``CartPole-v1`` or ``my_module:MyEnv-v0``.
+    """
     vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
     """Placement of the environments: groups of them in worker processes (``blocks``), one process per environment with
     its own copy of the samples (``subproc``, stable-baselines3's ``SubprocVecEnv``), or all in the main process
-    (``dummy``). The rollouts are identical.
+    (``dummy``, the default with other environments than ``text_generation``). The rollouts are identical.
     """
-    n_workers: int | None = Field(default=None, ge=1, le=4096)
-    """``blocks`` only: number of worker processes. Default: one per core."""
     on_worker_death: Literal["raise", "restart"] = "raise"
     """``blocks`` only: stop the run if a worker dies, or restart the worker."""
     max_restarts: int = Field(default=10, ge=1)
@@ -197,8 +212,8 @@ class KeepBestConfig(Block):
 
 
 class TrainEvaluationConfig(Block):
-    eval_batch_size: int = Field(default=32, ge=1)
-    """Number of prompts per generation batch."""
+    """Training length and checkpoints, of every kind of run."""
+
     n_iters: int | None = Field(default=None, ge=0)
     """Iterations. Needed by all but ``supervised``, whose iterations are the epochs of ``alg.training_args``."""
     eval_every: int = Field(default=10, ge=1)
@@ -209,6 +224,17 @@ class TrainEvaluationConfig(Block):
     """Number of most recent checkpoints to keep, in addition to the best one."""
     keep_best: KeepBestConfig | None = None
     """Keep the checkpoint with the best value of a metric."""
+
+    @field_validator("keep_best", mode="before")
+    @classmethod
+    def _best_is_highest(cls, value: Any) -> Any:
+        """Accept a metric name instead of the block."""
+        return {"metric": value} if isinstance(value, str) else value
+
+
+class TextEvaluationConfig(TrainEvaluationConfig):
+    eval_batch_size: int = Field(default=32, ge=1)
+    """Number of prompts per generation batch."""
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """Metrics to compute."""
     generation_kwargs: dict[str, Any] | None = None
@@ -219,12 +245,6 @@ class TrainEvaluationConfig(Block):
     """Maximum number of prompts to evaluate per split. Default: all."""
     score_predictions: bool = True
     """Whether to also score evaluation replies with the training reward."""
-
-    @field_validator("keep_best", mode="before")
-    @classmethod
-    def _best_is_highest(cls, value: Any) -> Any:
-        """Accept a metric name instead of the block."""
-        return {"metric": value} if isinstance(value, str) else value
 
 
 class WarmStartConfig(Block):

@@ -18,7 +18,7 @@ from rl4dialog.core.generation_blocks import (
 )
 
 if TYPE_CHECKING:
-    from rl4dialog.core.config import RunConfig
+    from rl4dialog.core.config import TextConfig
 
 Kwargs = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ _SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
 _OF_BEAMS = ("length_penalty", "early_stopping")
 
 
-def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
+def config_notes(config: TextConfig, given: Kwargs) -> list[str]:
     """Return one line for each key that is ignored, left to its default, or interpreted differently from RL4LMs.
 
     Args:
@@ -58,7 +58,7 @@ def config_notes(config: RunConfig, given: Kwargs) -> list[str]:
     return [*_keys_without_effect(config, given), *_defaults(given), *_decoding(config), *_supervised(config)]
 
 
-def _keys_without_effect(config: RunConfig, given: Kwargs) -> Iterator[str]:
+def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
     without_effect = dict(_WITHOUT_EFFECT)
     without_effect["env.args.context_start_token"] = (
         "an encoder-decoder's replies start with the decoder_start_token_id of the model's config"
@@ -105,7 +105,7 @@ def _defaults(given: Kwargs) -> Iterator[str]:
         yield f"RL4LMs has other defaults for keys that this config does not set: {'; '.join(left_open)}"
 
 
-def _decoding(config: RunConfig) -> Iterator[str]:
+def _decoding(config: TextConfig) -> Iterator[str]:
     blocks = generation_blocks(config)
     named = [block for block in blocks if block.kwargs]
     yield from _of_both(named)
@@ -137,7 +137,7 @@ def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
                 yield f"{where}.{key} has no effect unless num_beams is above 1"
 
 
-def _of_evaluations(config: RunConfig, block: GenerationBlock) -> Iterator[str]:
+def _of_evaluations(config: TextConfig, block: GenerationBlock) -> Iterator[str]:
     where, kwargs = block.where, block.kwargs
     n_beams = kwargs.get("num_beams") or 1
     if n_beams != 1 and config.policy_id.startswith("maskable_"):
@@ -152,7 +152,7 @@ def _of_evaluations(config: RunConfig, block: GenerationBlock) -> Iterator[str]:
         yield f"{where}.num_return_sequences: {which} is evaluated"
 
 
-def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: GenerationBlock) -> Iterator[str]:
+def _of_rollouts(config: TextConfig, evaluation: GenerationBlock, rollouts: GenerationBlock) -> Iterator[str]:
     assert config.env is not None
     where, longest = rollouts.where, config.env.args.max_episode_length
     wanted, limit = rollouts.count("max_new_tokens"), reply_limit(config)
@@ -173,7 +173,7 @@ def _of_rollouts(config: RunConfig, evaluation: GenerationBlock, rollouts: Gener
         )
 
 
-def _supervised(config: RunConfig) -> Iterator[str]:
+def _supervised(config: TextConfig) -> Iterator[str]:
     from rl4dialog.core.config import SupervisedConfig  # not at the top, because it imports this module
 
     if not isinstance(config, SupervisedConfig):

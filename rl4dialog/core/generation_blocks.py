@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rl4dialog.core.types import is_whole_number
 
 if TYPE_CHECKING:
-    from rl4dialog.core.config import RunConfig
+    from rl4dialog.core.config import TextConfig
 
 DEFAULT_REPLY_LENGTH = 32
 """Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
@@ -33,19 +33,19 @@ class GenerationBlock:
         return value if is_whole_number(value, at_least=1) else None
 
 
-def generation_blocks(config: RunConfig) -> list[GenerationBlock]:
+def generation_blocks(config: TextConfig) -> list[GenerationBlock]:
     """Return the evaluations' block and the algorithm's; evaluations use the first non-empty one."""
     evaluation = config.train_evaluation.generation_kwargs
     return [GenerationBlock("train_evaluation.generation_kwargs", evaluation or {}), config.own_generation_block]
 
 
-def evaluation_block(config: RunConfig) -> GenerationBlock:
+def evaluation_block(config: TextConfig) -> GenerationBlock:
     """Return the block that evaluations use."""
     of_evaluation, of_algorithm = generation_blocks(config)
     return of_evaluation if of_evaluation.kwargs else of_algorithm
 
 
-def reply_limit(config: RunConfig) -> int:
+def reply_limit(config: TextConfig) -> int:
     """Maximum reply length in tokens, in evaluations and rollouts."""
     if config.env is None:
         return evaluation_reply_limit(config) or DEFAULT_REPLY_LENGTH
@@ -53,7 +53,7 @@ def reply_limit(config: RunConfig) -> int:
     return min(generation_blocks(config)[-1].count("max_new_tokens") or longest, longest)
 
 
-def evaluation_reply_limit(config: RunConfig) -> int | None:
+def evaluation_reply_limit(config: TextConfig) -> int | None:
     """Maximum reply length in tokens set for evaluations; ``None`` if there is none."""
     block = evaluation_block(config)
     if limit := block.count("max_new_tokens"):

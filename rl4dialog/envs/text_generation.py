@@ -24,7 +24,9 @@ from rl4dialog.text.tokenizer import encode_prompt
 
 
 class TextGenEnv(gym.Env):
-    """Observation: dict of int64 arrays (see :meth:`Observation.to_dict`). Action: a token id, ``Discrete(V)``.
+    """Conversations of a language model as a token-level Markov decision process.
+
+    Observation: dict of int64 arrays (see :meth:`Observation.to_dict`). Action: a token id, ``Discrete(V)``.
 
     An episode is a conversation of at most ``max_turns`` agent utterances. ``terminated`` means that the agent ended
     its last utterance, or that the partner ended the conversation; ``truncated`` means that the last utterance was cut

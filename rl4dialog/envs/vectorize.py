@@ -8,9 +8,10 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
 from rl4dialog.core.errors import EnvWorkerError, RewardError
@@ -42,11 +43,11 @@ def make_utterance_env(
     return UtteranceView(env, timeout_s, ends_process)
 
 
-def _make_in_own_process(env_kwargs: dict[str, Any], timeout_s: float | None) -> UtteranceView:
+def _make_in_own_process(build: Callable[[], gym.Env]) -> gym.Env:
     """Build the only environment of a process, which only the main process ends, ignoring signals to the group."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    return make_utterance_env(env_kwargs, timeout_s, ends_process=True)
+    return build()
 
 
 def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
@@ -90,18 +91,43 @@ def make_vec_env(
             sent to it, or loading them opens a file or starts a thread that workers would share.
         RewardError: If a reward cannot be copied.
     """
+    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
+    build = functools.partial(make_utterance_env, env_kwargs, timeout_s, ends_process=vec_env == "subproc")
+    return vectorize([build] * n_envs, vec_env, n_workers, max_restarts, timeout_s, _shared(env_kwargs))
+
+
+def vectorize(
+    builds: Sequence[Callable[[], gym.Env]],
+    vec_env: str,
+    n_workers: int | None = None,
+    max_restarts: int = 0,
+    timeout_s: float | None = None,
+    shared: Sequence[Any] = (),
+) -> VecEnv:
+    """Run any environments at once.
+
+    Args:
+        builds: Build one environment each, in the process where it runs.
+        vec_env: As for :func:`make_vec_env`, as are the other arguments.
+        n_workers: Number of workers for ``blocks``.
+        max_restarts: Number of dead workers to replace, for ``blocks``.
+        timeout_s: Time limit of a step, for ``blocks``.
+        shared: Constant objects to which ``builds`` refer, and which all workers share, for ``blocks``.
+
+    Raises:
+        EnvWorkerError: If a worker process dies at its start, or an environment cannot be built in it.
+    """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
 
-    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
-    build = functools.partial(make_utterance_env, env_kwargs, timeout_s)
+    vec_env = _available(vec_env)
     if vec_env == "dummy":
-        return DummyVecEnv([build] * n_envs)
+        return DummyVecEnv(list(builds))
     if vec_env == "blocks":
-        return BlockVecEnv([build] * n_envs, n_workers, max_restarts, timeout_s, _shared(env_kwargs))
+        return BlockVecEnv(builds, n_workers, max_restarts, timeout_s, shared)
     try:
-        return SubprocVecEnv([functools.partial(_make_in_own_process, env_kwargs, timeout_s)] * n_envs)
+        return SubprocVecEnv([functools.partial(_make_in_own_process, build) for build in builds])
     except (EOFError, OSError) as error:
         raise EnvWorkerError(
             "an environment worker died while its environment was built; its own error message is printed above"
@@ -124,9 +150,7 @@ def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
 
 def _placed(vec_env: str, env_kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Determine where environments run on this system, and check that their arguments can be sent there."""
-    if vec_env == "blocks" and not hasattr(os, "fork"):
-        _logger.warning("env.vec_env: blocks requires a system with fork; the environments run in this process instead")
-        vec_env = "dummy"
+    vec_env = _available(vec_env)
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
     if vec_env != "dummy":
@@ -142,19 +166,27 @@ def _placed(vec_env: str, env_kwargs: dict[str, Any]) -> tuple[str, dict[str, An
     return vec_env, env_kwargs
 
 
+def _available(vec_env: str) -> str:
+    """The given placement, or ``dummy`` if this system does not support it."""
+    if vec_env != "blocks" or hasattr(os, "fork"):
+        return vec_env
+    _logger.warning("env.vec_env: blocks requires a system with fork; the environments run in this process instead")
+    return "dummy"
+
+
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
-    """Return the state of each environment; see :meth:`TextGenEnv.state_dict`."""
+    """Return the state of each environment, which has a ``state_dict``."""
     from rl4dialog.envs.sb3_workers import worker_death_as_error
 
     with worker_death_as_error(vec_env):
         return vec_env.env_method("state_dict")
 
 
-def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> Any:
     """Restore the environments' states from :func:`env_states`.
 
     Returns:
-        The observations, as from ``reset()``.
+        The observations, as from ``reset()``: an array, or arrays by name.
     """
     from rl4dialog.envs.sb3_workers import worker_death_as_error
 
@@ -162,4 +194,6 @@ def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> dict[s
         observations = [
             vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)
         ]
+    if not isinstance(observations[0], Mapping):
+        return np.stack(observations)
     return {name: np.stack([observation[name] for observation in observations]) for name in observations[0]}

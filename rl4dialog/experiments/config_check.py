@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import kind_of, parse_config
+from rl4dialog.core.config import TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
@@ -96,7 +96,9 @@ def _check(
     with contextlib.redirect_stderr(io.StringIO()), _quiet():
         config, _ = expand_variants(load_yaml(path), 0)
         parse_config(config, path.name)  # ensures that the keys to replace exist
-        config = outside.replace(config, folder / "data", report.stand_ins)
+        folder.mkdir(exist_ok=True)
+        if issubclass(kind_of(config), TextConfig):
+            config = outside.replace(config, folder / "data", report.stand_ins)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
         report.failed = step
         file = folder / "config.yml"
@@ -212,8 +214,11 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
 
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy with two iterations of a few short replies."""
+    """Return a copy with two iterations of a few short replies or steps."""
     config = copy.deepcopy(config)
+    if not issubclass(kind_of(config), TextConfig):
+        config["train_evaluation"].update(n_iters=N_ITERATIONS, n_eval_episodes=1)
+        return config
     alg, evaluation = config["alg"], config["train_evaluation"]
     blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]
     evaluation.update(eval_batch_size=4, max_eval_samples=4, eval_every=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rl4dialog.core.config import load_config
+from rl4dialog.core.config import load_config, text_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.runs.plots import smooth, smoothing_window
@@ -78,7 +78,7 @@ def sweep(
     if len(set(names.values())) < len(values):
         raise ConfigError(f"--values contains a value twice: {' '.join(values)}")
     for value in values:
-        load_config(config_path, [*overrides, f"{key}={value}"], variant)
+        text_config(load_config(config_path, [*overrides, f"{key}={value}"], variant))
     failed: dict[str, int] = {}
     for number, (value, name) in enumerate(names.items(), start=1):
         print(f"{key}={value} ({number} of {len(names)})", file=sys.stderr, flush=True)

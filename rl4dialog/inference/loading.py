@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
-from rl4dialog.core.config import OnPolicyConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.types import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -73,6 +73,7 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
 
 def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> LoadedPolicy:
     """Load the policy of a run whose config was already read; see :func:`load_policy`."""
+    config = text_config(config)
     chosen = None if checkpoint is None else find_checkpoint(run, checkpoint)
     folder = (chosen or run) / MODEL_FOLDER
     if not folder.is_dir():
@@ -99,7 +100,8 @@ class LoadedPolicy:
     def __init__(
         self, config: RunConfig, model: str | Path, run: Path | None = None, checkpoint: Path | None = None
     ) -> None:
-        self.config, self.run, self._checkpoint = config, run, checkpoint
+        self.config = config = text_config(config)
+        self.run, self._checkpoint = run, checkpoint
         self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
         self.lengths = run_lengths(config, self.tokenizer, Data({}, self.turn_marker), str(model))
         trained = self._language_model(model)

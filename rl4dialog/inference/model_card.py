@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from rl4dialog.core.config import OnPolicyConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import policy_class
 
@@ -53,7 +53,7 @@ Versions: {versions}.
 """
 
 
-def model_card(repo_id: str, config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     """Write the model card.
 
     Args:
@@ -81,7 +81,7 @@ def model_card(repo_id: str, config: RunConfig, result: Mapping[str, Any], prove
     return str(ModelCard(text))
 
 
-def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) -> ModelCardData:
+def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None]) -> ModelCardData:
     results = [
         EvalResult(
             task_type=_task(config),
@@ -107,7 +107,7 @@ def _metadata(name: str, config: RunConfig, scores: Mapping[str, float | None]) 
     )
 
 
-def _what(config: RunConfig) -> str:
+def _what(config: TextConfig) -> str:
     if not isinstance(config, OnPolicyConfig):
         return f"A language model fine-tuned on the references of `{config.datapool.id}`."
     return (
@@ -117,7 +117,7 @@ def _what(config: RunConfig) -> str:
 
 
 def _facts(
-    config: RunConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
+    config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | int]]:
     yield "base model", f"`{_shortened(config.model_name)}`"
     yield "algorithm", f"`{config.alg.id}`"
@@ -140,7 +140,7 @@ def _metrics_table(test: Mapping[str, Mapping[str, float | None]]) -> str:
     return "\n".join(rows)
 
 
-def _loading(repo_id: str, config: RunConfig) -> str:
+def _loading(repo_id: str, config: TextConfig) -> str:
     auto_class = policy_class(config).auto_class.__name__
     return (
         f"from transformers import AutoTokenizer, {auto_class}\n\n"
@@ -149,7 +149,7 @@ def _loading(repo_id: str, config: RunConfig) -> str:
     )
 
 
-def _prompts(config: RunConfig, provenance: Mapping[str, Any]) -> str:
+def _prompts(config: TextConfig, provenance: Mapping[str, Any]) -> str:
     form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
     if form == "chat_template":
         return "Prompts are formatted with the tokenizer's chat template."
@@ -159,16 +159,16 @@ def _prompts(config: RunConfig, provenance: Mapping[str, Any]) -> str:
     return "Prompts are plain texts in the format of the datapool."
 
 
-def _yaml(config: RunConfig) -> str:
+def _yaml(config: TextConfig) -> str:
     shown = _without_local_paths(config.model_dump(mode="json", exclude_defaults=True))
     return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
 
 
-def _task(config: RunConfig) -> str:
+def _task(config: TextConfig) -> str:
     return "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
 
 
-def _hub_dataset(config: RunConfig) -> str | None:
+def _hub_dataset(config: TextConfig) -> str | None:
     dataset = config.datapool.args.get("dataset_id")
     return _public_name(dataset) if isinstance(dataset, str) else None
 

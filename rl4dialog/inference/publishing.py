@@ -12,7 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
 from rich.text import Text
 
-from rl4dialog.core.config import load_config
+from rl4dialog.core.config import load_config, text_config
 from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.inference.model_card import model_card
 from rl4dialog.runs.provenance import read_provenance
@@ -40,11 +40,12 @@ def push_to_hub(
     """
     run, console = run.expanduser(), console or Console()
     result = read_result(run)
+    config = text_config(load_config(run / CONFIG_FILE))
     folder = run / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")
     _check_repo_id(repo_id)
-    card = model_card(repo_id, load_config(run / CONFIG_FILE), result, read_provenance(run))
+    card = model_card(repo_id, config, result, read_provenance(run))
     write_text(folder / CARD_FILE, card)
     _print_files(folder, console)
     if dry_run:

@@ -14,7 +14,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import PolicyRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 def masked_policy(
     around: Callable[[PreTrainedModel], LMActorCriticPolicy],
     model: PreTrainedModel,
-    config: RunConfig,
+    config: TextConfig,
     run: Path | None,
     checkpoint: Path | None,
 ) -> LMActorCriticPolicy:
@@ -73,7 +73,7 @@ def masked_policy(
     return around(model)
 
 
-def _mask_settings(config: RunConfig) -> tuple[bool, int]:
+def _mask_settings(config: TextConfig) -> tuple[bool, int]:
     """Whether the reference is the mask, and otherwise every how many iterations the mask policy is updated."""
     args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
     return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
@@ -88,7 +88,7 @@ def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
     return None
 
 
-def first_model(config: RunConfig, run: Path) -> PreTrainedModel | None:
+def first_model(config: TextConfig, run: Path) -> PreTrainedModel | None:
     """The initial language model of a run; ``None`` if it is no longer available."""
     try:
         model = build_language_model(config, build_texts(config))

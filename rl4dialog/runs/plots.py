@@ -28,7 +28,7 @@ def plot_reward_curve_or_warn(run_path: str | Path, output_png: str | Path) -> N
 
 
 def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
-    """Plot the task reward and the KL to the reference with its target over the iterations.
+    """Plot the task reward over the iterations, and the KL to the reference with its target if the run has one.
 
     From 20 iterations on, bold lines are moving averages over a tenth of the run, and thin lines are the raw values.
 
@@ -50,21 +50,25 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
 
     figure = Figure(figsize=(7.0, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    reward_axes, kl_axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    has_kl = any("rollout/kl" in row for row in rows)
+    reward_axes, *kl_axes = figure.subplots(
+        1 + has_kl, 1, sharex=True, height_ratios=(3, 2)[: 1 + has_kl], squeeze=False
+    )[:, 0]
     reward_key = "rollout/task_reward" if "rollout/task_reward" in rows[0] else "rollout/ep_rew_mean"
     _draw(reward_axes, iterations, _column(rows, reward_key), _REWARD_COLOR, None)
     reward_axes.set_ylabel("task reward per episode")
-    _draw(kl_axes, iterations, _column(rows, "rollout/kl"), _KL_COLOR, "policy to reference")
-    if target is not None:
-        kl_axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"target ({target:g})")
-    kl_axes.set_ylabel("KL per token [nats]")
-    kl_axes.set_xlabel("iteration")
-    kl_axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    kl_axes.set_ylim(bottom=min(0.0, kl_axes.get_ylim()[0]))
-    kl_axes.legend(loc="best", frameon=False, fontsize="small")
-    for axes in (reward_axes, kl_axes):
+    for axes in kl_axes:
+        _draw(axes, iterations, _column(rows, "rollout/kl"), _KL_COLOR, "policy to reference")
+        if target is not None:
+            axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"target ({target:g})")
+        axes.set_ylabel("KL per token [nats]")
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.legend(loc="best", frameon=False, fontsize="small")
+    for axes in (reward_axes, *kl_axes):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("iteration")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(output_png, dpi=150)
 
 
@@ -79,7 +83,7 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
         output_png: The output image.
 
     Raises:
-        DataError: If there are no runs, or their files cannot be read.
+        DataError: If there are no runs, they collected no agent tokens, or their files cannot be read.
     """
     if not runs or not all(runs.values()):
         raise DataError("there are no runs to compare")
@@ -91,6 +95,8 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     all_axes = figure.subplots(2, 1, sharex=True)
     for i, (label, folders) in enumerate(runs.items()):
         tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
+        if not all("rollout/tokens" in row for rows in tables for row in rows):
+            raise DataError(f"{label} has no agent tokens to plot over; `rl4dialog report` compares runs of all kinds")
         length = min(map(len, tables))
         window = smoothing_window(length)
         tokens = mean_curve([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])

@@ -47,9 +47,9 @@ def check_outputs(outputs: Collection[str]) -> None:
 class RunLogger:
     """Collects the values of an iteration in one row, and writes it when the next iteration starts.
 
-    A row contains ``time/iterations``, ``time/total_timesteps`` (agent tokens so far, also used as the step), the
-    values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and evaluations as ``eval/<split>/<metric>``. Row 0
-    is the evaluation before training. Without rollouts, the step is the iteration.
+    A row contains ``time/iterations``, ``time/total_timesteps`` (agent tokens or environment steps so far, also used as
+    the step), the values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and evaluations as
+    ``eval/<split>/<metric>``. Row 0 is the evaluation before training. Without rollouts, the step is the iteration.
 
     Args:
         run_folder: Folder for the files, and source of earlier records.
@@ -65,7 +65,7 @@ class RunLogger:
         self._console = {"stdout": _console()} if "stdout" in outputs else {}
         self._file_outputs = [name for name in ("csv", "json", "tensorboard") if name in outputs]
         self._files: dict[str, sb3_logger.Logger] = {}
-        self._iteration, self._n_tokens = 0, 0
+        self._iteration, self._n_timesteps = 0, 0
         self._row: dict[str, Any] = {}
         self._unshown: dict[str, Any] = {}  # values of the row not yet shown on the console
         self.replay()
@@ -73,7 +73,7 @@ class RunLogger:
     def rollout(self, info: Mapping[str, Any]) -> None:
         """Add a record of ``rollout_info.jsonl``."""
         self._begin(int(info["iteration"]))
-        self._n_tokens += int(info.get("rollout/tokens", 0))
+        self._n_timesteps += int(info.get("rollout/tokens", info.get("rollout/timesteps", 0)))
         self._add({key: value for key, value in info.items() if key != "iteration"})
 
     def training(self, info: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class RunLogger:
     def replay(self) -> None:
         """Delete the files and rebuild them from the jsonl files of the run folder."""
         self._close_files()
-        self._iteration, self._n_tokens, self._row = 0, 0, {}
+        self._iteration, self._n_timesteps, self._row = 0, 0, {}
         try:
             for name in (CSV_FILE, JSON_FILE):
                 self._folder.path(name).unlink(missing_ok=True)
@@ -138,12 +138,12 @@ class RunLogger:
     def _write(self, loggers: dict[str, sb3_logger.Logger], values: Mapping[str, Any]) -> None:
         if not values:
             return
-        counts = {"time/iterations": self._iteration, "time/total_timesteps": self._n_tokens}
+        counts = {"time/iterations": self._iteration, "time/total_timesteps": self._n_timesteps}
         for name, logger in list(loggers.items()):
             for key, value in {**values, **counts}.items():
                 logger.record(key, value)
             try:
-                logger.dump(self._n_tokens or self._iteration)
+                logger.dump(self._n_timesteps or self._iteration)
             except Exception as error:  # never fatal, because the jsonl files are authoritative
                 del loggers[name]
                 _log.warning("the output %s failed and is disabled (%s); the jsonl files are complete", name, error)

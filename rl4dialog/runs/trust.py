@@ -19,6 +19,9 @@ def refuse_code(config: Mapping[str, Any], run: Path) -> None:
         ConfigError: If it does; the message lists the code.
     """
     named = [f"imports: {name}" for name in config.get("imports") or ()] + list(_programs(config))
+    module, is_imported, _ = str((config.get("env") or {}).get("id")).rpartition(":")
+    if is_imported:  # gymnasium's form for an environment that its module registers
+        named.append(f"env.id: {module}")
     if named:
         raise ConfigError(
             f"the config of the run {run} would execute code on this machine ({', '.join(named)}). Review it and pass "

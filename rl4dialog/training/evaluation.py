@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.seeding import derive_seed
@@ -66,7 +66,7 @@ class Evaluator:
 
     def __init__(
         self,
-        config: RunConfig,
+        config: TextConfig,
         texts: Texts,
         metrics: Sequence[BaseMetric],
         tracker: Tracker | None,

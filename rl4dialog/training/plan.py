@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
+from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.examination import examine
@@ -25,20 +27,27 @@ from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory
+from rl4dialog.training.turn_level.plan import add_turn_level_rows
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
 """Above this size, initializing random weights takes too long for a dry run."""
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Build tokenizer, data, rewards, metrics and supervised examples of a run, and print all derived numbers.
+    """Build all components of a run that are not a language model, and print all derived numbers.
 
     Raises:
         RL4DialogError: If one of them cannot be built, or the rewards cannot be sent to worker processes.
     """
+    table = Table(title="Plan", show_header=False)
+    _ROWS[type(config)](table, config)
+    (console or Console()).print(table)
+
+
+def _add_text_rows(table: Table, config: TextConfig) -> None:
+    """Add tokenizer, data, rewards, metrics and supervised examples."""
     texts = build_texts(config)
     lengths = texts.lengths
-    table = Table(title="Plan", show_header=False)
     for split, pool in texts.data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")
     table.add_row("longest prompt", f"{lengths.prompt} tokens")
@@ -57,10 +66,9 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
         assert scorer is not None
         check_env_workers(config, texts, model, scorer)
         _add_rl_rows(table, config, texts)
-    (console or Console()).print(table)
 
 
-def _add_rewards_and_metrics(table: Table, config: RunConfig, texts: Texts) -> Scorer | None:
+def _add_rewards_and_metrics(table: Table, config: TextConfig, texts: Texts) -> Scorer | None:
     """Build metrics and the reward, and return the reward."""
     toolkit = build_toolkit(config, texts.tokenizer, texts.data, trains_classifier=False)
     scorer = build_scorer(config, toolkit)
@@ -88,7 +96,7 @@ def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: 
     return f"{name}, checked with random weights"
 
 
-def _add_examples(table: Table, config: RunConfig, texts: Texts, model: PreTrainedModel) -> None:
+def _add_examples(table: Table, config: TextConfig, texts: Texts, model: PreTrainedModel) -> None:
     """Add counts of supervised examples; truncated samples are reported while they are built."""
     if config.warm_start is not None:
         table.add_row("warm start", f"{len(build_warm_start_examples(config, texts, model.config).train):,} references")
@@ -131,3 +139,10 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
         else "the policy's own distribution"
     )
     table.add_row("sampler", behaviour)
+
+
+_ROWS: dict[type[RunConfig], Callable[[Table, Any], None]] = {
+    OnPolicyConfig: _add_text_rows,
+    SupervisedConfig: _add_text_rows,
+    TurnLevelConfig: add_turn_level_rows,
+}

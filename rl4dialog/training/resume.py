@@ -32,7 +32,7 @@ def is_done(root: Path, config: RunConfig) -> bool:
     if not is_complete(root):
         return False
     _check_same(root, config)
-    return not config.has_checkpoints or config.n_iters <= _stored_config(root).n_iters
+    return config.n_iters <= _stored_config(root).n_iters
 
 
 def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:

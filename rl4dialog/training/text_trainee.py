@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from transformers import PreTrainedModel
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
@@ -39,7 +39,7 @@ class TextTrainee(Trainee):
 
     labels = ("before", "after")
 
-    def __init__(self, config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, config: TextConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         self._tracker, self._n_iters = tracker, config.n_iters
         self.texts = build_texts(config)
         folder = tracker.run_folder if tracker is not None else None
@@ -63,7 +63,7 @@ class TextTrainee(Trainee):
     def n_iters(self) -> int:
         return self._n_iters
 
-    def build_model(self, config: RunConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
+    def build_model(self, config: TextConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record the hash of the initial weights.
 
         Raises:

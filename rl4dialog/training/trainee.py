@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -13,7 +13,10 @@ from rl4dialog.training.evaluation import Evaluation
 
 
 class Trainee(Protocol):
-    """The object to train, built from a config. All processes of a run call its methods together."""
+    """The object to train, built from a config. All processes of a run call its methods together.
+
+    A trainee can be stopped and resumed without any difference.
+    """
 
     @property
     def iteration(self) -> int:
@@ -53,17 +56,13 @@ class Trainee(Protocol):
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         """Print what training has changed; in the main process."""
 
-    def close(self) -> None:
-        """Shut down everything that would outlive the training, such as environment workers."""
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A trainee that can be stopped and resumed without any difference. All processes call its methods together."""
-
     @property
     def is_within_iteration(self) -> bool:
         """Whether :meth:`capture_state` captures an unfinished iteration; otherwise it needs finished ones."""
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        """Whether a signal can stop an unfinished iteration; otherwise training stops after it."""
 
     def capture_state(self) -> dict[str, Any]:
         """Return all state except tensors as JSON values: ``iteration``, ``is_unfinished`` and the trainee's own."""
@@ -77,3 +76,6 @@ class Resumable(Protocol):
         Raises:
             CheckpointError: If it does not match.
         """
+
+    def close(self) -> None:
+        """Shut down everything that would outlive the training, such as environment workers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import say
@@ -24,14 +26,17 @@ from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe
 from rl4dialog.training.evaluation import Evaluation, metrics_of
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
 from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.resume import go_back_to
-from rl4dialog.training.supervised.trainee import SupervisedTrainee
-from rl4dialog.training.trainee import Resumable, Trainee
+from rl4dialog.training.trainee import Trainee
 
 SPLITS = ("val", "test")
+_TRAINEES: dict[type[RunConfig], str] = {
+    OnPolicyConfig: "rl4dialog.training.on_policy.trainee:OnPolicyTrainee",
+    SupervisedConfig: "rl4dialog.training.supervised.trainee:SupervisedTrainee",
+    TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
+}
 
 
 class Trainer:
@@ -99,7 +104,7 @@ class Trainer:
             self.trainee.close()
         n_done = self.trainee.iteration
         if self._reward_error is not None:
-            resume = ", and --resume continues the run" if self._has_checkpoints else ""
+            resume = ", and --resume continues the run" if has_checkpoints() else ""
             raise RewardError(
                 f"{self._reward_error} (in the evaluation after iteration {n_done}; the model of that iteration is in "
                 f"{MODEL_FOLDER}/{resume})"
@@ -115,13 +120,8 @@ class Trainer:
         self.trainee.summarize(before["test"], after["test"])
         return before["test"], after["test"]
 
-    @property
-    def _has_checkpoints(self) -> bool:
-        return self._config.has_checkpoints and has_checkpoints()
-
     def _resume(self, checkpoint: Checkpoint) -> dict[str, Evaluation]:
         """Restore a checkpoint and the run folder; returns the evaluations before training, by split."""
-        assert isinstance(self.trainee, Resumable)
         self.trainee.restore(checkpoint)
         before = {split: self.trainee.recall(split, 0) for split in SPLITS}
         barrier()
@@ -165,9 +165,8 @@ class Trainer:
 
     def _checkpoint_callback(self) -> CheckpointCallback | None:
         settings = self._config.train_evaluation
-        if not self._has_checkpoints:
+        if not has_checkpoints():
             return None
-        assert isinstance(self.trainee, Resumable)
         best, keep_best = settings.keep_best, None
         if best is not None:
             keep_best = MetricHistory(self.evaluations, best.metric, best.mode, "train_evaluation.keep_best")
@@ -195,7 +194,6 @@ class Trainer:
 
 
 def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
-    if isinstance(config, SupervisedConfig) and tracker is not None:
-        return SupervisedTrainee(config, tracker, checkpoint)
-    assert isinstance(config, OnPolicyConfig)
-    return OnPolicyTrainee(config, tracker, checkpoint)
+    module, _, name = _TRAINEES[type(config)].partition(":")
+    trainee: Trainee = getattr(importlib.import_module(module), name)(config, tracker, checkpoint)
+    return trainee

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import EXAMPLES
 from runs import assert_same_run, make_config, run_folder, train, write_config
 
 from benchmarks.kills import run_with_kills
@@ -46,6 +47,42 @@ def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **over
     return make_config(tmp_path, **settings)
 
 
+OFF_POLICY = {"learning_starts": 24, "batch_size": 8, "buffer_size": 60, "train_freq": 16, "gradient_steps": 2}
+TURN_LEVEL: dict[str, dict[str, Any]] = {
+    "a2c": {"n_steps": 16},
+    "ppo": {"n_steps": 16, "batch_size": 8, "n_epochs": 2},
+    "trpo": {"n_steps": 16, "batch_size": 16, "cg_max_steps": 2},
+    "maskable_ppo": {"n_steps": 16, "batch_size": 8, "n_epochs": 2},
+    "dqn": {**OFF_POLICY, "target_update_interval": 10, "tau": 0.5, "exploration_fraction": 0.7},
+    "qrdqn": {**OFF_POLICY, "target_update_interval": 10, "n_steps": 3},
+    "crossq": OFF_POLICY,
+    "ddpg": {**OFF_POLICY, "action_noise": 0.1},
+    "sac": OFF_POLICY,
+    "td3": {**OFF_POLICY, "action_noise": 0.1},
+    "tqc": OFF_POLICY,
+}
+CONTINUOUS = ("crossq", "ddpg", "sac", "td3", "tqc")
+
+
+def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
+    """Four iterations with a checkpoint after every second."""
+    id = "Pendulum-v1" if algorithm in CONTINUOUS else "CartPole-v1"
+    return {
+        "seed": 3,
+        "imports": [str(EXAMPLES / "my_env.py")] if algorithm == "maskable_ppo" else [],
+        "env": {"id": "guess_the_number" if algorithm == "maskable_ppo" else id, "n_envs": 2, **env},
+        "alg": {
+            "id": algorithm,
+            "args": {"learning_rate": 1e-2, **TURN_LEVEL[algorithm]},
+            "policy": {"id": "mlp_policy", "args": {"net_arch": [8], "activation": "tanh"}},
+        },
+        "train_evaluation": {
+            **{"n_iters": 4, "save_every": 2, "eval_every": 2},
+            **{"n_eval_episodes": 3, "deterministic": False},
+        },
+    }
+
+
 def with_iterations(config: dict[str, Any], n_iters: int) -> dict[str, Any]:
     return {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
 
@@ -69,6 +106,32 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
     cut_short(whole, resumed, 2)
     assert train(resumed, config, "--resume") == 0
     assert_same_run(run_folder(whole), run_folder(resumed))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(id, marks=() if id in ("ppo", "dqn", "sac") else pytest.mark.long) for id in TURN_LEVEL],
+)
+def test_resumed_turn_level_run_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
+    config = turn_level_config(algorithm)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
+    assert train(whole, config) == 0
+    cut_short(whole, resumed, 2)
+    assert train(resumed, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(resumed))
+
+
+def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
+    config = turn_level_config("ppo", vec_env="blocks", n_workers=2)
+    config["train_evaluation"]["keep_last"] = 1  # earlier ones say how long the run was going to be
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    for folder in (whole, halves):
+        folder.mkdir()
+    assert train(whole, config) == 0
+    assert train(halves, with_iterations(config, 2)) == 0
+    assert train(halves, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(halves))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 
 
-def _existing_device(name: str) -> str:
+def existing_device(name: str) -> str:
     """Check that a device exists on this machine and return its name."""
     if name == "auto":
         return name
@@ -52,5 +52,5 @@ class OnPolicyArguments(TypedDict, total=False):
     tensorboard_log: str | None
     verbose: Literal[0, 1, 2]
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None
-    device: Annotated[str, AfterValidator(_existing_device)] | InstanceOf[torch.device]
+    device: Annotated[str, AfterValidator(existing_device)] | InstanceOf[torch.device]
     _init_setup_model: bool

@@ -119,7 +119,13 @@ class LMRolloutMixin:
         """Number of collected iterations, without an unfinished one."""
         algorithm: Any = self
         n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
-        return int(n_timesteps // (algorithm.n_steps * algorithm.n_envs))
+        return int(n_timesteps // self.timesteps_per_iteration)
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Agent tokens that an iteration counts as, in this process."""
+        algorithm: Any = self
+        return int(algorithm.n_steps * algorithm.n_envs)
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""

@@ -11,7 +11,7 @@ from rl4dialog.runs.report.runs import Run
 from rl4dialog.runs.report.statistics import Interval
 from rl4dialog.runs.summary import is_headline
 
-PHASES = ("time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
+PHASES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
 # With fewer iterations, a table of first and last numbers shows as much.
 MIN_ITERATIONS = 3
 # Number of evaluations with intervals; each one requires reading a predictions file.
@@ -54,6 +54,9 @@ class Curve:
 
 _PANELS = (
     Panel("Task reward", "per episode", {"task reward": "rollout/task_reward"}),
+    Panel("Success rate", "share of the last episodes", {"share": "rollout/success_rate"}),
+    Panel("Episode length", "steps, mean of the last episodes", {"steps": "rollout/ep_len_mean"}),
+    Panel("Exploration rate", "probability of a random action", {"rate": "rollout/exploration_rate"}),
     Panel("KL to the reference", "nats/token", {"KL": "rollout/kl"}, target="alg.kl_div.target_kl"),
     Panel("KL coefficient", "penalty per nat", {"coefficient": "rollout/kl_coeff"}),
     Panel("Reply length", "tokens", {"tokens": "rollout/reply_length"}),
@@ -66,6 +69,7 @@ _PANELS = (
     Panel("Explained variance", "of the returns, by the critic", {"share": "train/explained_variance"}),
     Panel("Gradient norm", "before clipping", {"norm": "train/grad_norm"}),
     Panel("Speed", "agent tokens per second", {"tokens": "time/tokens_per_s"}),
+    Panel("Speed", "timesteps per second", {"timesteps": "time/steps_per_s"}),
 )
 
 

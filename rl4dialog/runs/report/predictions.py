@@ -1,4 +1,4 @@
-"""Replies of an evaluation with their scores, and the pairing of two evaluations by prompt."""
+"""Replies or episodes of an evaluation with their scores, and the pairing of two evaluations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Predictions:
-    """Replies to the prompts of a split.
+    """Replies to the prompts of a split, or its episodes, which have empty texts.
 
     Attributes:
         sample_ids: Sample ids, as text.
@@ -52,6 +52,11 @@ class Predictions:
             {key: values[index] for key, values in self.scores.items()},
         )
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether there are prompts and replies, rather than episodes."""
+        return any(self.prompts) or any(self.replies)
+
     def reply_lengths(self) -> NDArray[np.float64]:
         """Number of words of each reply, split at whitespace. Shape (N,)."""
         return np.array([len(reply.split()) for reply in self.replies], dtype=float)
@@ -72,17 +77,14 @@ def read_predictions(path: Path) -> Predictions | None:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError:
         return None
-    is_complete = isinstance(rows, list) and all(
-        isinstance(row, dict) and all(isinstance(row.get(key), str) for key in _TEXT_KEYS) for row in rows
-    )
-    if not is_complete:
-        raise DataError(f"{path} must be a list of objects, each with the texts {', '.join(_TEXT_KEYS)}")
+    if not isinstance(rows, list) or not all(map(_is_complete, rows)):
+        raise DataError(f"{path} must be a list of objects, each with the texts {', '.join(_TEXT_KEYS)}, or with none")
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if _is_score(key, value))
     return Predictions(
         [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
-        [row["prompt_text"] for row in rows],
-        [row["generated_text"] for row in rows],
-        [_references(row["ref_text"]) for row in rows],
+        [row.get("prompt_text", "") for row in rows],
+        [row.get("generated_text", "") for row in rows],
+        [_references(row.get("ref_text", "")) for row in rows],
         {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
     )
 
@@ -102,6 +104,13 @@ def _names(predictions: Predictions) -> list[tuple[str, str, int]]:
         names.append((*name, seen[name]))
         seen[name] += 1
     return names
+
+
+def _is_complete(row: Any) -> bool:
+    """Whether a row has all texts, or, as an episode, none."""
+    if not isinstance(row, dict):
+        return False
+    return not row.keys() & {*_TEXT_KEYS} or all(isinstance(row.get(key), str) for key in _TEXT_KEYS)
 
 
 def _references(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.report.changes import MetricChange, metric_changes
 from rl4dialog.runs.report.curves import (
@@ -27,6 +28,7 @@ from rl4dialog.runs.report.samples import REWARD_KEY, choose_samples, sort_keys
 from rl4dialog.runs.summary import is_headline
 
 REPORT_FILE = "report.html"
+RETURN_KEY = "episode/return"
 
 _logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
     if before is not None and after is not None:
         before, after = pair(before, after)
     drawn = panels([run])
+    shown_texts = any(each is not None and each.has_texts for each in (before, after))
     return write_page(
         "run.html",
         Path(output).expanduser() if output else run.path / REPORT_FILE,
@@ -60,14 +63,15 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         notes=[*run.notes, *_missing(run, split)],
         split=split,
         times=_times(run, split),
-        n_prompts=len(after or before or ()),
+        n_samples=len(after or before or ()),
+        of="replies" if shown_texts else "episodes",
         changes=[change for change in changes if _is_shown(change)],
         other_changes=[change for change in changes if not _is_shown(change)],
         curves=_curve_pictures(run, drawn),
         evaluations=_evaluation_pictures(run),
         distributions=_distributions(before, after),
         remaining=_remaining(run, drawn),
-        samples=choose_samples(before, after),
+        samples=choose_samples(before, after) if shown_texts else [],
         sort_keys=sort_keys(before, after),
         shown_keys=[key for key in sort_keys(before, after) if is_headline(key)],
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
@@ -126,10 +130,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     """The key facts at the top of the page."""
     alg = run.config.get("alg") or {}
     args = (alg.get("policy") or {}).get("args") or {}
+    env_id = (run.config.get("env") or {}).get("id")
     facts = [
         ("algorithm", alg.get("id")),
         ("model", args.get("model_name") or alg.get("model_name")),
         ("datapool", (run.config.get("datapool") or {}).get("id")),
+        ("environment", env_id if env_id != TEXT_GENERATION else None),
         ("reward", (run.config.get("reward_fn") or {}).get("id")),
         ("seed", run.config.get("seed")),
         *(_iteration_facts(run) if run.iterations else ()),
@@ -140,12 +146,13 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 def _iteration_facts(run: Run) -> list[tuple[str, str]]:
     planned = (run.config.get("train_evaluation") or {}).get("n_iters")
-    tokens = sum(value for value in run.column("rollout/tokens") if not math.isnan(value))
-    seconds = sum(value for phase in PHASES for value in run.column(phase) if not math.isnan(value))
+    tokens, timesteps = (_total(run, key) for key in ("rollout/tokens", "rollout/timesteps"))
+    seconds = sum(_total(run, phase) for phase in PHASES)
     done = int(run.iterations[-1]["iteration"])
     facts = [
         ("iterations", f"{done} of {planned}" if planned else f"{done}"),
         ("agent tokens", f"{tokens:,.0f}" if tokens else ""),
+        ("timesteps", f"{timesteps:,.0f}" if timesteps else ""),
         ("time in iterations", f"{_clock(seconds)}" if seconds else ""),
     ]
     rewards = zip(run.column("rollout/task_reward"), run.column("iteration"), strict=True)
@@ -158,6 +165,10 @@ def _iteration_facts(run: Run) -> list[tuple[str, str]]:
     if not math.isnan(kl):
         facts.append(("KL at the end", f"{kl:.3f} nats/token"))
     return facts
+
+
+def _total(run: Run, key: str) -> float:
+    return sum(value for value in run.column(key) if not math.isnan(value))
 
 
 def _clock(seconds: float) -> str:
@@ -197,13 +208,14 @@ def _evaluation_pictures(run: Run) -> list[Picture]:
 
 
 def _distributions(before: Predictions | None, after: Predictions | None) -> list[Picture]:
-    """Rewards and lengths of all evaluated replies."""
+    """Rewards and lengths of all evaluated replies, or returns of all episodes."""
     known = {label: each for label, each in (("before", before), ("after", after)) if each is not None}
     pictures = []
-    if known and all(REWARD_KEY in each.scores for each in known.values()):
-        rewards = {label: each.scores[REWARD_KEY] for label, each in known.items()}
-        pictures.append(Picture("Reward", "share of replies", histogram("Reward", rewards), list(known)))
-    if any(len(each) for each in known.values()):
+    for key, title, of in ((REWARD_KEY, "Reward", "replies"), (RETURN_KEY, "Return", "episodes")):
+        if known and all(key in each.scores for each in known.values()):
+            values = {label: each.scores[key] for label, each in known.items()}
+            pictures.append(Picture(title, f"share of {of}", histogram(title, values), list(known)))
+    if any(each.has_texts for each in known.values()):
         lengths = {label: each.reply_lengths() for label, each in known.items()}
         title = "Reply length in words"
         pictures.append(Picture(title, "share of replies", histogram(title, lengths), list(known)))

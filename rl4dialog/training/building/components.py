@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from typing import Any
 
 from accelerate.utils import is_deepspeed_available
 
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistry
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistry, TurnAlgorithmRegistry
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
+from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
@@ -20,6 +23,7 @@ from rl4dialog.training.building.callbacks import check_callback, check_without_
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.toolkit import metrics_and_rewards
+from rl4dialog.training.building.turn_level import check_fits, check_turn_level
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
 
@@ -30,6 +34,13 @@ def check_components(config: RunConfig) -> None:
     Raises:
         ConfigError: If an id or an argument is unknown, or a required argument is missing.
     """
+    check_outputs(config.logging.outputs)
+    for i, component in enumerate(config.callbacks):
+        check_callback(component.id, component.args, f"callbacks[{i}].args")
+    _CHECKS[type(config)](config)
+
+
+def _check_text(config: TextConfig) -> None:
     if "split" in config.datapool.args:
         raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
     DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
@@ -44,16 +55,10 @@ def check_components(config: RunConfig) -> None:
             _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
     if config.generation.backend == "vllm":
         _check_vllm(config)
-    check_outputs(config.logging.outputs)
-    for i, component in enumerate(config.callbacks):
-        check_callback(component.id, component.args, f"callbacks[{i}].args")
-    if isinstance(config, SupervisedConfig):
-        _check_supervised(config)
-    elif isinstance(config, OnPolicyConfig):
-        _check_on_policy(config)
 
 
 def _check_supervised(config: SupervisedConfig) -> None:
+    _check_text(config)
     if n_processes() > 1:
         raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     if config.lora is not None:
@@ -67,6 +72,8 @@ def _check_supervised(config: SupervisedConfig) -> None:
 
 
 def _check_on_policy(config: OnPolicyConfig) -> None:
+    check_fits(config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, f"env.id: {config.env.id}")
+    _check_text(config)
     chosen = [
         ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
         ("alg.policy.args", PolicyRegistry, config.alg.policy.id, own_policy_args(config)),
@@ -103,7 +110,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
         )
 
 
-def _check_beams(config: RunConfig, what: str) -> None:
+def _check_beams(config: TextConfig, what: str) -> None:
     """Check that evaluations can use beam search."""
     if config.env is not None and config.env.args.max_turns > 1:
         raise ConfigError(
@@ -133,7 +140,7 @@ def _check_sharding(config: OnPolicyConfig) -> None:
             raise ConfigError(f"{key} is not supported with FSDP; use a launcher config without it")
 
 
-def _check_vllm(config: RunConfig) -> None:
+def _check_vllm(config: TextConfig) -> None:
     """Check that vLLM is installed and supports this run."""
     if not config.has_rollouts:
         raise ConfigError(f"generation.backend: vllm is not supported with alg.id: {config.alg.id}; use transformers")
@@ -146,3 +153,10 @@ def _check_vllm(config: RunConfig) -> None:
     for block in generation_blocks(config):
         vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
+
+
+_CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {
+    OnPolicyConfig: _check_on_policy,
+    SupervisedConfig: _check_supervised,
+    TurnLevelConfig: check_turn_level,
+}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
 from rl4dialog.text.chat_template import ChatTemplate
 
 
-def build_data(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
+def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
     """Build all three splits of the datapool.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from rl4dialog.core.config import RunConfig, SupervisedConfig
+from rl4dialog.core.config import SupervisedConfig, TextConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
@@ -30,7 +30,7 @@ def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_conf
     )
 
 
-def build_warm_start_examples(config: RunConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
+def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
     """Build the examples of a warm start; see :func:`build_supervised_examples`."""
     assert config.warm_start is not None
     samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples

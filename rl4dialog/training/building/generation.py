@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl4dialog.catalog import PostProcessorRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block
 from rl4dialog.policies.generation import EVALUATION_ONLY
 from rl4dialog.training.building.policy import policy_class
 
 
-def evaluation_kwargs(config: RunConfig) -> dict[str, Any]:
+def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
     """Generation settings of a run's evaluations. Decoding is greedy unless sampling is enabled.
 
     Beam search is not available under NLPO's mask (see the config's notes) or in conversations.
@@ -28,7 +28,7 @@ def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kwargs.items() if key not in EVALUATION_ONLY}
 
 
-def build_evaluation_post_processor(config: RunConfig) -> Callable[[str], str] | None:
+def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] | None:
     """Build the post-processor of evaluation replies, from the ``generation_kwargs`` that generate them."""
     return build_post_processor(evaluation_block(config))
 

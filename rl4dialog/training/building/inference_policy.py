@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium import spaces
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.config import OnPolicyConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -18,7 +18,7 @@ from rl4dialog.training.building.policy import build_end_of_turn, own_policy_arg
 
 
 def build_inference_policy(
-    config: RunConfig,
+    config: TextConfig,
     tokenizer: PreTrainedTokenizerBase,
     turn_marker: str | None,
     model: PreTrainedModel,
@@ -52,7 +52,7 @@ def build_inference_policy(
     )
 
 
-def inference_arguments(config: RunConfig) -> dict[str, Any]:
+def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
     if not isinstance(config, OnPolicyConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import cached_folder, content_hash
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.hub import load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.examination import examine
@@ -30,7 +30,7 @@ WARM_START = "warm_start"  # cache category
 _TRUNCATION_FILE = "truncation.json"  # number of truncated texts, next to a cached warm start
 
 
-def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
+def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     """Load or create the language model, and warm-start it if configured. Warm starts are cached by content."""
     auto_class = policy_class(config).auto_class
     fit = (texts.tokenizer, texts.lengths.prompt, texts.lengths.room)
@@ -65,7 +65,7 @@ def build_language_model(config: RunConfig, texts: Texts) -> PreTrainedModel:
     return warmed  # type: ignore[no-any-return]
 
 
-def warm_start_key(config: RunConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:
+def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:
     """Cache key of a warm start: everything that affects its result."""
     assert config.warm_start is not None
     samples = texts.data.samples("train")
@@ -80,7 +80,7 @@ def warm_start_key(config: RunConfig, model: PreTrainedModel, texts: Texts) -> d
     }
 
 
-def fill_cache(config: RunConfig) -> None:
+def fill_cache(config: TextConfig) -> None:
     """Build and cache the intent classifier and the warm start."""
     texts = build_texts(config)
     build_toolkit(config, texts.tokenizer, texts.data)

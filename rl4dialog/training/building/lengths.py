@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import reply_limit
 from rl4dialog.data.run_data import Data
@@ -46,7 +46,7 @@ class Lengths:
 
 
 def run_lengths(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
 ) -> Lengths:
     """Determine the length limits of a run.
 
@@ -71,7 +71,7 @@ def run_lengths(
 
 
 def _tokenizer_lengths(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
 ) -> Lengths:
     positions = named_model_positions(model_name)
     # Tokenizers without a limit report 1e30.

@@ -7,12 +7,12 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import OnPolicyConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
 
-def policy_class(config: RunConfig) -> type[LMActorCriticPolicy]:
+def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
     """Class of the run's policy. For a supervised run, a policy that can generate with its model."""
     return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
@@ -32,7 +32,7 @@ def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
 
 
 def build_end_of_turn(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, turn_marker: str | None, model: PreTrainedModel
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, turn_marker: str | None, model: PreTrainedModel
 ) -> EndOfTurn:
     """Build the detection of reply ends: all end-of-sequence ids, and the turn marker of the dialogue format."""
     if config.env is not None and not config.env.args.terminate_on_eos:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.types import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
@@ -19,7 +19,7 @@ from rl4dialog.training.reward_columns import RewardColumns
 _logger = logging.getLogger(__name__)
 
 
-def build_scorer(config: RunConfig, toolkit: Mapping[str, Any]) -> Scorer | None:
+def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | None:
     """Build the run's reward, if it uses one."""
     reward = config.reward_fn
     if reward is None or not config.uses_reward:
@@ -34,7 +34,7 @@ def build_scorer(config: RunConfig, toolkit: Mapping[str, Any]) -> Scorer | None
     return Scorer(parts, reward.on_error, toolkit["async_calls"], reward.timeout_s, toolkit["tokenizer"])
 
 
-def build_reward_columns(config: RunConfig, scorer: Scorer | None) -> RewardColumns | None:
+def build_reward_columns(config: TextConfig, scorer: Scorer | None) -> RewardColumns | None:
     """Build the scorer of evaluation replies, if the run scores them and its reward can score texts."""
     if scorer is None or not config.train_evaluation.score_predictions:
         return None

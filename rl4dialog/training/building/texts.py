@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.data.run_data import Data
 from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.tokenizer import build_run_tokenizer
@@ -21,7 +21,7 @@ class Texts:
     lengths: Lengths
 
 
-def build_texts(config: RunConfig) -> Texts:
+def build_texts(config: TextConfig) -> Texts:
     """Build a run's tokenizer and data, and determine its length limits."""
     tokenizer, data = build_run_tokenizer(config)
     return Texts(tokenizer, data, run_lengths(config, tokenizer, data))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.data.run_data import Data
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.data import build_data
 
 
-def build_run_tokenizer(config: RunConfig) -> tuple[PreTrainedTokenizerBase, Data]:
+def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:
     """Build the tokenizer and the data, in the order of their dependency."""
     settings = config.tokenizer.model_dump()
     if config.tokenizer.model_name.startswith("builtin/"):

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
-from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
@@ -21,7 +21,7 @@ MISSING_CLASSIFIER = object()
 
 
 def build_toolkit(
-    config: RunConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
 ) -> dict[str, Any]:
     """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``.
 
@@ -50,7 +50,7 @@ def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
 
 
-def _needs_builtin_classifier(config: RunConfig) -> bool:
+def _needs_builtin_classifier(config: TextConfig) -> bool:
     return any(
         "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
         for registry, id, args, _ in metrics_and_rewards(config)
@@ -61,7 +61,7 @@ def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
     return str(args.get("model_name", args.get("intent_model", "builtin/"))).startswith("builtin/")
 
 
-def metrics_and_rewards(config: RunConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+def metrics_and_rewards(config: TextConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
     """Yield all metrics and rewards of a run, including nested ones: registry, id, arguments, path of the arguments."""
 
     def with_inner(

@@ -13,7 +13,7 @@ from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.callbacks.history import MetricHistory
 from rl4dialog.training.checkpoint import CheckpointStore, describe
 from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.trainee import Resumable
+from rl4dialog.training.trainee import Trainee
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class CheckpointCallback(IterationCallback):
         store: CheckpointStore,
         tracker: Tracker | None,
         signals: StopSignals,
-        trainee: Resumable,
+        trainee: Trainee,
         every: int | None,
         keep_best: MetricHistory | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class CheckpointCallback(IterationCallback):
         self.stop_if_asked()
 
     def _on_step(self) -> bool:
-        if self._signals.received is not None and n_processes() == 1:
+        if self._signals.received is not None and n_processes() == 1 and self._trainee.stops_within_iteration:
             self._stop()
         return True
 

@@ -62,10 +62,10 @@ class EveryNIterations(_EveryN):
 
 
 class EveryNTimesteps(_EveryN):
-    """Calls another callback's _on_step after every n agent tokens, in whole iterations (n_steps * n_envs each).
+    """Calls another callback's _on_step after every n agent tokens or environment steps, in whole iterations.
 
     Args:
-        n_timesteps: Number of agent tokens, rounded up to whole iterations.
+        n_timesteps: Number of agent tokens or environment steps, rounded up to whole iterations.
         callback: Id of the other callback, or ``{id: ..., args: {...}}``.
         build_callback: Builds the other callback; provided by the toolkit.
     """
@@ -86,4 +86,4 @@ class EveryNTimesteps(_EveryN):
     def _on_training_start(self) -> None:
         super()._on_training_start()
         algorithm: Any = self.model
-        self._every = math.ceil(self._n_timesteps / (algorithm.n_steps * algorithm.n_envs * n_processes()))
+        self._every = math.ceil(self._n_timesteps / (algorithm.timesteps_per_iteration * n_processes()))

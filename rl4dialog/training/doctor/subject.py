@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import is_cached
-from rl4dialog.core.config import OnPolicyConfig, RunConfig
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
@@ -75,11 +75,14 @@ class Subject:
     Args:
         config: Validated config.
         results_path: Parent folder of run folders.
+
+    Raises:
+        ConfigError: If the run trains no language model.
     """
 
     def __init__(self, config: RunConfig, results_path: Path) -> None:
+        self.config, self.results_path = text_config(config), results_path
         torch.manual_seed(config.seed)
-        self.config, self.results_path = config, results_path
 
     def close(self) -> None:
         """Close the environments."""

@@ -78,7 +78,7 @@ class OnPolicyTrainee(TextTrainee):
                 first += [tracking, self._watch]
                 last = [tracking.last]
             self.algorithm.learn(
-                n_left * self.algorithm.n_steps * env.num_envs,
+                n_left * self.algorithm.timesteps_per_iteration,
                 CallbackList([*first, *callbacks, *last]),
                 log_interval=1,  # clear the logger after each iteration; A2C's default is every hundred
                 reset_num_timesteps=not self._is_resumed,
@@ -90,6 +90,10 @@ class OnPolicyTrainee(TextTrainee):
     @property
     def is_within_iteration(self) -> bool:
         return False  # weights do not change during a rollout, so the state at its start is kept instead
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        return True
 
     def capture_state(self) -> dict[str, Any]:
         return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}

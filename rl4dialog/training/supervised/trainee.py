@@ -96,6 +96,10 @@ class SupervisedTrainee(TextTrainee):
     def is_within_iteration(self) -> bool:
         return self._is_within
 
+    @property
+    def stops_within_iteration(self) -> bool:
+        return True
+
     def get_env(self) -> None:
         """Return no environment; stable-baselines3's callbacks ask for one."""
 

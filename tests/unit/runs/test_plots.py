@@ -51,6 +51,16 @@ def test_picture_has_reward_and_kl_with_its_target(tmp_path: Path, drawn: list[F
     assert kl_axes.get_xlabel() == "iteration"
 
 
+def test_run_without_a_reference_has_no_kl(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = [{"iteration": i, "rollout/task_reward": float(i)} for i in range(1, 4)]
+    (tmp_path / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plot_reward_curve(tmp_path, tmp_path / "curve.png")
+    (axes,) = drawn[0].axes
+    assert list(axes.lines[0].get_ydata()) == [1, 2, 3] and axes.get_xlabel() == "iteration"
+    with pytest.raises(DataError, match="dqn has no agent tokens to plot over"):
+        plot_comparison({"dqn": [tmp_path]}, tmp_path / "picture.png")
+
+
 def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     with (run / "rollout_info.jsonl").open("a", encoding="utf-8") as file:

@@ -25,6 +25,7 @@ from rl4dialog.runs.trust import refuse_code
             {"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "spider", "args": {"java": "./sh"}}]}}},
             "spider.java: ./sh",
         ),
+        ({"env": {"id": "my_module:MyEnv-v0"}}, "env.id: my_module"),
     ],
 )
 def test_code_that_a_config_names_is_listed(config: dict[str, Any], named: str) -> None:

@@ -45,7 +45,7 @@ def learn(
     """What stable-baselines3 and our rollouts call; evaluations come before the callback, as in a run."""
     logger = Logger(None, [])
     model: Any = SimpleNamespace(
-        iteration=n_done, num_timesteps=32 * n_done, n_steps=16, n_envs=2, stop_requested=False, logger=logger
+        iteration=n_done, num_timesteps=32 * n_done, timesteps_per_iteration=32, stop_requested=False, logger=logger
     )
 
     def evaluate() -> None:

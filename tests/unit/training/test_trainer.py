@@ -12,11 +12,13 @@ from runs import lines, make_config
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import CallbackList
 
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import KINDS, parse_config
 from rl4dialog.core.errors import RunInterrupted
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training import plan
 from rl4dialog.training import trainer as module
+from rl4dialog.training.building import components
 from rl4dialog.training.checkpoint import newest_checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.interruption import StopSignals
@@ -112,3 +114,7 @@ def test_anything_that_can_say_its_state_is_resumed_as_if_it_had_not_been_stoppe
     for name in ("val_split_metrics.jsonl", "test_split_metrics.jsonl", "result.json"):
         assert (whole / name).read_text() == (resumed / name).read_text()
     assert len({record["metrics"]["place"] for record in lines(whole / "val_split_metrics.jsonl")}) == 5
+
+
+def test_every_kind_of_run_has_its_trainee_checks_and_plan() -> None:
+    assert set(KINDS) == module._TRAINEES.keys() == components._CHECKS.keys() == plan._ROWS.keys()

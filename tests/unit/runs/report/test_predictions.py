@@ -27,6 +27,11 @@ def test_texts_references_and_scores_are_read(tmp_path: Path) -> None:
     assert found.reply_lengths().tolist() == [2, 1]
 
 
+def test_episodes_have_scores_and_no_texts(tmp_path: Path) -> None:
+    found = read(tmp_path, [{"split_name": "val", "sample_id": i, "episode/return": 1.5 * i} for i in range(2)])
+    assert not found.has_texts and list(found.scores) == ["episode/return"] and found.sample_ids == ["0", "1"]
+
+
 def test_other_forms_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"file\.json must be a list of objects, each with the texts prompt_text"):
         read(tmp_path, [{"prompt_text": "a"}])

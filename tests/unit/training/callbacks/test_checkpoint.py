@@ -27,6 +27,7 @@ class Weightless:
     """Something that is trained and weighs nothing."""
 
     is_within_iteration = False
+    stops_within_iteration = True
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,0 +1,143 @@
+"""Builds the environments and the algorithm of a turn-level run."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import is_masking_supported
+from stable_baselines3.common.vec_env import VecEnv
+
+from rl4dialog.catalog import AlgorithmRegistry, EnvRegistry, TurnAlgorithmRegistry, TurnPolicyRegistry
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.registry import Registry
+from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.envs.episodes import NumberedEpisodes, make_resumable
+from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import vectorize
+from rl4dialog.functional.distributed import n_processes
+
+
+def check_turn_level(config: TurnLevelConfig) -> None:
+    """Check the ids and arguments of algorithm, policy and environment. No environment is built.
+
+    Raises:
+        ConfigError: If an id or an argument is unknown, or does not fit.
+    """
+    if n_processes() > 1:
+        raise ConfigError(f"env.id: {config.env.id} trains in one process, not in {n_processes()}")
+    check_fits(config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, f"env.id: {config.env.id}")
+    policy = config.alg.policy
+    chosen: list[tuple[str, Registry, str, dict[str, Any]]] = [
+        ("alg.args", TurnAlgorithmRegistry, config.alg.id, config.alg.args),
+        ("alg.policy.args", TurnPolicyRegistry, policy.id, policy.args),
+    ]
+    if config.env.id in EnvRegistry:
+        chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
+    else:
+        _spec(config.env.id)
+    for where, registry, id, args in chosen:
+        for name in args:
+            if name in registry.provided:
+                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
+        registry.check(id, args, where)
+
+
+def check_fits(id: str, registry: Registry, other: Registry, run: str) -> None:
+    """Check that an algorithm is not one of another kind of run.
+
+    Args:
+        id: ``alg.id``.
+        registry: The algorithms of this kind.
+        other: Those of the other kind.
+        run: The key that selects this kind, with its value.
+
+    Raises:
+        ConfigError: If it is.
+    """
+    if id in other and id not in registry:
+        raise ConfigError(f"alg.id: {id} does not go with {run}; use one of {', '.join(registry.ids())}")
+
+
+def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
+    """Build the environments, the policy and the algorithm.
+
+    Args:
+        config: Validated config.
+        changes: Arguments of the algorithm to replace, where it has them.
+
+    Raises:
+        ConfigError: If an environment cannot be built, or the arguments do not fit it.
+        EnvWorkerError: If a worker process cannot start.
+    """
+    algorithm = TurnAlgorithmRegistry.resolve(config.alg.id)
+    accepted = {name: value for name, value in changes.items() if name in TurnAlgorithmRegistry.defaults(config.alg.id)}
+    build_policy = TurnPolicyRegistry.get(config.alg.policy.id, config.alg.policy.args)
+    vec_env = _build_train_envs(config)
+    try:
+        policy, policy_kwargs = build_policy(vec_env.observation_space)
+        arguments = {"policy_kwargs": policy_kwargs, "seed": config.seed, **config.alg.args, **accepted}
+        built = algorithm(policy, vec_env, **arguments)
+        if isinstance(built, MaskablePPO) and not is_masking_supported(vec_env):
+            raise ValueError("the environment has no method action_masks; use ppo")
+    except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        close(vec_env)
+        raise ConfigError(
+            f"alg.id: {config.alg.id} does not go with env.id: {config.env.id}, or with alg.args and alg.policy.args "
+            f"as they are: {error}"
+        ) from error
+    return built
+
+
+def build_evaluation_envs(config: TurnLevelConfig) -> Any:
+    """Build the environments of evaluations: in this process, as many as in training but at most one per episode."""
+    n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
+    make = _env_factory(config)
+
+    def numbered(first: int) -> gym.Env:
+        return NumberedEpisodes(make(), first, n_envs)
+
+    return vectorize([functools.partial(numbered, first) for first in range(n_envs)], "dummy")
+
+
+def _env_factory(config: TurnLevelConfig) -> Callable[[], gym.Env]:
+    """Return what builds an environment of the run, in any process."""
+    env = config.env
+    if env.id in EnvRegistry:
+        return functools.partial(EnvRegistry.resolve(env.id), **env.args)
+    return functools.partial(gym.make, _spec(env.id), **env.args)
+
+
+def _build_train_envs(config: TurnLevelConfig) -> VecEnv:
+    env = config.env
+    make = functools.partial(make_resumable, _env_factory(config))
+    try:
+        make().close()  # in this process, where its errors are shown as they are
+    except Exception as error:
+        raise ConfigError(
+            f"env.id: {env.id} cannot be built with these env.args: {type(error).__name__}: {error}"
+        ) from error
+    return vectorize([make] * env.n_envs, env.vec_env, env.n_workers)
+
+
+def _spec(id: str) -> Any:
+    """The entry of an id in gymnasium's registry; imports the module before its colon, if any.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    module, _, name = id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.spec(name)
+    except (gym.error.Error, ImportError) as error:
+        known = ", ".join(EnvRegistry.ids())
+        raise ConfigError(
+            f"env.id: {id} is neither in the catalog ({known}) nor registered with gymnasium: {error}. To use a custom "
+            f"environment, list its module under 'imports:'"
+        ) from error

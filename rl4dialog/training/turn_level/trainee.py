@@ -1,0 +1,129 @@
+"""Runs whose policy takes whole actions in an environment with plain gymnasium spaces."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import Logger
+
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.envs.sb3_workers import close
+from rl4dialog.policies.plain import save_plain_policy
+from rl4dialog.runs.progress import Progress, duration, say
+from rl4dialog.runs.summary import print_summary
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm
+from rl4dialog.training.callbacks.tracking import TrackingCallback
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.evaluation import Evaluation
+from rl4dialog.training.trainee import Trainee
+from rl4dialog.training.turn_level.evaluation import evaluate_episodes, mean_scores
+from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
+
+_LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
+
+
+class TurnLevelTrainee(Trainee):
+    """An algorithm of stable-baselines3 or sb3-contrib, and its environments.
+
+    Args:
+        config: Validated config.
+        tracker: Records the results.
+        checkpoint: Checkpoint to resume from, if any.
+    """
+
+    def __init__(self, config: TurnLevelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
+        self._config, self._tracker, self._is_resumed = config, tracker, checkpoint is not None
+        self.algorithm = build_turn_level_algorithm(config)
+        # Only the progress bar writes to the console; the tracker writes the files.
+        self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        self._evaluation_envs = build_evaluation_envs(config)
+
+    @property
+    def iteration(self) -> int:
+        return int(self.algorithm.iteration)
+
+    @property
+    def n_iters(self) -> int:
+        return self._config.n_iters
+
+    @property
+    def is_within_iteration(self) -> bool:
+        return False
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        return False  # an off-policy algorithm stores every step in its replay buffer
+
+    def learn(self, callbacks: Sequence[BaseCallback]) -> None:
+        n_left = self.n_iters - self.iteration
+        with Progress("", "iteration", self.n_iters, initial=self.iteration, line_every_s=_LINE_EVERY_S) as progress:
+            tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
+            self.algorithm.learn(
+                n_left * self.algorithm.timesteps_per_iteration,
+                CallbackList([tracking, *callbacks, tracking.last]),
+                log_interval=None,  # the logger is cleared after each rollout
+                reset_num_timesteps=not self._is_resumed,
+            )
+
+    def stop(self) -> None:
+        self.algorithm.stop_requested = True
+
+    def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        started, settings = time.perf_counter(), self._config.train_evaluation
+        seed = derive_seed(self._config.seed, "evaluation", split)
+        episodes = evaluate_episodes(
+            self.algorithm, self._evaluation_envs, settings.n_eval_episodes, settings.deterministic, seed
+        )
+        evaluation = Evaluation(mean_scores(episodes), [{"split_name": split, **episode} for episode in episodes])
+        self._tracker.log_metrics(iteration, split, evaluation.metrics)
+        self._tracker.log_predictions(iteration, split, evaluation.predictions)
+        numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
+        say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
+        return evaluation
+
+    def recall(self, split: str, iteration: int) -> Evaluation:
+        return Evaluation(*self._tracker.recall(iteration, split))
+
+    def capture_state(self) -> dict[str, Any]:
+        return capture_state(self.algorithm)
+
+    def save_state(self, folder: Path | None) -> None:
+        assert folder is not None  # there is one process
+        save_state(self.algorithm, folder)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        restore_state(self.algorithm, checkpoint)
+        planned, now = self.algorithm._total_timesteps, self._config.n_iters * self.algorithm.timesteps_per_iteration
+        if planned != now and hasattr(self.algorithm, "exploration_schedule"):
+            say(
+                f"note: exploration falls over {now} timesteps from now on, and fell over {planned} before, because "
+                f"train_evaluation.n_iters was changed",
+                on_terminals=True,
+            )
+
+    def save_model(self, folder_name: str) -> Path:
+        with self._tracker.run_folder.replacing_folder(folder_name) as folder:
+            save_plain_policy(self.algorithm.policy, folder)
+        return self._tracker.run_folder.path(folder_name)
+
+    def summarize(self, before: Evaluation, after: Evaluation) -> None:
+        root = self._tracker.run_folder.root
+        print_summary(before.metrics, after.metrics, None, [], root, labels=("before training", "after training"))
+
+    def close(self) -> None:
+        close(self.algorithm.env)
+        self._evaluation_envs.close()
+
+
+def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
+    """Throughput of an iteration, and the values to display in the progress bar."""
+    steps_per_s, mean_return = rollout["rollout/timesteps"] / seconds, rollout["rollout/ep_rew_mean"]
+    shown = {} if math.isnan(mean_return) else {"return": f"{mean_return:.1f}"}
+    return {"time/steps_per_s": steps_per_s}, {**shown, "steps/s": f"{steps_per_s:.0f}"}

@@ -1,0 +1,65 @@
+"""What a checkpoint holds of a stable-baselines3 algorithm, and what not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ModelError
+from rl4dialog.training.building.turn_level import build_turn_level_algorithm
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
+
+
+def dqn(net_arch: int = 8) -> Any:
+    config: Any = parse_config(
+        {
+            "env": {"id": "CartPole-v1", "n_envs": 2},
+            "alg": {
+                "id": "dqn",
+                "args": {"learning_starts": 8, "train_freq": 8, "batch_size": 4, "buffer_size": 40},
+                "policy": {"id": "mlp_policy", "args": {"net_arch": [net_arch]}},
+            },
+            "train_evaluation": {"n_iters": 1},
+        },
+        "x.yml",
+    )
+    return build_turn_level_algorithm(config)
+
+
+def saved(algorithm: Any, folder: Path) -> Checkpoint:
+    save_state(algorithm, folder)
+    return Checkpoint(folder, json.loads(json.dumps(capture_state(algorithm))))
+
+
+@pytest.mark.parametrize(("n_timesteps", "n_rows"), [(16, 8), (64, 20)], ids=["filling", "full"])
+def test_filled_rows_of_the_replay_buffer_are_saved(tmp_path: Path, n_timesteps: int, n_rows: int) -> None:
+    algorithm = dqn().learn(n_timesteps, log_interval=None)
+    checkpoint = saved(algorithm, tmp_path)
+    arrays = load_file(tmp_path / "experience.safetensors")
+    assert arrays["replay.observations"].shape == (n_rows, 2, 4) and arrays["observations"].shape == (2, 4)
+    other = dqn()
+    restore_state(other, checkpoint)
+    assert (other.replay_buffer.pos, other.replay_buffer.full) == (n_timesteps // 2 % 20, n_rows == 20)
+    assert np.array_equal(other.replay_buffer.next_observations, algorithm.replay_buffer.next_observations)
+    assert other.exploration_rate == algorithm.exploration_rate and other._n_calls == algorithm._n_calls > 0
+
+
+def test_wish_to_stop_is_not_part_of_the_state(tmp_path: Path) -> None:
+    algorithm = dqn().learn(16, log_interval=None)
+    algorithm.stop_requested = True
+    other = dqn()
+    restore_state(other, saved(algorithm, tmp_path))
+    assert not other.stop_requested
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
+    checkpoint = saved(dqn(8).learn(16, log_interval=None), tmp_path)
+    with pytest.raises(ModelError, match="does not fit the policy of the config"):
+        restore_state(dqn(9), checkpoint)
