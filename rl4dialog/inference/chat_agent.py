@@ -13,10 +13,10 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.policies.generation import without_beams
 from rl4dialog.policies.streaming import PartialReply, stream_reply
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.rewards.scoring import ReplyScores
-from rl4dialog.training.building.generation import without_beams
 
 _logger = logging.getLogger(__name__)
 

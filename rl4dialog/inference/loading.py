@@ -28,7 +28,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
 from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
@@ -38,14 +38,12 @@ from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
-from rl4dialog.training.building.data import build_data
-from rl4dialog.training.building.generation import evaluation_kwargs, without_beams
-from rl4dialog.training.building.inference_policy import build_inference_policy
+from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
 from rl4dialog.training.supervised.examples import encode_reply

@@ -22,8 +22,8 @@ from rl4dialog.policies.saving import MASK_FILE, load_state_beside
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete, read_result
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
-from rl4dialog.training.building.inference_policy import inference_arguments
 from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.policy import inference_arguments
 from rl4dialog.training.building.texts import build_texts
 
 _logger = logging.getLogger(__name__)

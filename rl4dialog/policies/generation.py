@@ -307,3 +307,8 @@ def sample_steps(
         unmasked_log_probs=unmasked_log_probs[:, :length],
         truncated_mass=truncated_mass[:, :length],
     )
+
+
+def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove settings that apply only to the evaluation of single replies from a ``generation_kwargs`` block."""
+    return {key: value for key, value in kwargs.items() if key not in EVALUATION_ONLY}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from rl4dialog.catalog import PostProcessorRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block
-from rl4dialog.policies.generation import EVALUATION_ONLY
+from rl4dialog.policies.generation import without_beams
 from rl4dialog.training.building.policy import policy_class
 
 
@@ -21,11 +21,6 @@ def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
     given = evaluation_block(config).kwargs
     kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs
-
-
-def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove settings that apply only to the evaluation of single replies from a ``generation_kwargs`` block."""
-    return {key: value for key, value in kwargs.items() if key not in EVALUATION_ONLY}
 
 
 def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] | None:

@@ -1,4 +1,4 @@
-"""Tokenizer, samples and length limits of a run."""
+"""Builds what a run reads: tokenizer, samples and length limits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.lengths import Lengths, run_lengths
-from rl4dialog.training.building.tokenizer import build_run_tokenizer
 
 
 @dataclass(frozen=True)
@@ -25,3 +29,33 @@ def build_texts(config: TextConfig) -> Texts:
     """Build a run's tokenizer and data, and determine its length limits."""
     tokenizer, data = build_run_tokenizer(config)
     return Texts(tokenizer, data, run_lengths(config, tokenizer, data))
+
+
+def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:
+    """Build the tokenizer and the data, in the order of their dependency."""
+    settings = config.tokenizer.model_dump()
+    if config.tokenizer.model_name.startswith("builtin/"):
+        data = build_data(config)
+        train = data.samples("train")
+        corpus = [text for sample in train for text in (sample.prompt_or_input_text, *sample.references)]
+        return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
+    tokenizer = build_tokenizer(**settings)
+    return tokenizer, build_data(config, tokenizer)
+
+
+def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
+    """Build all three splits of the datapool.
+
+    Raises:
+        DataError: If a file is missing or malformed, or a split is empty.
+    """
+    render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
+    pools = {}
+    for split in SPLITS:
+        pool = DataPoolRegistry.get(
+            config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat
+        )
+        if len(pool) == 0:
+            raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
+        pools[split] = pool
+    return Data(pools, getattr(pools["train"], "end_of_turn", None))

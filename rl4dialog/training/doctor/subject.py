@@ -27,8 +27,7 @@ from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
 from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.texts import Texts
-from rl4dialog.training.building.tokenizer import build_run_tokenizer
+from rl4dialog.training.building.texts import Texts, build_run_tokenizer
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.doctor.finding import NotApplicable
 from rl4dialog.training.memory import MemoryPlan, predict_memory

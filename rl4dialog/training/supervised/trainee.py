@@ -25,8 +25,7 @@ from rl4dialog.policies.saving import (
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.examples import build_supervised_examples
-from rl4dialog.training.building.inference_policy import build_inference_policy
-from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.supervised.fine_tuning import (

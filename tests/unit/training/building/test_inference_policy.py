@@ -11,8 +11,8 @@ from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.functional.replies import Replies
-from rl4dialog.training.building.inference_policy import build_inference_policy
 from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.policy import build_inference_policy
 
 
 @pytest.mark.parametrize(("prefix", "n_models"), [("", 1), ("maskable_", 3)])
