@@ -105,7 +105,7 @@ class ForkServer:
         if failure is not None:
             self.close()
             raise EnvWorkerError(
-                f"the environments cannot be unpickled in a worker process: {failure.message}"
+                f"the environments cannot be loaded in worker processes: {failure.message}"
             ) from failure.cause
 
     def start(self, *arguments: Any) -> tuple[int, Connection]:

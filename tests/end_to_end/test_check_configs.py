@@ -74,7 +74,7 @@ def test_config_that_does_not_run_is_one_line_and_an_exit_code(tmp_path: Path) -
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
     first, second, last = done.stdout.splitlines()
     assert first.startswith("a.yml: --dry_run failed") and "did you mean 'length_penalty'" in first
-    assert second.startswith("b.yml: reading failed: b.yml: the key 'tokenizer' is missing; the key 'datapool' is")
+    assert second.startswith("b.yml: reading failed: b.yml: the key 'alg.id' is missing; ")
     assert (last, done.returncode) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
 
 

@@ -291,7 +291,7 @@ class Reads:
     ("where", "refusal"),
     [
         ("here", "reward 'reads' cannot be sent to worker processes"),
-        ("there", "the environment workers would share the thread 'waits'"),
+        ("there", "the workers would share the thread 'waits'"),
     ],
 )
 def test_dry_run_refuses_what_workers_would_share(

@@ -84,7 +84,7 @@ def test_config_runs_for_one_iteration(
     folder = run_folder(tmp_path)
     assert list((folder / "model").glob("*.safetensors"))
     before, after = (json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines())
-    assert (before["epoch"], after["epoch"]) == (0, 1) and before["metrics"].keys() == after["metrics"].keys() != set()
+    assert before["epoch"] == 0 < after["epoch"] and before["metrics"].keys() == after["metrics"].keys() != set()
     if kind_of(config) is OnPolicyConfig:
         (info,) = (json.loads(line) for line in (folder / "rollout_info.jsonl").read_text().splitlines())
         assert info["rollout/tokens"] >= 8 and abs(info["rollout/kl"]) < 1e-3

@@ -405,7 +405,7 @@ class OnlyHere:
 
 
 def test_what_cannot_be_sent_to_a_worker_is_told(open_env: Any) -> None:
-    faults = [(OnlyHere(), r"unpickled in a worker.*ZeroDivisionError"), (threading.Lock(), "cannot be sent")]
+    faults = [(OnlyHere(), r"loaded in worker processes.*ZeroDivisionError"), (threading.Lock(), "cannot be sent")]
     for function, message in faults:
         kwargs = utterance_env_kwargs(reward_parts=[RewardPart("mine", 1.0, function)])
         with pytest.raises(EnvWorkerError, match=message):
