@@ -14,7 +14,8 @@ from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.rloo import RLOO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rollouts.kl_controllers import FixedKLController

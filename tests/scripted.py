@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import PADDING_ACTION
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer

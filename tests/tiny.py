@@ -20,7 +20,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import clip_bounds
+from rl4dialog.core.reward_parts import clip_bounds
 
 Side = Literal["left", "right"]
 TEXT_GENERATION = "text_generation"

@@ -79,11 +79,11 @@ class Registry:
         entry = self._entries[id]
         if isinstance(entry, str):
             try:
-                entry = _import(entry)
+                entry = import_object(entry)
             except (ImportError, AttributeError) as error:
                 raise ConfigError(f"{self.kind} {id!r} cannot be imported from {entry}: {error}") from error
         if self._adapter is not None:
-            entry = _import(self._adapter)(entry)
+            entry = import_object(self._adapter)(entry)
         self._entries[id] = entry
         return entry
 
@@ -203,7 +203,13 @@ class Registry:
         return {**args, **provided}
 
 
-def _import(entry: str) -> Any:
+def import_object(entry: str) -> Any:
+    """Return the object at ``"module:name"``.
+
+    Raises:
+        ImportError: If the module cannot be imported.
+        AttributeError: If the module has no such name.
+    """
     module_name, _, name = entry.partition(":")
     return getattr(importlib.import_module(module_name), name)
 

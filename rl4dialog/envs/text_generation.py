@@ -16,7 +16,8 @@ from gymnasium import spaces
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.protocols import Partner
-from rl4dialog.core.types import RewardPart, Sample, weighted_sum
+from rl4dialog.core.reward_parts import RewardPart, weighted_sum
+from rl4dialog.core.types import Sample
 from rl4dialog.envs.observation import Observation
 from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
-from rl4dialog.core.types import RewardPart
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl4dialog.core.errors import EnvWorkerError, RewardError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.fork_safety import ADVICE
 from rl4dialog.envs.fork_server import ForkServer, dumps
 from rl4dialog.envs.shared_samples import SharedSamples

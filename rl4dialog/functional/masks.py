@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl4dialog.functional.distributed import mean_and_std, n_processes
-from rl4dialog.functional.resolution import is_constant
+from rl4dialog.functional.rounding import is_constant
 
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
-from rl4dialog.core.types import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies

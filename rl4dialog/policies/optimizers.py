@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from rl4dialog.core.registry import import_object
 
 OPTIMIZERS = {
     "adam": "torch.optim:Adam",
@@ -32,9 +32,8 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
             f"alg.policy.args.optimizer_class: unknown {name!r}{nearest_hint(str(name), OPTIMIZERS)} "
             f"(known: {', '.join(OPTIMIZERS)})"
         )
-    module, _, attribute = OPTIMIZERS[name].partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found: Any = import_object(OPTIMIZERS[name])
     except ImportError as error:
         raise ConfigError(
             f"alg.policy.args.optimizer_class: {name} needs the package bitsandbytes: pip install 'rl4dialog[8bit]'"

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from rl4dialog.core.types import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies
 
 Call = Callable[[], Awaitable[Any]]
 # Extra time for the work of the tasks themselves.

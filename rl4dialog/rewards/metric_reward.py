@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rl4dialog.core.arguments import resolve_annotations
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BaseMetric, BatchedRewardFunction, ObservationLike, SentenceRewardFunction
-from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 

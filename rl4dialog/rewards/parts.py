@@ -8,7 +8,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rewards.async_reward import AsyncReward, is_async
 
 _FUNCTION_PARAMETERS = ("prompt_text", "gen_text", "ref_texts", "meta_info")

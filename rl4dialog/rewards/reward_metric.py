@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.core.types import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.metrics.checks import check_lengths
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts

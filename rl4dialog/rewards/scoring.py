@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
-from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.text_state import TextState
 

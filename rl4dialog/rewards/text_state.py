@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.text.padded_ids import PaddedIds
 from rl4dialog.text.tokenizer import encode_prompt
 

@@ -13,7 +13,7 @@ from rl4dialog.functional.advantages import generalized_advantages
 from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, n_processes
 from rl4dialog.functional.kl import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
-from rl4dialog.functional.resolution import is_constant, log_probs_agree
+from rl4dialog.functional.rounding import is_constant, log_probs_agree
 from rl4dialog.rollouts.reward_normalizer import whitened
 
 

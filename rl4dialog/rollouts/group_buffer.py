@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.functional.resolution import is_constant
+from rl4dialog.functional.rounding import is_constant
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 
 

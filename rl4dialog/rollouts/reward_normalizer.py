@@ -16,7 +16,7 @@ import numpy as np
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.distributed import all_gather_object, mean_and_std
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.resolution import bounds, is_constant
+from rl4dialog.functional.rounding import bounds, is_constant
 
 MODES = ("none", "running", "batch")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.types import FinishedReplies, RewardPart, weighted_sum
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 
 
 class TaskRewards:

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.block_vec_env import worker_count
+from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
-from rl4dialog.policies.examination import examine
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer

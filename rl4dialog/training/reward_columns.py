@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import FinishedReplies, Sample
+from rl4dialog.core.reward_parts import FinishedReplies
+from rl4dialog.core.types import Sample
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.training.random_state import random_states_kept
 

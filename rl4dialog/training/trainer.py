@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.registry import import_object
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
@@ -194,6 +194,5 @@ class Trainer:
 
 
 def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
-    module, _, name = _TRAINEES[type(config)].partition(":")
-    trainee: Trainee = getattr(importlib.import_module(module), name)(config, tracker, checkpoint)
+    trainee: Trainee = import_object(_TRAINEES[type(config)])(config, tracker, checkpoint)
     return trainee

@@ -14,7 +14,7 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.functional.replies import ReplySamples
-from rl4dialog.functional.resolution import log_probs_differ
+from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")

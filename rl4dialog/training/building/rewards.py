@@ -9,7 +9,7 @@ from typing import Any
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
-from rl4dialog.core.types import RewardPart, clip_bounds
+from rl4dialog.core.reward_parts import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer

@@ -16,7 +16,7 @@ from rl4dialog.catalog import AlgorithmRegistry, EnvRegistry, TurnAlgorithmRegis
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.turn_level_config import TurnLevelConfig
-from rl4dialog.envs.episodes import NumberedEpisodes, make_resumable
+from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.functional.distributed import n_processes

@@ -8,7 +8,7 @@ from tiny import make_samples, make_tokenizer
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_imports
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.text.end_of_turn import EndOfTurn
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.core.types import RewardPart, clip_bounds, is_whole_number
+from rl4dialog.core.reward_parts import RewardPart, clip_bounds
+from rl4dialog.core.types import is_whole_number
 
 
 def test_term_is_clipped_then_weighted() -> None:

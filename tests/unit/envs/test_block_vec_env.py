@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from tiny import make_samples, make_tokenizer
 
 from rl4dialog.core.errors import EnvWorkerError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs import block_vec_env
 from rl4dialog.envs.block_vec_env import BlockVecEnv, worker_count
 from rl4dialog.envs.partners import ScriptedPartner
@@ -464,7 +464,7 @@ def test_environments_that_are_forgotten_leave_no_process() -> None:
 SCRIPT = """
 import sys, time
 import torch
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.text.end_of_turn import EndOfTurn
 from tiny import make_samples, make_tokenizer

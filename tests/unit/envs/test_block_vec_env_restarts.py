@@ -17,7 +17,7 @@ from gymnasium import spaces
 from tiny import make_samples, make_tokenizer
 
 from rl4dialog.core.errors import EnvWorkerError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_utterance_env

@@ -18,7 +18,7 @@ import pytest
 from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.fork_safety import check_can_fork, holdings
 from rl4dialog.envs.fork_server import ForkServer
 from rl4dialog.envs.vectorize import check_workers, make_vec_env

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from tiny import make_env, make_tokenizer
 
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
 
 
 def test_tensors_are_rl4lms_in_name_shape_and_padding() -> None:

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from tiny import make_env_kwargs
 
 from rl4dialog.core.errors import EnvWorkerError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.envs.vectorize import make_utterance_env, make_vec_env
 

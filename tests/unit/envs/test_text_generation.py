@@ -10,7 +10,8 @@ import stable_baselines3.common.env_checker
 from tiny import make_env, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError, DataError, RewardError
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.text_generation import TextGenEnv

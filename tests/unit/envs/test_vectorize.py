@@ -10,7 +10,7 @@ import pytest
 from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.vectorize import make_vec_env
 
 # As a file of a user's: workers would import torch with this module.

@@ -12,7 +12,7 @@ import pytest
 
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
-from rl4dialog.core.types import FinishedReplies, RewardPart
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.rewards import async_reward
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.parts import as_parts

@@ -10,7 +10,7 @@ import pytest
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction
-from rl4dialog.core.types import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.rewards.scoring import Scorer
 
 

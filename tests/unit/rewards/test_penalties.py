@@ -10,7 +10,7 @@ from tiny import make_env, make_tokenizer
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.metrics.diversity import DiversityMetric
 
 

@@ -14,7 +14,7 @@ from replies import state
 from tiny import make_env, make_env_kwargs, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
-from rl4dialog.core.types import FinishedReplies, RewardPart
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics import meteor

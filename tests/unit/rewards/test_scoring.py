@@ -11,7 +11,7 @@ import torch
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
-from rl4dialog.core.types import FinishedReplies, RewardPart
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rewards.scoring import Scorer, check_scores

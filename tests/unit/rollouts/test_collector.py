@@ -13,7 +13,7 @@ from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_cla
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rollouts.collector import RolloutCollector

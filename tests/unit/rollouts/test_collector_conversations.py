@@ -14,7 +14,7 @@ from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
 from two_processes import in_two_processes
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import FinishedReplies, RewardPart
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.task_rewards import TaskRewards

@@ -13,7 +13,8 @@ import torch
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
-from rl4dialog.core.types import RewardPart, Sample
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
 from rl4dialog.rewards.async_reward import AsyncReward
 from rl4dialog.rewards.parts import FunctionReward
 from rl4dialog.rewards.schedules import Linear

@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 
 from rl4dialog.algorithms.turn_level.iterations import with_iterations
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.episodes import ResumableEnv
+from rl4dialog.envs.gym_wrappers import ResumableEnv
 
 ARGS: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 32, "batch_size": 16, "n_epochs": 2},

@@ -16,7 +16,7 @@ from tiny import make_tokenizer
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.types import RewardPart
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate

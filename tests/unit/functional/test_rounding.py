@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.functional.resolution import LOG_PROB_RESOLUTION, bounds, is_constant, log_probs_agree, log_probs_differ
+from rl4dialog.functional.rounding import LOG_PROB_RESOLUTION, bounds, is_constant, log_probs_agree, log_probs_differ
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-9, 0.1, 7.3, 1e6, -1e6])

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl4dialog.envs.episodes import NumberedEpisodes, ResumableEnv
+from rl4dialog.envs.gym_wrappers import NumberedEpisodes, ResumableEnv
 
 
 class Counter(gym.Env):

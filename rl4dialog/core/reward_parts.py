@@ -1,0 +1,97 @@
+"""Weighted parts of a reward, their sum, and the replies that they score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.types import is_number
+
+
+@dataclass(frozen=True)
+class RewardPart:
+    """One term of a weighted sum of rewards.
+
+    Attributes:
+        name: Name of the part in the logs.
+        weight: Factor of this part in the sum: a number, or a function of the iteration (see
+            :mod:`rl4dialog.rewards.schedules`).
+        function: A :class:`~rl4dialog.core.protocols.RewardFunction` (called in the env workers), a
+            :class:`~rl4dialog.core.protocols.BatchedRewardFunction` (called in the main process), or an
+            :class:`~rl4dialog.rewards.async_reward.AsyncReward` (awaited in the main process).
+        clip: Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
+        in_main_process: Whether the function scores whole replies in the main process.
+    """
+
+    name: str
+    weight: float | Callable[[int], float]
+    function: Any
+    clip: tuple[float, float] | None = None
+    in_main_process: bool = False
+
+    def weight_at(self, iteration: int) -> float:
+        """The weight in an iteration, counted from 1."""
+        return self.weight(iteration) if callable(self.weight) else self.weight
+
+    def term(self, value: Any, iteration: int = 1) -> Any:
+        """Compute the term of a number or an array in the sum: clipped, then weighted. NaN stays NaN."""
+        if self.clip is not None:
+            value = np.clip(value, *self.clip)
+        return self.weight_at(iteration) * value
+
+
+def weighted_sum(parts: Iterable[RewardPart], values: Mapping[str, Any], iteration: int = 1) -> Any:
+    """Sum the clipped and weighted values of the parts of a reward.
+
+    Args:
+        parts: Parts to sum.
+        values: By name of the part, its raw value: a number, or a float64 array of any shape.
+        iteration: Iteration for changing weights, counted from 1.
+    """
+    return sum(part.term(values[part.name], iteration) for part in parts)
+
+
+@dataclass
+class FinishedReplies:
+    """A batch of replies to score.
+
+    Attributes:
+        prompt_texts: One per reply; all other lists have the same length.
+        gen_texts: The replies.
+        ref_texts: Their references.
+        meta_infos: Meta data of the samples; empty by default.
+        sample_ids: Sample ids for error messages; by default row numbers.
+        dones: Whether the episode ended with the reply; by default all did.
+    """
+
+    prompt_texts: list[str]
+    gen_texts: list[str]
+    ref_texts: list[list[str]]
+    meta_infos: list[dict[str, Any]] = field(default_factory=list)
+    sample_ids: Sequence[Any] = ()
+    dones: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        n = len(self.gen_texts)
+        self.meta_infos = [info or {} for info in self.meta_infos or [{}] * n]
+        self.sample_ids = self.sample_ids or range(n)
+        self.dones = self.dones or [True] * n
+
+    def __len__(self) -> int:
+        return len(self.gen_texts)
+
+
+def clip_bounds(value: Any) -> tuple[float, float]:
+    """Parse the bounds of a ``clip``: ``2`` means from -2 to 2, ``[0, 1]`` from 0 to 1.
+
+    Raises:
+        ValueError: If it is neither a positive number nor two numbers in ascending order.
+    """
+    if is_number(value) and value > 0:
+        return -float(value), float(value)
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_number, value)) and value[0] < value[1]:
+        return float(value[0]), float(value[1])
+    raise ValueError(f"must be a positive number or [lowest, highest], not {value!r}")
