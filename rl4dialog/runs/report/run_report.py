@@ -160,7 +160,7 @@ def _iteration_facts(run: Run) -> list[tuple[str, str]]:
     if known:
         best, iteration = max(known)
         facts.append(("task reward, first to last iteration", f"{known[0][0]:.3f} → {known[-1][0]:.3f}"))
-        facts.append(("best iteration", f"{iteration:.0f} ({best:.3f})"))
+        facts.append(("highest task reward", f"{best:.3f} (iteration {iteration:.0f})"))
     kl = run.column("rollout/kl")[-1]
     if not math.isnan(kl):
         facts.append(("KL at the end", f"{kl:.3f} nats/token"))
