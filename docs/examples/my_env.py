@@ -13,8 +13,8 @@ class GuessTheNumber(gym.Env):
     """A number to be found, from hints whether a guess is too low or too high.
 
     Args:
-        n_numbers: How many numbers there are.
-        max_guesses: Length of an episode at most.
+        n_numbers: Number of possible numbers.
+        max_guesses: Maximum length of an episode.
     """
 
     def __init__(self, n_numbers: int = 16, max_guesses: int = 5) -> None:

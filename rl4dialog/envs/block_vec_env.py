@@ -259,7 +259,7 @@ class BlockVecEnv(VecEnv):
             code, dead = self._server.exit_code(worker.pid), str(worker)
             worker.n_deaths_in_a_row += 1
             if self.n_restarts >= self.max_restarts or worker.n_deaths_in_a_row > _MAX_DEATHS_IN_A_ROW:
-                remedy = "env.on_worker_death: restart replaces the worker"
+                remedy = "env.on_worker_death: restart replaces workers of text environments"
                 if self.n_restarts:
                     remedy = (
                         f"{self.n_restarts} workers were already replaced (limits: env.max_restarts, and 3 per step)"

@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
 
 
@@ -25,11 +26,19 @@ class ResumableEnv(gym.Wrapper):
 
     Args:
         env: Any environment.
+
+    Raises:
+        ConfigError: If a wrapper hides such methods.
     """
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
         self._own_state = getattr(env, "state_dict", None)
+        if self._own_state is None and env.has_wrapper_attr("state_dict"):
+            raise ConfigError(
+                f"the environment {env} has a state_dict(), but its wrappers have none, so it cannot be resumed "
+                f"exactly; register its class with EnvRegistry instead of gymnasium, which adds wrappers"
+            )
         self._begin: dict[str, Any] = {}
         self._actions: list[np.ndarray] = []
         self._return, self._length = 0.0, 0

@@ -24,6 +24,7 @@ def worker_death_as_error(env: VecEnv) -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError) as error:
+        env = env.unwrapped
         if not isinstance(env, SubprocVecEnv):
             raise
         if not (ended := wait([process.sentinel for process in env.processes], _GRACE_S)):
@@ -34,12 +35,14 @@ def worker_death_as_error(env: VecEnv) -> Iterator[None]:
             f"an environment worker died: process {dead.pid} with environment {i}, exit code {dead.exitcode}. Its own "
             f"error message, if any, is printed above; exit code -9 means that it was killed, often due to lack of "
             f"memory. With env.vec_env: subproc a dead worker ends the run; continue it with --resume from its last "
-            f"checkpoint, or use env.vec_env: blocks with env.on_worker_death: restart to replace dead workers."
+            f"checkpoint. Workers of text environments are replaced with env.vec_env: blocks and "
+            f"env.on_worker_death: restart."
         ) from error
 
 
 def close(env: VecEnv) -> None:
     """Close environments and their workers, without waiting for workers that died or are in the middle of a step."""
+    env = env.unwrapped
     if (
         isinstance(env, SubprocVecEnv)
         and not env.closed

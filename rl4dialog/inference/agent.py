@@ -13,6 +13,7 @@ from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
 from rl4dialog.policies.plain import load_plain_policy
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.training.building.turn_level import build_turn_level_algorithm
+from rl4dialog.training.random_state import random_states_kept
 
 
 def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> BasePolicy:
@@ -39,8 +40,9 @@ def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool
     model = (folder if checkpoint is None else find_checkpoint(folder, checkpoint)) / MODEL_FOLDER
     if not model.is_dir():
         raise RunFolderError(f"{model} is missing: the run is not complete; load one of its checkpoints instead")
-    config.env.n_envs, config.env.vec_env = 1, "dummy"
-    algorithm = build_turn_level_algorithm(config, buffer_size=1, device="auto")
+    config.env.vec_env = "dummy"
+    with random_states_kept():  # stable-baselines3 seeds all generators
+        algorithm = build_turn_level_algorithm(config, buffer_size=config.env.n_envs, device="auto")
     close(algorithm.env)
     load_plain_policy(algorithm.policy, model)
     algorithm.policy.set_training_mode(False)

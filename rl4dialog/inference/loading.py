@@ -247,7 +247,9 @@ class LoadedPolicy:
         _check_as_many(prompts, replies=replies, references=references, meta_infos=meta_infos)
         texts = [list(each) for each in references] if references is not None else [[] for _ in prompts]
         batch = FinishedReplies(list(prompts), list(replies), texts, list(meta_infos or []))
-        return dataclasses.replace(self._scorer, on_error=on_error).score(batch, self.config.n_iters or 1)
+        return dataclasses.replace(self._scorer, on_error=on_error, timeout_s=None).score(
+            batch, self.config.n_iters or 1
+        )
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Token ids of a prompt, truncated as in training."""

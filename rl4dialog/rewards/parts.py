@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
@@ -38,7 +39,7 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
     """
     parts = getattr(reward, "parts", None)
     if isinstance(parts, list):
-        return parts
+        return [replace(part, in_main_process=_is_batched(part.function)) for part in parts]
     function = _as_function(reward, name)
     return [RewardPart(name, 1.0, function, in_main_process=_is_batched(function))]
 

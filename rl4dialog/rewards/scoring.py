@@ -92,9 +92,10 @@ class Scorer:
         call = functools.partial(
             function, replies.prompt_texts, replies.gen_texts, replies.ref_texts, replies.dones, replies.meta_infos
         )
-        values = {part.name: self._guarded(call, part.name, ids)}
-        own_terms = getattr(function, "last_parts", {})
-        return {**values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
+        values = self._guarded(call, part.name, ids)
+        # After a failure, the terms are those of an earlier batch.
+        own_terms = {} if all(map(math.isnan, values)) else getattr(function, "last_parts", {})
+        return {part.name: values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
 
     def _guarded(self, call: Callable[[], Any], name: str, sample_ids: Sequence[Any]) -> list[float]:
         try:

@@ -55,7 +55,8 @@ class TaskRewards:
             assert self._values is not None
             found = self._values(_finished(infos, dones))
             for row, reward in enumerate(rewards):
-                reward[-1] += weighted_sum(self._in_main, {name: each[row] for name, each in found.items()}, iteration)
+                raw = {part.name: found[part.name][row] for part in self._in_main}
+                reward[-1] += weighted_sum(self._in_main, raw, iteration)
             values |= found
         return rewards, {**values, **{f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}}
 

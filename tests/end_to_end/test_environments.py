@@ -71,7 +71,9 @@ def test_files_are_those_of_any_run(run: Path) -> None:
 
 
 def test_policy_is_loaded_again(run: Path) -> None:
+    np.random.seed(7)
     policy = rl4dialog.load_agent(run)
+    assert np.random.get_state()[1][0] == 7, "the caller's random state is kept"  # type: ignore[index]
     saved = load_file(run / "model" / "policy.safetensors")
     assert all((policy.state_dict()[name] == tensor).all() for name, tensor in saved.items())
     with pytest.raises(RL4DialogError, match="no checkpoint 7"):
@@ -105,7 +107,7 @@ def test_plan_has_derived_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"env": {"id": "Pendulum-v1"}}, "alg.id: dqn does not go with env.id: Pendulum-v1"),
+        ({"env": {"id": "Pendulum-v1"}}, "alg.id: dqn cannot be combined with env.id: Pendulum-v1"),
         ({"env": {"id": "CartPole-v1", "args": {"colour": 1}}}, "unexpected keyword argument 'colour'"),
         ({"alg": {"id": "maskable_ppo"}}, "the environment has no method action_masks; use ppo"),
     ],

@@ -25,7 +25,7 @@ def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | Non
     if reward is None or not config.uses_reward:
         return None
     parts = as_parts(reward_builder(toolkit)(reward.id, reward.args), reward.id)
-    if config.env is not None and config.env.args.max_turns > 1 and (names := _in_need(parts, "references")):
+    if config.env is not None and config.env.args.max_turns > 1 and (names := _names_needing(parts, "references")):
         _logger.warning(
             "env.args.max_turns is %d: %s compares every reply of a conversation with the references of the first one",
             config.env.args.max_turns,
@@ -38,13 +38,13 @@ def build_reward_columns(config: TextConfig, scorer: Scorer | None) -> RewardCol
     """Build the scorer of evaluation replies, if the run scores them and its reward can score texts."""
     if scorer is None or not config.train_evaluation.score_predictions:
         return None
-    if names := _in_need(scorer.parts, "tokens"):
+    if names := _names_needing(scorer.parts, "tokens"):
         _logger.warning("evaluations have no metric 'reward': they score texts, but %s needs a reply's tokens", names)
         return None
     return RewardColumns(scorer, max(config.train_evaluation.n_iters or 1, 1))
 
 
-def _in_need(parts: Sequence[RewardPart], what: str) -> str:
+def _names_needing(parts: Sequence[RewardPart], what: str) -> str:
     """Names of the rewards that declare a need of ``tokens`` or ``references``."""
     return ", ".join(repr(part.name) for part in parts if getattr(part.function, f"needs_{what}", False))
 

@@ -60,7 +60,7 @@ def check_fits(id: str, registry: Registry, other: Registry, run: str) -> None:
         ConfigError: If it is.
     """
     if id in other and id not in registry:
-        raise ConfigError(f"alg.id: {id} does not go with {run}; use one of {', '.join(registry.ids())}")
+        raise ConfigError(f"alg.id: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
 
 
 def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
@@ -87,8 +87,8 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         close(vec_env)
         raise ConfigError(
-            f"alg.id: {config.alg.id} does not go with env.id: {config.env.id}, or with alg.args and alg.policy.args "
-            f"as they are: {error}"
+            f"alg.id: {config.alg.id} cannot be combined with env.id: {config.env.id}, or with these alg.args and "
+            f"alg.policy.args: {error}"
         ) from error
     return built
 
@@ -117,6 +117,8 @@ def _build_train_envs(config: TurnLevelConfig) -> VecEnv:
     make = functools.partial(make_resumable, _env_factory(config))
     try:
         make().close()  # in this process, where its errors are shown as they are
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             f"env.id: {env.id} cannot be built with these env.args: {type(error).__name__}: {error}"

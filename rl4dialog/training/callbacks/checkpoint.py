@@ -87,7 +87,9 @@ class CheckpointCallback(IterationCallback):
             self._keep_best.check()
 
     def _on_rollout_start(self) -> None:
-        self._capture()
+        self._state = {}
+        if self._trainee.stops_within_iteration:
+            self._capture()
         self._in_rollout = True
         if self._every is not None and self.iteration % self._every == 0 and not self._store.has(self.iteration):
             self._save()
@@ -116,6 +118,8 @@ class CheckpointCallback(IterationCallback):
             self._state["wandb_run_id"] = self._tracker.wandb_run_id
 
     def _save(self) -> bool:
+        if not self._state:
+            self._capture()
         try:
             self._store.save(self._state, self._trainee.save_state)
         except RunFolderError as error:
@@ -125,6 +129,8 @@ class CheckpointCallback(IterationCallback):
 
     def _stop(self) -> None:
         if self._trainee.is_within_iteration:
+            self._capture()
+        if not self._state:
             self._capture()
         state = self._state
         is_saved = (not state.get("is_unfinished") and self._store.has(state["iteration"])) or self._save()

@@ -84,8 +84,10 @@ class SupervisedTrainee(TextTrainee):
     def _config_restored(self) -> Iterator[None]:
         """Restore the model's cache switch, which `Trainer` turns off, while the model is saved."""
         now, self.model.config.use_cache = getattr(self.model.config, "use_cache", None), self._use_cache
-        yield
-        self.model.config.use_cache = now
+        try:
+            yield
+        finally:
+            self.model.config.use_cache = now
 
     @property
     def iteration(self) -> int:

@@ -50,7 +50,9 @@ def _check_env(config: TurnLevelConfig) -> None:
     try:
         check_env(envs.envs[0], warn=False)
     except (AssertionError, ValueError) as error:
-        raise ConfigError(f"env.id: {config.env.id} is no valid environment for stable-baselines3: {error}") from error
+        raise ConfigError(
+            f"env.id: {config.env.id} is not a valid environment for stable-baselines3: {error}"
+        ) from error
     finally:
         envs.close()
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.base_class import recursive_getattr
+from stable_baselines3.common.vec_env import VecTransposeImage
 from torch import Tensor
 
 from rl4dialog.core.errors import CheckpointError
@@ -89,7 +90,9 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
         buffer.pos, buffer.full = state["replay"]["pos"], state["replay"]["full"]
         for name, rows in _replay_rows(algorithm).items():
             rows[:] = arrays[name]
-    observations = load_env_states(algorithm.env, state["envs"])
+    observations: Any = load_env_states(algorithm.env, state["envs"])
+    if isinstance(algorithm.env, VecTransposeImage):  # stable-baselines3 wraps environments with images in it
+        observations = algorithm.env.transpose_observations(observations)
     for name, observation in _named("observations", observations):
         if not np.array_equal(np.asarray(observation, arrays[name].dtype), arrays[name], equal_nan=True):
             raise CheckpointError(

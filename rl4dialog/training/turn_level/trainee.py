@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import Logger
 
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.turn_level_config import TurnLevelConfig
-from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import print_summary
@@ -65,12 +65,13 @@ class TurnLevelTrainee(Trainee):
         n_left = self.n_iters - self.iteration
         with Progress("", "iteration", self.n_iters, initial=self.iteration, line_every_s=_LINE_EVERY_S) as progress:
             tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
-            self.algorithm.learn(
-                n_left * self.algorithm.timesteps_per_iteration,
-                CallbackList([tracking, *callbacks, tracking.last]),
-                log_interval=None,  # the logger is cleared after each rollout
-                reset_num_timesteps=not self._is_resumed,
-            )
+            with worker_death_as_error(self.algorithm.env):
+                self.algorithm.learn(
+                    n_left * self.algorithm.timesteps_per_iteration,
+                    CallbackList([tracking, *callbacks, tracking.last]),
+                    log_interval=None,  # the logger is cleared after each rollout
+                    reset_num_timesteps=not self._is_resumed,
+                )
 
     def stop(self) -> None:
         self.algorithm.stop_requested = True

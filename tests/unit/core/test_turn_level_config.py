@@ -43,6 +43,7 @@ def test_kind_follows_from_the_environment() -> None:
         ({"logging": {"log_infos": ["x"]}}, "logging.log_infos has no meaning with env.id: CartPole-v1"),
         ({"train_evaluation": {}}, "the key 'train_evaluation.n_iters' is missing"),
         ({"env": {}}, "env.id is missing too, which means text_generation"),
+        ({"tokenizer": {"model_name": "x"}}, "language models are trained with env.id: text_generation"),
         ({"seeed": 1}, "unknown key 'seeed'; did you mean 'seed'?"),
     ],
 )
@@ -57,7 +58,7 @@ def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
     [
         (
             {"alg": {"id": "grpo"}},
-            "alg.id: grpo does not go with env.id: CartPole-v1; use one of a2c, crossq, ddpg, dqn, maskable_ppo, ppo",
+            "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, crossq, ddpg, dqn, maskable_ppo",
         ),
         ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
         (

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, ResumableEnv
 
 
@@ -50,6 +51,11 @@ def steps(env: gym.Env, n: int, rng: np.random.Generator) -> list[Any]:
         if terminated or truncated:
             found.append(env.reset()[0].tolist())
     return found
+
+
+def test_state_that_a_wrapper_hides_is_refused() -> None:
+    with pytest.raises(ConfigError, match="register its class with EnvRegistry"):
+        ResumableEnv(gym.wrappers.TimeLimit(Counter(), 9))
 
 
 @pytest.mark.parametrize("n_before", [0, 3, 60])

@@ -87,6 +87,26 @@ def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_th
         assert values == {"token": [-3.5, 2.25], "reply": [100.0, 0.0], "token/weight": [weight]}
 
 
+def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
+    class WithTerms(BatchedRewardFunction):
+        """Fails on replies ``bad``."""
+
+        def __call__(
+            self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None
+        ) -> Any:
+            if "bad" in gen_texts:
+                raise ValueError
+            self.last_parts = {"half": [0.5] * len(gen_texts)}
+            return [1.0] * len(gen_texts)
+
+    parts = as_parts(WithTerms(), "mine")
+    task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
+    _, values = task_rewards([info(0.0)] * 2, [1] * 2, [True] * 2, 1)
+    assert values == {"mine": [1.0, 1.0], "mine/half": [0.5, 0.5]}
+    rewards, values = task_rewards([{**info(0.0), "gen_text": "bad"}] * 4, [1] * 4, [True] * 4, 1)
+    assert np.isnan(rewards).all() and values.keys() == {"mine"}
+
+
 def test_masked_reply_is_nan_on_its_last_token() -> None:
     def failing(prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
         return [1.0, None]

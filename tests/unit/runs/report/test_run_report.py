@@ -39,7 +39,9 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     write_json(write_run(tmp_path) / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": ["x"]})
     page = page_of(tmp_path)
     text = " ".join(page.text.split())
-    assert "iterations 3 of 3" in text and "highest task reward 0.300 (iteration 3)" in text and "agent tokens 300" in text
+    assert (
+        "iterations 3 of 3" in text and "highest task reward 0.300 (iteration 3)" in text and "agent tokens 300" in text
+    )
     assert "time in iterations 15.0 s" in text
     assert "m 0.500 0.000 … 1.000 1.000 1.000 … 1.000 +0.500" in text
     assert "d no scores per reply, so no interval 7.000 8.000 +1.000" in text

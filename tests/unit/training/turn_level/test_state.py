@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from rl4dialog.catalog import EnvRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ModelError
 from rl4dialog.training.building.turn_level import build_turn_level_algorithm
@@ -63,3 +65,40 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     checkpoint = saved(dqn(8).learn(16, log_interval=None), tmp_path)
     with pytest.raises(ModelError, match="does not fit the policy of the config"):
         restore_state(dqn(9), checkpoint)
+
+
+class Pictures(gym.Env):
+    """Random images, height x width x channels."""
+
+    observation_space = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._picture(), 1.0, False, False, {}
+
+    def _picture(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (36, 36, 3), dtype=np.uint8)
+
+
+def ppo_on_pictures() -> Any:
+    config: Any = parse_config(
+        {
+            "env": {"id": "pictures", "n_envs": 2},
+            "alg": {"id": "ppo", "args": {"n_steps": 4, "batch_size": 4}, "policy": {"id": "mlp_policy"}},
+            "train_evaluation": {"n_iters": 1},
+        },
+        "x.yml",
+    )
+    return build_turn_level_algorithm(config)
+
+
+def test_images_are_restored_as_the_algorithm_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EnvRegistry._entries, "pictures", Pictures)
+    algorithm = ppo_on_pictures().learn(8, log_interval=None)
+    other = ppo_on_pictures()
+    restore_state(other, saved(algorithm, tmp_path))
+    assert other._last_obs.shape == (2, 3, 36, 36) and np.array_equal(other._last_obs, algorithm._last_obs)
