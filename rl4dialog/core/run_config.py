@@ -55,7 +55,7 @@ class RunConfig(OfAKind):
     """Config of a complete run.
 
     Attributes:
-        has_rollouts: Whether the model is trained on experience that it collects.
+        has_rollouts: Whether the policy is trained on experience that it collects.
     """
 
     has_rollouts: ClassVar[bool]

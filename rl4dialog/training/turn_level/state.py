@@ -42,7 +42,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
     numbers = {
         name: value
         for name, value in vars(algorithm).items()
-        if isinstance(value, (int, float)) and name not in _OF_THIS_PROCESS
+        if isinstance(value, (int, float, np.number)) and name not in _OF_THIS_PROCESS
     }
     state: dict[str, Any] = to_plain(
         {
