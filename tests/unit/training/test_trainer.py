@@ -29,7 +29,7 @@ class RandomWalk:
     """A number that goes a random step in every iteration."""
 
     n_iters = 4
-    is_within_iteration = False
+    is_within_iteration = stops_within_iteration = False
 
     def __init__(self, tracker: Tracker, signals: StopSignals, stop_after: int | None) -> None:
         self._tracker, self._signals, self._stop_after = tracker, signals, stop_after
