@@ -124,9 +124,23 @@ def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
     path = Path(folder) / OPTIMIZER_FILE
     if not path.is_file():
         raise ModelError(f"{path} is missing")
+    restore_optimizer(optimizer, load_file(path), path)
+
+
+def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Restore the state of :func:`optimizer_tensors` in an optimizer of the same parameters.
+
+    Args:
+        optimizer: The optimizer.
+        tensors: Result of :func:`optimizer_tensors`.
+        path: The file of the tensors, for messages.
+
+    Raises:
+        ModelError: If they belong to an optimizer of more parameters.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
-    for key, value in load_file(path).items():
+    for key, value in tensors.items():
         index, *outer, name = key.split(".")
         if int(index) >= len(parameters):
             raise ModelError(f"{path} belongs to a model with more than {len(parameters)} trained parameters")

@@ -122,9 +122,8 @@ def test_resumed_turn_level_run_is_the_whole_run(tmp_path: Path, algorithm: str)
     assert_same_run(run_folder(whole), run_folder(resumed))
 
 
-def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
-    config = turn_level_config("ppo", vec_env="blocks", n_workers=2)
-    config["train_evaluation"]["keep_last"] = 1  # earlier ones say how long the run was going to be
+def assert_two_halves_are_the_whole(tmp_path: Path, config: dict[str, Any]) -> None:
+    """The second half is a resume with more iterations."""
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     for folder in (whole, halves):
         folder.mkdir()
@@ -132,6 +131,12 @@ def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path
     assert train(halves, with_iterations(config, 2)) == 0
     assert train(halves, config, "--resume") == 0
     assert_same_run(run_folder(whole), run_folder(halves))
+
+
+def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
+    config = turn_level_config("ppo", vec_env="blocks", n_workers=2)
+    config["train_evaluation"]["keep_last"] = 1  # earlier ones say how long the run was going to be
+    assert_two_halves_are_the_whole(tmp_path, config)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +150,7 @@ def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path
 )
 def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path, overrides: dict[str, Any]) -> None:
     config = config_of(tmp_path, **overrides)
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    for folder in (whole, halves):
-        folder.mkdir()
-    assert train(whole, config) == 0
-    assert train(halves, with_iterations(config, 2)) == 0
-    assert train(halves, config, "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(halves))
+    assert_two_halves_are_the_whole(tmp_path, config)
 
 
 def arguments(folder: Path, config: dict[str, Any]) -> list[str]:

@@ -25,8 +25,8 @@ def existing_device(name: str) -> str:
     raise ValueError("Input should be a device of this machine, such as cpu, or auto")
 
 
-class OnPolicyArguments(TypedDict, total=False):
-    """Arguments of on-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
+class CommonArguments(TypedDict, total=False):
+    """Arguments of all algorithms in stable-baselines3 and sb3-contrib, on-policy or off-policy."""
 
     policy: Any
     env: Any
@@ -34,8 +34,20 @@ class OnPolicyArguments(TypedDict, total=False):
     learning_rate: NonNegative | Schedule
     n_steps: Count
     batch_size: Count
-    n_epochs: Count
     gamma: Fraction
+    use_sde: Literal[False]
+    sde_sample_freq: Annotated[int, Field(ge=-1)]
+    stats_window_size: Count
+    verbose: Literal[0, 1, 2]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
+    device: Annotated[str, AfterValidator(existing_device)] | InstanceOf[torch.device]
+    _init_setup_model: bool
+
+
+class OnPolicyArguments(CommonArguments, total=False):
+    """Arguments of on-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
+
+    n_epochs: Count
     gae_lambda: Fraction
     clip_range: Positive | Schedule
     clip_range_vf: Positive | Schedule | None
@@ -46,11 +58,4 @@ class OnPolicyArguments(TypedDict, total=False):
     target_kl: Positive | None
     rms_prop_eps: Positive
     use_rms_prop: bool
-    use_sde: Literal[False]
-    sde_sample_freq: Annotated[int, Field(ge=-1)]
-    stats_window_size: Count
     tensorboard_log: str | None
-    verbose: Literal[0, 1, 2]
-    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
-    device: Annotated[str, AfterValidator(existing_device)] | InstanceOf[torch.device]
-    _init_setup_model: bool

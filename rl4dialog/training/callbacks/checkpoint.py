@@ -128,9 +128,7 @@ class CheckpointCallback(IterationCallback):
         return True
 
     def _stop(self) -> None:
-        if self._trainee.is_within_iteration:
-            self._capture()
-        if not self._state:
+        if self._trainee.is_within_iteration or not self._state:
             self._capture()
         state = self._state
         is_saved = (not state.get("is_unfinished") and self._store.has(state["iteration"])) or self._save()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -21,14 +20,13 @@ from stable_baselines3.common.vec_env import VecTransposeImage
 from torch import Tensor
 
 from rl4dialog.core.errors import CheckpointError
-from rl4dialog.core.mappings import flatten
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.policies.plain import load_plain_policy, save_plain_policy
+from rl4dialog.policies.saving import OPTIMIZER_FILE, optimizer_tensors, restore_optimizer
 from rl4dialog.runs.run_folder import MODEL_FOLDER, to_plain
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, set_random_state
 
-_OPTIMIZER_FILE = "optimizer.safetensors"
 _EXPERIENCE_FILE = "experience.safetensors"
 _OF_THIS_PROCESS = ("start_time", "stop_requested", "_num_timesteps_at_start")
 
@@ -62,7 +60,7 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
 def save_state(algorithm: Any, folder: Path) -> None:
     """Write all arrays and tensors to a folder."""
     save_plain_policy(algorithm.policy, folder / MODEL_FOLDER)
-    save_file(_trained_beside_policy(algorithm), folder / _OPTIMIZER_FILE)
+    save_file(_trained_beside_policy(algorithm), folder / OPTIMIZER_FILE)
     arrays = dict(_named("observations", algorithm._last_obs))
     arrays["episode_starts"] = algorithm._last_episode_starts
     save_arrays(
@@ -80,7 +78,7 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     """
     state, arrays = checkpoint.state, load_arrays(checkpoint.path / _EXPERIENCE_FILE)
     load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
-    _restore_trained(algorithm, load_file(checkpoint.path / _OPTIMIZER_FILE))
+    _restore_trained(algorithm, checkpoint.path / OPTIMIZER_FILE)
     for name, value in state["numbers"].items():
         setattr(algorithm, name, value)
     for name, episodes in (("ep_info_buffer", state["episodes"]), ("ep_success_buffer", state["successes"])):
@@ -111,25 +109,19 @@ def _trained_beside_policy(algorithm: Any) -> dict[str, Tensor]:
     modules, variables = algorithm._get_torch_save_params()
     found = {name: recursive_getattr(algorithm, name).detach() for name in variables}
     for name in set(modules) - {"policy"}:
-        states = recursive_getattr(algorithm, name).state_dict()["state"]
-        found |= {f"{name}/{key}": torch.as_tensor(value) for key, value in flatten(states).items()}
+        optimizer = recursive_getattr(algorithm, name)
+        found |= {f"{name}/{key}": tensor for key, tensor in optimizer_tensors(optimizer).items()}
     return {name: tensor.cpu().contiguous() for name, tensor in sorted(found.items())}
 
 
-def _restore_trained(algorithm: Any, saved: Mapping[str, Tensor]) -> None:
+def _restore_trained(algorithm: Any, path: Path) -> None:
+    saved = load_file(path)
     modules, variables = algorithm._get_torch_save_params()
     for name in variables:
         recursive_getattr(algorithm, name).data.copy_(saved[name])
     for name in set(modules) - {"policy"}:
-        optimizer = recursive_getattr(algorithm, name)
-        states: dict[int, dict[str, Any]] = {}
-        for path, value in saved.items():
-            owner, _, key = path.partition("/")
-            if owner == name:
-                index, _, what = key.partition(".")
-                is_count = value.dtype == torch.int64 and not value.shape
-                states.setdefault(int(index), {})[what] = value.item() if is_count else value
-        optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+        own = {key.removeprefix(f"{name}/"): value for key, value in saved.items() if key.startswith(f"{name}/")}
+        restore_optimizer(recursive_getattr(algorithm, name), own, path)
 
 
 def _replay_rows(algorithm: Any) -> dict[str, np.ndarray]:
