@@ -6,7 +6,10 @@ Signatures of rewards and metrics are those of RL4LMs, so its classes can be use
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+from rl4dialog.core.types import Dialogue, PartnerReply
 
 MetricResult = dict[str, tuple[list[float] | None, float]]
 
@@ -143,13 +146,99 @@ class BaseMetric(ABC):
         """
 
 
+class ConversationReward(ABC):
+    """Reward of whole conversations, called in the env workers after every turn.
+
+    A turn is an utterance of the agent and the partner's answer.
+    """
+
+    @abstractmethod
+    def __call__(self, dialogue: Dialogue, over: bool) -> float:
+        """Score the last turn.
+
+        Args:
+            dialogue: The conversation up to and including the partner's answer.
+            over: Whether the conversation ended with this turn.
+
+        Returns:
+            The reward of this turn, paid on the last token of the agent's utterance.
+        """
+
+
+class BatchedConversationReward(ABC):
+    """Reward of whole conversations, called in the main process for all conversations that had a turn."""
+
+    @abstractmethod
+    def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
+        """Score the last turn of each conversation.
+
+        Args:
+            dialogues: Conversations up to and including the partner's answer.
+            overs: Whether each of them ended with this turn.
+
+        Returns:
+            One number per conversation, paid on the last token of the agent's last utterance. For a conversation that
+            is over, it can instead be a list with one number per utterance of the agent, each paid on the last token of
+            its utterance.
+        """
+
+
+class DialogueMetric(ABC):
+    """A measure of whole conversations."""
+
+    @abstractmethod
+    def compute(self, dialogues: list[Dialogue], model: Any = None, split_name: str | None = None) -> MetricResult:
+        """Measure conversations.
+
+        Args:
+            dialogues: The conversations.
+            model: The evaluated language model, for metrics that compute probabilities.
+            split_name: ``train``, ``val`` or ``test``.
+
+        Returns:
+            By key, the score of each conversation (``None`` if the metric has none) and the score of all.
+        """
+
+
 class Partner(ABC):
-    """The other side of a conversation, inside an environment: picklable, and without a neural network."""
+    """The other side of a conversation, inside an environment: picklable, and without a neural network.
+
+    The partner is asked after every utterance of the agent, the last one included.
+    """
+
+    can_open = False
+    """Whether the partner has a first utterance, for ``first_speaker: partner``."""
+    pays = False
+    """Whether its replies carry rewards, for the reward ``partner``."""
+    gives_references = False
+    """Whether its replies come with ``references`` for the agent's next utterance."""
+    outcomes: tuple[str, ...] = ()
+    """Keys of :meth:`outcome`."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        """Start a conversation about a sample."""
+        """Start a conversation about a sample.
+
+        Args:
+            meta_info: The sample's ``meta_data``.
+            seed: Seed for the partner's random numbers in this conversation.
+        """
 
     @abstractmethod
-    def reply(self, history: list[str]) -> str | None:
-        """Answer the last utterance of ``history`` (oldest first), or return ``None`` to end the conversation."""
+    def reply(self, history: list[str]) -> PartnerReply | str | None:
+        """Answer the last utterance.
+
+        Args:
+            history: All utterances so far, oldest first, those of the sample included.
+
+        Returns:
+            The answer. A text is short for ``PartnerReply(text)``, and ``None`` for ``PartnerReply(leaves=True)``.
+        """
+
+    def open(self) -> PartnerReply | str:
+        """Return the first utterance of a conversation; required if ``can_open`` is set."""
+        raise NotImplementedError
+
+    def outcome(self) -> Mapping[str, float]:
+        """Return what the partner makes of the conversation so far, such as ``{"success": 1.0}``."""
+        return {}

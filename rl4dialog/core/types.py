@@ -1,9 +1,13 @@
-"""Data types shared by all layers: samples, turns, dialogues and weighted rewards."""
+"""Data types shared by all layers: samples, turns, dialogues and answers of partners."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
+
+PARTNER, AGENT = 0, 1
+EndedBy = Literal["agent", "partner", "max_turns", "length"]
 
 
 @dataclass
@@ -26,22 +30,77 @@ class Sample:
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance of a dialogue, with the labels of its dataset."""
+    """One utterance of a dialogue.
+
+    Attributes:
+        text: The utterance, without markup.
+        speaker: Number of the speaker; in conversations with the agent, ``PARTNER`` or ``AGENT``.
+        act: Label of the dialogue act, if the dataset has one.
+        emotion: Label of the emotion, if the dataset has one.
+        reward: Reward of the utterance, if the agent said it in a conversation.
+        truncated: Whether the utterance was cut at the length limit.
+    """
 
     text: str
     speaker: int
     act: int | None = None
     emotion: int | None = None
+    reward: float = 0.0
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A conversation: its turns in order, and properties of the whole conversation."""
+    """A conversation: its turns in order, and properties of the whole conversation.
 
-    id: str
+    Attributes:
+        id: Unique id; for a conversation with the agent, that of its sample.
+        turns: All utterances, including those of the sample's history.
+        topic: Topic label, if the dataset has one.
+        meta_data: Other data; for a conversation with the agent, the sample's.
+        n_given: Number of turns at the beginning that were given by the sample, and not said in the conversation.
+        outcome: The partner's account of the conversation, such as ``{"success": 1.0}``.
+        ended_by: Cause of the end: the ``agent`` or its ``partner`` ended it, ``max_turns`` were reached, or the last
+            utterance was cut at the ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
+    """
+
+    id: str | int
     turns: tuple[Turn, ...]
     topic: str | None = None
     meta_data: dict[str, Any] = field(default_factory=dict)
+    n_given: int = 0
+    outcome: Mapping[str, float] = field(default_factory=dict)
+    ended_by: EndedBy | None = None
+
+    @property
+    def said(self) -> tuple[Turn, ...]:
+        """The turns of the conversation itself, without those of the sample."""
+        return self.turns[self.n_given :]
+
+    def texts(self, speaker: int) -> list[str]:
+        """What a speaker said in the conversation itself."""
+        return [turn.text for turn in self.said if turn.speaker == speaker]
+
+
+@dataclass(frozen=True)
+class PartnerReply:
+    """A partner's answer to an utterance of the agent.
+
+    Attributes:
+        text: What the partner says; ``None`` if it says nothing.
+        ids: Token ids of the text in the agent's vocabulary, if the partner has the same tokenizer.
+        reward: Reward of the agent for the utterance that is answered, for the reward ``partner``.
+        info: Further data. ``references`` are reference replies to this text, for rewards and metrics that need them.
+        leaves: Whether the partner ends the conversation after this text.
+        failed: Message of a failure. The conversation then counts as failed, like one whose reward fails.
+    """
+
+    text: str | None = None
+    ids: Sequence[int] | None = None
+    reward: float = 0.0
+    info: Mapping[str, Any] = field(default_factory=dict)
+    leaves: bool = False
+    failed: str | None = None
 
 
 def is_number(value: Any) -> bool:
