@@ -67,6 +67,17 @@ RewardFunctionRegistry = Registry(
     provided=("tokenizer", "classifier", "build_part", "async_calls"),
 )
 
+PartnerRegistry = Registry(
+    "partner",
+    {
+        "facts": "rl4dialog.partners.facts:FactsPartner",
+        "replay": "rl4dialog.partners.replay:ReplayPartner",
+        "rules": "rl4dialog.partners.rules:RulesPartner",
+        "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
+    },
+    provided=("tokenizer",),
+)
+
 MetricRegistry = Registry(
     "metric",
     {

@@ -7,7 +7,17 @@ from pathlib import Path
 
 HELP = "list the components available to configs, with their arguments"
 KINDS = (
-    *("datapools", "rewards", "metrics", "post-processors", "policies", "algorithms", "callbacks", "environments"),
+    *(
+        "datapools",
+        "rewards",
+        "partners",
+        "metrics",
+        "post-processors",
+        "policies",
+        "algorithms",
+        "callbacks",
+        "environments",
+    ),
     *("turn-level-algorithms", "turn-level-policies"),
 )
 
@@ -34,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     registries = {
         "datapools": catalog.DataPoolRegistry,
         "rewards": catalog.RewardFunctionRegistry,
+        "partners": catalog.PartnerRegistry,
         "metrics": catalog.MetricRegistry,
         "post-processors": catalog.PostProcessorRegistry,
         "policies": catalog.PolicyRegistry,

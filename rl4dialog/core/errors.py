@@ -45,6 +45,10 @@ class RewardError(RL4DialogError):
     """A reward function raised, or did not return one finite number per reply."""
 
 
+class PartnerError(RL4DialogError):
+    """A conversation partner raised, or did not return a valid reply."""
+
+
 class TrainingError(RL4DialogError):
     """Training cannot continue from its current state."""
 

@@ -15,8 +15,8 @@ from tiny import make_env, make_gpt2, make_t5, make_tokenizer, next_token, polic
 from rl4dialog.algorithms.on_policy.grpo import GRPO
 from rl4dialog.algorithms.on_policy.rloo import RLOO
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 

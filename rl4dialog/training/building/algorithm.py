@@ -10,10 +10,10 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationBackend

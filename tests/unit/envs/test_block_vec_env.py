@@ -25,8 +25,8 @@ from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs import block_vec_env
 from rl4dialog.envs.block_vec_env import BlockVecEnv, worker_count
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 T = 5

@@ -19,8 +19,8 @@ from tiny import make_samples, make_tokenizer
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 T = 4

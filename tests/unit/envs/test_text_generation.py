@@ -13,9 +13,9 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 

@@ -15,9 +15,9 @@ from tiny import make_env, make_env_kwargs, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
-from rl4dialog.envs.partners import ScriptedPartner
 from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.metrics import meteor
+from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 

@@ -1,0 +1,92 @@
+"""What partners return is checked and cleaned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl4dialog.core.errors import PartnerError
+from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.types import PartnerReply
+
+
+def test_short_forms_are_written_out() -> None:
+    assert checked_reply("hello", "mine") == PartnerReply("hello")
+    assert checked_reply(None, "mine") == PartnerReply(leaves=True)
+
+
+def test_valid_reply_is_kept() -> None:
+    reply = PartnerReply("hi", [1, 2], 0.5, {"references": ["a"], "more": 1}, True, "it failed")
+    assert checked_reply(reply, "mine") == reply
+    long = "word " * 20_000
+    assert checked_reply(long, "mine").text == long
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    reply = checked_reply(PartnerReply("hi", np.array([3, 4]), np.float32(0.5)), "mine")  # type: ignore[arg-type]
+    assert reply.ids == [3, 4] and {type(id) for id in reply.ids} == {int}
+    assert reply.reward == 0.5 and type(reply.reward) is float
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("a\0b\0", "ab"),
+        ("a\ud800b", "a\ufffdb"),
+        ("\udc00\ud800", "\ufffd\ufffd"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ("\ufeffa\r\n", "\ufeffa\r\n"),
+        ("\0", None),
+        (" \n", None),
+        ("", None),
+    ],
+)
+def test_texts_are_cleaned(text: str, cleaned: str | None) -> None:
+    reply = checked_reply(PartnerReply(text, ids=[7]), "mine")
+    assert reply.text == cleaned
+    assert reply.ids == ([7] if text == cleaned else None), "ids belong to the text"
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_every_text_can_be_encoded_afterwards(text: str) -> None:
+    cleaned = checked_reply(text, "mine").text or ""
+    assert "\0" not in cleaned
+    assert checked_reply(cleaned, "mine").text == (cleaned or None)
+    cleaned.encode("utf-8")
+
+
+@pytest.mark.parametrize("answer", [3, 0.5, True, b"hello", ["hello"], {"text": "hello"}, ("hello", 1.0)])
+def test_anything_else_is_an_error_that_names_it(answer: Any) -> None:
+    with pytest.raises(PartnerError) as error:
+        checked_reply(answer, "mine")
+    text = str(error.value)
+    assert "'mine'" in text and repr(answer) in text and type(answer).__name__ in text and "PartnerReply" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": b"hi"}, "text is b'hi'"),
+        ({"text": "hi", "ids": [1, -2]}, r"ids are \[1, -2\]"),
+        ({"text": "hi", "ids": [1.0]}, r"ids are \[1.0\]"),
+        ({"text": "hi", "ids": 5}, "ids are 5"),
+        ({"ids": [1]}, r"ids are \[1\]; they must be the token ids of its text"),
+        ({"reward": float("nan")}, "reward is nan; it must be a finite number"),
+        ({"reward": float("-inf")}, "reward is -inf"),
+        ({"reward": True}, "reward is True"),
+        ({"reward": "1"}, "reward is '1'"),
+        ({"reward": None}, "reward is None"),
+        ({"info": ["a"]}, r"info is \['a'\]; it must be a mapping"),
+        ({"info": {"references": "a"}}, r"info\['references'\] is 'a'"),
+        ({"info": {"references": [1]}}, r"info\['references'\] is \[1\]"),
+        ({"leaves": "no"}, "leaves is 'no'"),
+        ({"failed": 1}, "failed is 1"),
+    ],
+)
+def test_invalid_fields_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(PartnerError, match=f"partner 'mine' returned a PartnerReply whose {message}"):
+        checked_reply(PartnerReply(**fields), "mine")
