@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
-from pages import EXAMPLES, yaml_of
+import pytest
+from pages import EXAMPLES, blocks, yaml_of
 from runs import lines, make_config, run_folder, train
+
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.plugins import load_imports
+from rl4dialog.core.types import PartnerReply
 
 
 def imports_of(*names: str) -> list[str]:
@@ -48,3 +55,48 @@ def test_policy_and_algorithm_train_together(tmp_path: Path) -> None:
 
     with safe_open(folder / "checkpoints" / "iteration_000002" / "critic.safetensors", "pt") as critic:
         assert any(critic.get_tensor(name).shape == (32, 128) for name in critic.keys())  # noqa: SIM118
+
+
+def partner_of_page(first_key: str) -> Any:
+    """A partner of the page, as it is built from the YAML."""
+    block = yaml_of("docs/your_own/partner.md", first_key)["env"]["args"]["partner"]
+    PartnerRegistry.check(block["id"], block["args"], "env.args.partner.args")
+    return PartnerRegistry.get(block["id"], block["args"])
+
+
+def test_partner_pays_for_what_it_wants_and_leaves() -> None:
+    load_imports(imports_of("my_partner"), EXAMPLES)
+    guest = partner_of_page("imports:")
+    assert guest.can_open and guest.pays
+    wishes = set()
+    for seed in range(20):
+        copied = pickle.loads(pickle.dumps(guest))
+        copied.reset({}, seed)
+        history = [copied.open(), "hello ! tea coffee juice ?"]
+        assert checked_reply(copied.reply(history), "guest") == PartnerReply("no , something else .", reward=-0.1)
+        assert checked_reply(copied.reply(["well"]), "guest") == PartnerReply("what do you have ?")
+        assert copied.outcome() == {"success": 0.0} and copied.outcome().keys() == set(guest.outcomes)
+        answers = {drink: copied.reply([*history, f"{drink} ?"]) for drink in ("tea", "coffee", "juice")}
+        (wish,) = [drink for drink, answer in answers.items() if answer.leaves]
+        assert answers[wish] == PartnerReply(f"{wish}, yes please !", reward=1.0, leaves=True)
+        assert copied.outcome() == {"success": 1.0}
+        wishes.add(wish)
+    assert wishes == {"tea", "coffee", "juice"}, "the seed decides"
+
+
+def test_rules_of_the_partner_page_answer() -> None:
+    rules = partner_of_page("env:")
+    rules.reset({}, 0)
+    assert rules.reply(["Bye !"]) == PartnerReply("see you !", leaves=True)
+    assert rules.reply(["well, I love tea ."]).text in ("why tea ?", "do you really love tea ?")
+    assert rules.reply(["maybe ."]) == PartnerReply("go on .")
+
+
+def test_partner_can_be_talked_to_in_python(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    exec(blocks("docs/your_own/partner.md", "python")[1], {})
+    printed = capsys.readouterr().out
+    assert printed.startswith("hello ! i am thirsty . PartnerReply(") and "success" in printed
