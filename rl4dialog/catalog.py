@@ -53,7 +53,9 @@ RewardFunctionRegistry = Registry(
         "metric": "rl4dialog.rewards.metric_reward:AnyMetricReward",
         "missing_eos_penalty": "rl4dialog.rewards.penalties:MissingEosPenalty",
         "nlp_reward": "rl4dialog.rewards.nlp_reward:NlpReward",
+        "outcome": "rl4dialog.rewards.conversation:OutcomeReward",
         "parent": "rl4dialog.rewards.lexical:ParentReward",
+        "partner": "rl4dialog.rewards.conversation:PartnerReward",
         "regex": "rl4dialog.rewards.patterns:RegexReward",
         "repetition_penalty": "rl4dialog.rewards.penalties:RepetitionPenalty",
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
@@ -148,7 +150,7 @@ AlgorithmRegistry = Registry(
 EnvRegistry = Registry(
     "environment",
     {"text_generation": "rl4dialog.envs.text_generation:TextGenEnv"},
-    provided=("end_of_turn", "samples", "reward_parts", "vocab_size", "partner", "between_turns"),
+    provided=("end_of_turn", "samples", "reward_parts", "vocab_size", "partner", "frame", "shares_dialogues"),
 )
 
 TurnAlgorithmRegistry = Registry(

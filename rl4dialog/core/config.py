@@ -142,18 +142,6 @@ class OnPolicyConfig(TextConfig):
         return bool((self.alg.policy.args.model_extra or {}).get("gradient_checkpointing"))
 
     @model_validator(mode="after")
-    def _turns_have_replies(self) -> OnPolicyConfig:
-        args = self.env.args
-        if args.max_turns > 1 and args.partner_replies is None:
-            raise ValueError("env.args.max_turns above 1 needs env.args.partner_replies")
-        if args.partner_replies is not None and len(args.partner_replies) < args.max_turns - 1:
-            raise ValueError(
-                f"env.args.partner_replies has {len(args.partner_replies)} replies, and env.args.max_turns: "
-                f"{args.max_turns} needs {args.max_turns - 1}, one between each two of the agent's turns"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _minibatch_fits_iteration(self) -> OnPolicyConfig:
         """Check that a minibatch is no larger than an iteration; both are counted in agent tokens."""
         args, n_envs = self.alg.args, self.env.n_envs

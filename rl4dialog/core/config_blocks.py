@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -93,6 +94,10 @@ class RewardConfig(ComponentConfig):
     """
     async_calls: AsyncCallsConfig = Field(default_factory=AsyncCallsConfig)
     """Settings for rewards that are coroutines."""
+    pay: Literal["end", "turn"] = "end"
+    """In conversations, score only the last reply (``end``) or every one (``turn``). The parts of ``composite`` can
+    have their own ``pay``. Rewards of whole conversations always see each turn.
+    """
 
     @field_validator("clip")
     @classmethod
@@ -100,6 +105,23 @@ class RewardConfig(ComponentConfig):
         if value is not None:
             clip_bounds(value)
         return value
+
+
+class EndWhenConfig(Block):
+    agent: list[str] = Field(default_factory=list)
+    """Patterns in the agent's utterance."""
+    partner: list[str] = Field(default_factory=list)
+    """Patterns in the partner's utterance; the match is removed from it."""
+
+    @field_validator("agent", "partner")
+    @classmethod
+    def _patterns_compile(cls, patterns: list[str]) -> list[str]:
+        for i, pattern in enumerate(patterns):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"pattern {i}, {pattern!r}, is not a regular expression: {error}") from error
+        return patterns
 
 
 class EnvArgs(Block):
@@ -114,13 +136,60 @@ class EnvArgs(Block):
     context_start_token: int | None = None
     """No effect. Accepted for compatibility with RL4LMs configs."""
     max_turns: int = Field(default=1, ge=1)
-    """Agent utterances per conversation."""
+    """Agent utterances per conversation. More than one needs a partner."""
+    partner: ComponentConfig | None = None
+    """Conversation partner, which answers each agent utterance."""
+    partner_replies: list[str] | None = Field(default=None, min_length=1)
+    """Short form of the partner ``scripted``: its utterances in order."""
+    partner_on_error: Literal["raise", "mask"] = "raise"
+    """If the partner fails, stop the run (``raise``) or leave out the conversation (``mask``)."""
+    first_speaker: Literal["sample", "agent", "partner"] = "sample"
+    """Start of a conversation: the agent answers the sample's last utterance (``sample``), or the sample's utterances
+    are left out and the ``agent`` or its ``partner`` speaks first.
+    """
+    max_partner_length: int | None = Field(default=None, ge=1)
+    """Maximum length of a partner's utterance in tokens; the rest is cut. ``null`` means no limit."""
+    context_turns: int | None = Field(default=None, ge=1)
+    """Maximum number of utterances in a prompt. ``null`` means all that fit into ``max_prompt_length``."""
+    end_when: EndWhenConfig = Field(default_factory=lambda: EndWhenConfig())
+    """Regular expressions that end a conversation, after the partner's answer."""
     priority_scale: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Samples are drawn with probability proportional to ``weight ** priority_scale``. 0 means uniform sampling."""
     bootstrap_truncated: bool = False
     """Whether the return of a truncated reply includes the critic's value of its last state."""
-    partner_replies: list[str] | None = Field(default=None, min_length=1)
-    """Utterances of a scripted partner, one after each agent utterance but the last."""
+
+    @model_validator(mode="after")
+    def _partner_fits(self) -> EnvArgs:
+        if self.partner is not None and self.partner_replies is not None:
+            raise ValueError("partner_replies is the short form of partner: {id: scripted}; remove one of them")
+        needs_partner = {
+            "max_turns": self.max_turns > 1,
+            "first_speaker: partner": self.first_speaker == "partner",
+            "max_partner_length": self.max_partner_length is not None,
+            "end_when.partner": bool(self.end_when.partner),
+            "partner_on_error": self.partner_on_error != "raise",
+        }
+        if self.conversation_partner is None and (keys := [key for key, is_set in needs_partner.items() if is_set]):
+            raise ValueError(f"{keys[0]} needs a partner, such as partner: {{id: rules, args: {{...}}}}")
+        if self.conversation_partner is not None and self.prompt_truncation_side == "right":
+            raise ValueError(
+                "prompt_truncation_side: right would cut what the partner said last; conversations lose their oldest "
+                "utterances, so remove it"
+            )
+        n_replies = len(self.partner_replies) if self.partner_replies is not None else self.max_turns
+        if n_replies < self.max_turns - 1:
+            raise ValueError(
+                f"partner_replies has {n_replies} replies, and max_turns: {self.max_turns} needs {self.max_turns - 1}, "
+                f"one between each two of the agent's turns"
+            )
+        return self
+
+    @property
+    def conversation_partner(self) -> ComponentConfig | None:
+        """The partner, from either key."""
+        if self.partner_replies is not None:
+            return ComponentConfig(id="scripted", args={"replies": self.partner_replies})
+        return self.partner
 
 
 class EnvironmentsConfig(Block):

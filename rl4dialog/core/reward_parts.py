@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.types import is_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn, is_number
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class RewardPart:
             :class:`~rl4dialog.rewards.async_reward.AsyncReward` (awaited in the main process).
         clip: Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
         in_main_process: Whether the function scores whole replies in the main process.
+        each_turn: Whether a reward for whole replies is paid for each reply of a conversation, not only for the last;
+            ``None`` leaves this to the run.
     """
 
     name: str
@@ -31,6 +33,7 @@ class RewardPart:
     function: Any
     clip: tuple[float, float] | None = None
     in_main_process: bool = False
+    each_turn: bool | None = None
 
     def weight_at(self, iteration: int) -> float:
         """The weight in an iteration, counted from 1."""
@@ -65,6 +68,9 @@ class FinishedReplies:
         meta_infos: Meta data of the samples; empty by default.
         sample_ids: Sample ids for error messages; by default row numbers.
         dones: Whether the episode ended with the reply; by default all did.
+        dialogues: The conversations; by default of one reply, after the history in the meta data.
+        earlier: Payments for earlier turns of each conversation, oldest first, by name of the reward that made them at
+            the end of conversations.
     """
 
     prompt_texts: list[str]
@@ -73,15 +79,29 @@ class FinishedReplies:
     meta_infos: list[dict[str, Any]] = field(default_factory=list)
     sample_ids: Sequence[Any] = ()
     dones: list[bool] = field(default_factory=list)
+    dialogues: list[Dialogue] = field(default_factory=list)
+    earlier: dict[str, list[list[float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.gen_texts)
         self.meta_infos = [info or {} for info in self.meta_infos or [{}] * n]
         self.sample_ids = self.sample_ids or range(n)
         self.dones = self.dones or [True] * n
+        self.dialogues = self.dialogues or [self._dialogue(row) for row in range(n)]
 
     def __len__(self) -> int:
         return len(self.gen_texts)
+
+    def paid(self, each_turn: bool | None) -> FinishedReplies:
+        """Return the replies as they are for a reward that is paid for each of them, or only for the last ones."""
+        return replace(self, dones=[True] * len(self)) if each_turn else self
+
+    def _dialogue(self, row: int) -> Dialogue:
+        given = self.meta_infos[row].get("history", [self.prompt_texts[row]])
+        turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
+        said = Turn(self.gen_texts[row], AGENT)
+        info = self.meta_infos[row]
+        return Dialogue(self.sample_ids[row], (*turns, said), meta_data=info, n_given=len(given), ended_by="max_turns")
 
 
 def clip_bounds(value: Any) -> tuple[float, float]:

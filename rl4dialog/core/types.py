@@ -4,10 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 PARTNER, AGENT = 0, 1
+# Labels of a reply in the meta data of its sample, under RL4LMs' names.
+LABELS = ("intent", "emotion")
 EndedBy = Literal["agent", "partner", "max_turns", "length"]
+
+
+class PromptTurn(NamedTuple):
+    """One utterance in a prompt.
+
+    Attributes:
+        text: What was said.
+        closing: Markup between it and the next utterance, or the reply.
+        can_be_first: Whether a prompt can start with this utterance if all earlier ones are dropped.
+    """
+
+    text: str
+    closing: str
+    can_be_first: bool = True
+
+
+class Prompt(str):
+    """A prompt that knows its parts, so that a long one can lose whole turns and keep its persona.
+
+    An opening is a tuple in which markup and texts such as the persona alternate, starting with markup.
+
+    Attributes:
+        turns: The utterances, oldest first.
+        opening: Text before the first utterance.
+        later_opening: The same if utterances were dropped.
+        agent_opening: The whole prompt if the agent speaks first; ``None`` if the format does not allow this.
+    """
+
+    turns: tuple[PromptTurn, ...]
+    opening: tuple[str, ...]
+    later_opening: tuple[str, ...]
+    agent_opening: tuple[str, ...] | None
+
+    def __new__(
+        cls,
+        turns: Sequence[PromptTurn],
+        opening: tuple[str, ...] = (),
+        later_opening: tuple[str, ...] | None = None,
+        agent_opening: tuple[str, ...] | None = (),
+    ) -> Prompt:
+        self = super().__new__(cls, "".join(opening) + "".join(turn.text + turn.closing for turn in turns))
+        self.turns, self.opening, self.agent_opening = tuple(turns), opening, agent_opening
+        self.later_opening = opening if later_opening is None else later_opening
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Markup around the utterances of a conversation in progress.
+
+    Attributes:
+        to_agent: Text after the partner's utterance, at whose end the agent's reply starts.
+        to_partner: Text after the agent's utterance, at whose end the partner's starts.
+        markup: Texts that a partner's utterance must not contain, because they would end turns or open new ones.
+        in_pairs: Whether a prompt cannot start with the agent's utterance.
+    """
+
+    to_agent: str
+    to_partner: str
+    markup: tuple[str, ...] = ()
+    in_pairs: bool = False
 
 
 @dataclass
@@ -16,7 +82,7 @@ class Sample:
 
     Attributes:
         id: Unique id within the split.
-        prompt_or_input_text: The prompt.
+        prompt_or_input_text: The prompt, a :class:`Prompt` if its turns are known.
         references: Human replies, without any end-of-turn marker.
         meta_data: Labels and other data for rewards and metrics. Dialogue pools store the plain utterances of the
             prompt under ``history`` (oldest first).
@@ -38,6 +104,7 @@ class Turn:
         act: Label of the dialogue act, if the dataset has one.
         emotion: Label of the emotion, if the dataset has one.
         reward: Reward of the utterance, if the agent said it in a conversation.
+        paid: What the partner paid the agent for the utterance.
         truncated: Whether the utterance was cut at the length limit.
     """
 
@@ -46,6 +113,7 @@ class Turn:
     act: int | None = None
     emotion: int | None = None
     reward: float = 0.0
+    paid: float = 0.0
     truncated: bool = False
 
 

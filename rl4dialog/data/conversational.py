@@ -14,8 +14,9 @@ from typing import Any, Literal
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.messages import INSTRUCTIONS, Message, read_messages, render_messages
+from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
@@ -111,8 +112,7 @@ class Conversational(TextGenPool):
                 format,
             )
         if kinds == {True}:
-            pool.end_of_turn = dialogue_format.end_of_turn
-            pool.between_turns = dialogue_format.between_turns
+            pool.use_format(dialogue_format)
         return pool
 
 

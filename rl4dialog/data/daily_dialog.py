@@ -70,8 +70,7 @@ class DailyDialog(TextGenPool):
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         samples = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format)
         pool = cls(limit_samples(samples, max_size, "daily_dialog", split, str(path or dataset_id)))
-        pool.end_of_turn = dialogue_format.end_of_turn
-        pool.between_turns = dialogue_format.between_turns
+        pool.use_format(dialogue_format)
         return pool
 
 

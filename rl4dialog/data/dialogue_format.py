@@ -8,18 +8,20 @@ the marker; it is the pool's ``end_of_turn``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, Sample, Turn
+from rl4dialog.core.types import Dialogue, Frame, Prompt, PromptTurn, Sample, Turn
+from rl4dialog.data.chat_markup import ChatMarkup, Message, RenderChat
 
 EOU_TOKEN = "<EOU>"
+# After the utterance that the agent answers, as in RL4LMs.
+_ANSWERED = f" {EOU_TOKEN}"
 FormatName = Literal["eou", "chat_template"]
 
 T = TypeVar("T")
-RenderChat = Callable[[list[dict[str, str]]], str]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class DialogueFormat:
         context_size: Number of most recent utterances in a prompt; ``None`` for all.
         render_chat: For ``chat_template``: formats messages with ``role`` and ``content`` as a prompt that ends where
             the assistant's reply starts.
+        in_conversation: Whether prompts have the markup of a conversation in progress. In ``eou``, each utterance that
+            the agent answered is then followed by a space and the marker; otherwise only the last one is, as in RL4LMs.
 
     Raises:
         DataError: If ``render_chat`` is missing.
@@ -39,6 +43,7 @@ class DialogueFormat:
     name: FormatName
     context_size: int | None
     render_chat: RenderChat | None = None
+    in_conversation: bool = False
 
     def __post_init__(self) -> None:
         if self.name == "chat_template" and self.render_chat is None:
@@ -74,7 +79,7 @@ class DialogueFormat:
         """Return the last ``context_size`` utterances."""
         return list(history if self.context_size is None else history[-self.context_size :])
 
-    def prompt(self, context: Sequence[str], persona: str | None = None) -> str:
+    def prompt(self, context: Sequence[str], persona: str | None = None) -> Prompt:
         """Format a prompt.
 
         Args:
@@ -84,26 +89,37 @@ class DialogueFormat:
 
         Returns:
             The prompt.
-        """
-        if self.render_chat is not None and self.name == "chat_template":
-            return self.render_chat(chat_messages(context, persona))
-        parts = [persona, *context] if persona else context
-        return EOU_TOKEN.join(parts) + " " + EOU_TOKEN
-
-    def between_turns(self, reply: str) -> str:
-        """Format the text between two utterances of the agent, around the partner's ``reply``.
 
         Raises:
-            DataError: If the chat template omits the assistant's messages.
+            DataError: If the chat template rejects the conversation.
         """
-        if self.render_chat is None or self.name != "chat_template":
-            return f" {EOU_TOKEN}{reply} {EOU_TOKEN}"
-        said = "What-the-agent-said"
-        messages = chat_messages(["Hello", said, reply])
-        _, found, rest = self.render_chat(messages).partition(said)
-        if not found:
-            raise DataError("the tokenizer's chat template omits the assistant's earlier messages")
-        return rest
+        if self.render_chat is not None and self.name == "chat_template":
+            return self.chat_prompt(chat_messages(context, persona))
+        n_left = range(len(context) - 1, -1, -1)  # utterances after each one
+        closings = [_ANSWERED if n == 0 or (self.in_conversation and n % 2 == 0) else EOU_TOKEN for n in n_left]
+        alone = ("", persona, _ANSWERED) if persona else ("", "", _ANSWERED)
+        opening = ("", persona, EOU_TOKEN) if persona else ()
+        turns = [PromptTurn(text, closing) for text, closing in zip(context, closings, strict=True)]
+        return Prompt(turns, opening if turns else alone, opening, alone)
+
+    def chat_prompt(self, messages: Sequence[Message]) -> Prompt:
+        """Format chat messages as a prompt.
+
+        Raises:
+            DataError: If the chat template rejects them.
+        """
+        assert self.render_chat is not None
+        return ChatMarkup.of(self.render_chat).prompt(messages)
+
+    def frame(self) -> Frame:
+        """Return the markup around the utterances of a conversation in progress.
+
+        Raises:
+            DataError: If the chat template writes earlier messages differently once a conversation continues.
+        """
+        if self.render_chat is not None and self.name == "chat_template":
+            return replace(ChatMarkup.of(self.render_chat).frame(), markup=self.reserved)
+        return Frame(_ANSWERED, EOU_TOKEN, self.reserved)
 
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:

@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
-from rl4dialog.core.types import is_number
+from rl4dialog.core.types import Prompt, is_number
+from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
 from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
 from rl4dialog.data.rows import Row, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-# Roles of messages that precede the conversation and are not part of it.
-INSTRUCTIONS = ("system", "developer")
 
 SPEAKER_KEYS = ("role", "speaker", "from", "author", "sender", "name")
 TEXT_KEYS = ("content", "text", "utterance", "value", "message")
 AGENTS = ("assistant", "agent", "bot", "gpt", "model")
 
 _WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
-
-Message = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def dialogue_replies(
         raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
 
 
-def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[str, list[str]]:
+def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[Prompt, list[str]]:
     """Format the prompt for a reply to messages; returns it with the utterances that it contains.
 
     Raises:
@@ -173,7 +170,7 @@ def render_messages(messages: Sequence[Message], row: Row, dialogue_format: Dial
         if dialogue_format.render_chat is None or dialogue_format.name != "chat_template":
             system = " ".join(message["content"] for message in instructions)
             return dialogue_format.prompt(history, system), history
-        written = dialogue_format.render_chat([*instructions, *said])
+        written = dialogue_format.chat_prompt([*instructions, *said])
     except DataError as error:
         raise row.error(f"{error}{_WRITTEN_ALREADY}") from error
     _, found, tail = written.rpartition(history[-1])

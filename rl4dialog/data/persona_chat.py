@@ -98,8 +98,7 @@ class PersonaChat(TextGenPool):
             source, exchanges = str(file), parse_exchanges(read_lines(file), str(file))
         samples = _make_samples(exchanges, dialogue_format, persona_side, source)
         pool = cls(limit_samples(samples, max_size, "persona_chat", split, source))
-        pool.end_of_turn = dialogue_format.end_of_turn
-        pool.between_turns = dialogue_format.between_turns
+        pool.use_format(dialogue_format)
         return pool
 
 

@@ -11,11 +11,12 @@ import itertools
 import math
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Frame, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 
 SPLITS = ("train", "val", "test")
 
@@ -33,18 +34,33 @@ class TextGenPool:
     Attributes:
         end_of_turn: Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens; ``None`` if there is
             none. References do not contain it.
-        between_turns: Formats the text between two utterances of the agent from the partner's reply; ``None`` for the
-            reply between end-of-turn markers, or on a separate line.
+        dialogue_format: Format of the prompts, if they are conversations.
     """
 
     end_of_turn: str | None = None
-    between_turns: Callable[[str], str] | None = None
+    dialogue_format: DialogueFormat | None = None
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples
         self._weights = [1.0] * len(samples) if weights is None else [float(weight) for weight in weights]
         if len(self._weights) != len(samples) or not all(0 < weight < math.inf for weight in self._weights):
             raise DataError(f"{len(samples)} samples need as many positive weights, not {list(self._weights)[:5]} ...")
+
+    def use_format(self, dialogue_format: DialogueFormat) -> None:
+        """Set the format of the prompts, and the end of a reply in this format."""
+        self.dialogue_format, self.end_of_turn = dialogue_format, dialogue_format.end_of_turn
+
+    def frame(self) -> Frame:
+        """Return the markup around the utterances of a conversation; without a format, each is on a separate line.
+
+        Raises:
+            DataError: If the chat template writes earlier messages differently once a conversation continues.
+        """
+        if self.dialogue_format is not None:
+            return self.dialogue_format.frame()
+        if self.end_of_turn is None:
+            return Frame("\n", "\n")
+        return Frame(f" {self.end_of_turn}", self.end_of_turn, (self.end_of_turn,))
 
     @classmethod
     @abstractmethod

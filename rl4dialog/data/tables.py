@@ -323,7 +323,7 @@ def _pool(
     kept = limit_samples(samples(), max_size, id, split, source)
     pool = cls(kept, weights[: len(kept)])
     if dialogue_format is not None:
-        pool.end_of_turn, pool.between_turns = dialogue_format.end_of_turn, dialogue_format.between_turns
+        pool.use_format(dialogue_format)
     return pool
 
 

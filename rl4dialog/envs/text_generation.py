@@ -1,27 +1,45 @@
 """Text generation as a token-level Markov decision process (gymnasium), for conversations of any number of turns.
 
-One step is one token. A reply ends at an end-of-sequence token, at the turn marker of the dialogue format, or at the
-length limit; then the partner replies, if there is one, and the agent's next reply continues the longer history.
+One step is one token. An utterance ends at an end-of-sequence token, at the turn marker of the dialogue format, or at
+the length limit. Then the partner answers, if there is one. The utterance and its answer are a turn, after which the
+rewards are known and the next prompt is the longer conversation.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl4dialog.core.errors import ConfigError, DataError, RewardError
-from rl4dialog.core.protocols import Partner
+from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError
+from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward, Partner
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import (
+    AGENT,
+    LABELS,
+    PARTNER,
+    Dialogue,
+    EndedBy,
+    Frame,
+    PartnerReply,
+    Prompt,
+    PromptTurn,
+    Sample,
+    Turn,
+)
 from rl4dialog.envs.observation import Observation
 from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import History
+
+FirstSpeaker = Literal["sample", "agent", "partner"]
 
 
 class TextGenEnv(gym.Env):
@@ -29,25 +47,31 @@ class TextGenEnv(gym.Env):
 
     Observation: dict of int64 arrays (see :meth:`Observation.to_dict`). Action: a token id, ``Discrete(V)``.
 
-    An episode is a conversation of at most ``max_turns`` agent utterances. ``terminated`` means that the agent ended
-    its last utterance, or that the partner ended the conversation; ``truncated`` means that the last utterance was cut
-    at the length limit.
+    An episode is a conversation of at most ``max_turns`` agent utterances. ``truncated`` means that it ended with an
+    utterance that was cut at the length limit; every other end is ``terminated``.
 
     Args:
         end_of_turn: Detects the end of a reply, and has the tokenizer.
         samples: Prompts with references, or pairs of a sample and its sampling weight.
-        reward_parts: Token-level rewards. The environment's reward is their sum with the weights of the first
-            iteration.
-        max_prompt_length: P, in tokens. The oldest turns of a longer history are dropped whole.
+        reward_parts: Rewards that are computed here. The environment's reward is their sum with the weights of the
+            first iteration.
+        max_prompt_length: P, in tokens. The oldest utterances of a longer conversation are dropped whole.
         max_episode_length: T, the maximum number of tokens of one agent utterance.
         vocab_size: V, the number of rows of the model's embedding.
         prompt_truncation_side: Side at which a sample's prompt is truncated if it is longer than P.
         max_turns: Maximum number of agent utterances per conversation.
         priority_scale: Exponent of the samples' weights; samples are drawn with probability proportional to the result.
             With 0, or equal weights, every sample occurs once per round.
-        partner: Replies between agent utterances; required for more than one turn.
-        between_turns: Formats the text between two agent utterances from the partner's reply; by default the reply
-            between the format's markers, or on a separate line.
+        partner: Answers each agent utterance; required for more than one turn.
+        frame: Markup around the utterances of a conversation; by default each is on a separate line, or before the turn
+            marker.
+        first_speaker: ``sample`` if the agent answers the sample's last utterance; ``agent`` or ``partner`` for a
+            conversation without the sample's utterances.
+        max_partner_length: Maximum number of tokens of a partner's utterance; ``None`` for no limit.
+        context_turns: Maximum number of utterances in a prompt; ``None`` for all that fit.
+        end_when: Regular expressions, by ``agent`` and ``partner``, in an utterance after which the conversation ends.
+            The match is removed from the partner's utterance.
+        shares_dialogues: Whether the infos contain the conversation, for rewards in the main process.
 
     Attributes:
         state: State of the utterance in progress.
@@ -71,14 +95,19 @@ class TextGenEnv(gym.Env):
         prompt_truncation_side: str = "left",
         max_turns: int = 1,
         partner: Partner | None = None,
-        between_turns: Callable[[str], str] | None = None,
+        frame: Frame | None = None,
         priority_scale: float = 1.0,
+        first_speaker: FirstSpeaker = "sample",
+        max_partner_length: int | None = None,
+        context_turns: int | None = None,
+        end_when: Mapping[str, Sequence[str]] | None = None,
+        shares_dialogues: bool = False,
     ) -> None:
         super().__init__()
         if not samples:
             raise DataError("an environment needs at least one sample")
         if max_turns > 1 and partner is None:
-            raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner_replies")
+            raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
         if not 0 <= priority_scale < math.inf:
             raise ConfigError(f"env.args.priority_scale must be a number of at least 0, not {priority_scale}")
         self.end_of_turn = end_of_turn
@@ -89,7 +118,12 @@ class TextGenEnv(gym.Env):
         self.max_turns = max_turns
         self._prompt_truncation_side = prompt_truncation_side
         self._partner = partner
-        self._between_turns = between_turns
+        self._frame = frame or _plain_frame(end_of_turn.marker)
+        self._first_speaker = first_speaker
+        self._max_partner_length = max_partner_length
+        self._context_turns = context_turns
+        self._end_when = {side: _any_of((end_when or {}).get(side, ())) for side in ("agent", "partner")}
+        self._shares_dialogues = shares_dialogues or any(_reads_dialogues(part) for part in reward_parts)
         # Not copied, because the environments of a process share it.
         self._samples = samples
         self._weights = samples.weights if isinstance(samples, SharedSamples) else sampling_weights(samples)
@@ -182,37 +216,107 @@ class TextGenEnv(gym.Env):
         previous = self.state
         self.state = current = previous.after(int(action))
         ended = self.end_of_turn.is_end(current.context_ids)
-        utterance_over = ended or len(current.context_ids) >= self.max_episode_length
+        if not ended and len(current.context_ids) < self.max_episode_length:
+            parts = self._raw_rewards(previous, int(action), current, done=False)
+            info = {"sample_id": self.sample.id, "utterance_over": False, "utterance_truncated": False}
+            return float(weighted_sum(self.reward_parts, parts)), False, False, {**info, "reward_parts": parts}
+        return self._settle(previous, int(action), current, ended, self._answer(current.context_text))
 
-        partner_reply = None
-        if utterance_over:
-            self._turn += 1
-            self._texts.append(current.context_text)
-            if self._turn < self.max_turns and self._partner is not None:
-                self.at_work = "the partner"
-                partner_reply = self._partner.reply(self._texts)
-        partner_left = utterance_over and self._turn < self.max_turns and partner_reply is None
-        over = utterance_over and partner_reply is None
-        terminated = over and (ended or partner_left)
-        truncated = over and not terminated
+    def _answer(self, said: str) -> PartnerReply:
+        """Ask the partner, if there is one."""
+        if self._partner is None:
+            return PartnerReply()
+        return self._asked(self._partner, lambda: self._partner.reply([*self._texts, said]))  # type: ignore[union-attr]
 
-        parts = self._raw_rewards(previous, int(action), current, over)
+    def _asked(self, partner: Partner, ask: Callable[[], Any]) -> PartnerReply:
+        self.at_work = "the partner"
+        try:
+            reply = checked_reply(ask(), type(partner).__name__)
+        except RL4DialogError:
+            raise
+        except Exception as error:
+            raise PartnerError(
+                f"partner {type(partner).__name__} failed on sample {self.sample.id!r}: {type(error).__name__}: {error}"
+            ) from error
+        if reply.failed is not None:
+            raise PartnerError(f"partner {type(partner).__name__} failed on sample {self.sample.id!r}: {reply.failed}")
+        if reply.text is None:
+            return reply
+        return self._as_heard(reply, reply.text)
+
+    def _as_heard(self, reply: PartnerReply, text: str) -> PartnerReply:
+        """Remove markup and the sign of the end from what the partner said, and cut it at the length limit."""
+        shown = self._end_when["partner"].sub(" ", text) if self._end_when["partner"] is not None else text
+        leaves = reply.leaves or shown != text
+        for markup in self._frame.markup:
+            shown = shown.replace(markup, " ")
+        if self._max_partner_length is not None:
+            ids = self.tokenizer(shown, add_special_tokens=False, verbose=False)["input_ids"]
+            if len(ids) > self._max_partner_length:
+                shown = str(self.tokenizer.decode(ids[: self._max_partner_length]))
+        return replace(reply, text=shown.strip(), leaves=leaves)
+
+    def _settle(
+        self, previous: Observation, action: int, current: Observation, ended: bool, reply: PartnerReply
+    ) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Complete a turn: the agent's utterance is over, and its answer is known."""
+        said = current.context_text
+        self._turns.append(Turn(said, AGENT, paid=reply.reward, truncated=not ended))
+        if reply.text is not None:
+            self._turns.append(Turn(reply.text, PARTNER))
+        self._turn += 1
+        ended_by = self._end(reply, said, ended)
+        terminated = ended_by is not None and ended_by != "length"
+        dialogue = self._dialogue(ended_by) if self._shares_dialogues else None
+        parts = self._raw_rewards(previous, action, current, ended_by is not None, is_turn=True, dialogue=dialogue)
         info: dict[str, Any] = {
             "sample_id": self.sample.id,
-            "utterance_over": utterance_over,
-            "utterance_truncated": utterance_over and not ended,
+            "utterance_over": True,
+            "utterance_truncated": not ended,
             "reward_parts": parts,
+            "final_observation": current,
+            "turn": self._turn - 1,
+            "context_dropped": self._history.n_dropped > 0,
+            "partner_echoes": reply.text is not None and reply.text == said,
         }
-        if utterance_over:
-            info["final_observation"] = current
-        if partner_reply is not None:
-            self._texts.append(partner_reply)
-            between = self._text_between_turns(partner_reply)
-            self._begin_utterance(
-                self._longer_history(current, ended, between),
-                current.prompt_or_input_text + current.context_text + between,
-            )
-        return float(weighted_sum(self.reward_parts, parts)), terminated, truncated, info
+        if dialogue is not None:
+            info["dialogue"] = dialogue
+        if ended_by is not None:
+            info["ended_by"] = ended_by
+            if self._partner is not None:
+                info["outcome"] = dict(self._partner.outcome())
+        else:
+            self._history.go_on(current.context_ids, said, reply.text or "", self.end_of_turn)
+            self._begin_utterance(reply.info)
+        return float(weighted_sum(self.reward_parts, parts)), terminated, ended_by == "length", info
+
+    def _end(self, reply: PartnerReply, said: str, ended: bool) -> EndedBy | None:
+        """Cause of the conversation's end, if this turn ends it."""
+        is_last = self._turn >= self.max_turns
+        # A partner with nothing more to say does not end a conversation whose turns are over anyway.
+        if reply.leaves and not (is_last and reply.text is None):
+            return "partner"
+        if self._end_when["agent"] is not None and self._end_when["agent"].search(said):
+            return "agent"
+        if not is_last:
+            return None
+        return "max_turns" if ended else "length"
+
+    def _dialogue(self, ended_by: EndedBy | None) -> Dialogue:
+        outcome = dict(self._partner.outcome()) if self._partner is not None else {}
+        return Dialogue(
+            self.sample.id,
+            tuple(self._turns),
+            meta_data=self._sample_info,
+            n_given=self._n_given,
+            outcome=outcome,
+            ended_by=ended_by,
+        )
+
+    @property
+    def _texts(self) -> list[str]:
+        """All utterances so far."""
+        return [turn.text for turn in self._turns]
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
@@ -239,53 +343,106 @@ class TextGenEnv(gym.Env):
         return sample if isinstance(sample, Sample) else sample[0]
 
     def _begin_episode(self, sample: Sample, partner_seed: int) -> None:
-        self.sample = sample
-        self._meta_info = sample.meta_data or {}
-        prompt = encode_prompt(
-            self.tokenizer, sample.prompt_or_input_text, self.max_prompt_length, self._prompt_truncation_side
-        )
-        self._turn = 0
-        self._texts = list(self._meta_info.get("history", [sample.prompt_or_input_text]))
-        self._begin_utterance(prompt, sample.prompt_or_input_text)
-        self._partner_seed = partner_seed
+        self.sample, self._partner_seed = sample, partner_seed
+        self._sample_info = sample.meta_data or {}
         if self._partner is not None:
-            self._partner.reset(self._meta_info, partner_seed)
+            self._asked_to_begin(self._partner)
+        self._turn, self._turns, self._n_given = 0, [], 0
+        prompt: str = sample.prompt_or_input_text
+        if self._first_speaker == "sample":
+            given = self._sample_info.get("history", [prompt])
+            self._turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
+            self._n_given = len(given)
+        else:
+            prompt = self._opened(prompt)
+        side = self._prompt_truncation_side
+        self._history = History(self.tokenizer, prompt, self.max_prompt_length, side, self._frame, self._context_turns)
+        self._begin_utterance(None)
 
-    def _begin_utterance(self, prompt_ids: list[int], prompt_text: str) -> None:
-        sizes = (self.max_prompt_length, self.max_episode_length)
-        texts = (prompt_text, self.sample.references, self._meta_info)
-        self.state = Observation(prompt_ids, [], *texts, self.end_of_turn, *sizes)
+    def _begin_utterance(self, said: Mapping[str, Any] | None) -> None:
+        """Start the next utterance of the agent.
 
-    def _text_between_turns(self, partner_reply: str) -> str:
-        if self._between_turns is not None:
-            return self._between_turns(partner_reply)
-        closing = f" {self.end_of_turn.marker}" if self.end_of_turn.marker else "\n"
-        return closing + partner_reply + closing
+        Args:
+            said: Info of the partner's last answer; ``None`` at the start of the conversation.
+        """
+        references, meta_info = self.sample.references, self._sample_info
+        if said is not None:  # the sample's references and labels are those of the first reply
+            references = list(said.get("references", []))
+            kept = {name: value for name, value in meta_info.items() if name not in LABELS}
+            meta_info = {**kept, **said.get("labels", {}), "history": self._texts}
+        self.state = Observation(
+            self._history.prompt_ids,
+            [],
+            self._history.prompt,
+            references,
+            meta_info,
+            self.end_of_turn,
+            self.max_prompt_length,
+            self.max_episode_length,
+        )
 
-    def _longer_history(self, utterance: Observation, ended: bool, between: str) -> list[int]:
-        """Ids of prompt, utterance and following text; generated ids are kept, never tokenized again."""
-        marker = self.end_of_turn.marker
-        # An utterance that was truncated, or ended with an end-of-sequence token, still needs the turn marker.
-        if ended and marker is not None and utterance.context_ids[-1] not in self.end_of_turn.eos_token_ids:
-            between = between.split(marker, 1)[1]
-        own = [id for id in utterance.context_ids if id not in self.end_of_turn.eos_token_ids]
-        ids = utterance.prompt_ids + own + self.tokenizer(between, add_special_tokens=False)["input_ids"]
-        excess = len(ids) - self.max_prompt_length
-        if excess <= 0:
-            return ids
-        for start in range(excess, len(ids)):
-            if marker and self.end_of_turn.is_end(ids[:start]):
-                return ids[start:]
-        return ids[excess:]
+    def _asked_to_begin(self, partner: Partner) -> None:
+        self.at_work = "the partner"
+        try:
+            partner.reset(self._sample_info, self._partner_seed)
+        except RL4DialogError:
+            raise
+        except Exception as error:
+            raise PartnerError(
+                f"partner {type(partner).__name__} failed to begin with sample {self.sample.id!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _opened(self, prompt: str) -> Prompt:
+        """Return the prompt of a conversation that has not begun, or that the partner opens."""
+        if not isinstance(prompt, Prompt):
+            raise DataError(
+                f"env.args.first_speaker is {self._first_speaker!r}, but sample {self.sample.id!r} is a plain text and "
+                f"no dialogue; use first_speaker: sample"
+            )
+        if self._first_speaker == "agent":
+            if prompt.agent_opening is None:
+                raise DataError(
+                    "env.args.first_speaker is 'agent', but the chat template rejects a conversation that the "
+                    "assistant starts; use first_speaker: partner or sample"
+                )
+            return Prompt([], prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
+        assert self._partner is not None
+        reply = self._asked(self._partner, self._partner.open)
+        self._turns = [Turn(reply.text or "", PARTNER)]
+        turn = PromptTurn(reply.text or "", self._frame.to_agent)
+        return Prompt([turn], prompt.later_opening, agent_opening=prompt.agent_opening)
 
     # -- reward ---------------------------------------------------------------------------------------------------
 
-    def _raw_rewards(self, previous: Observation, action: int, current: Observation, done: bool) -> dict[str, float]:
+    def _raw_rewards(
+        self,
+        previous: Observation,
+        action: int,
+        current: Observation,
+        done: bool,
+        is_turn: bool = False,
+        dialogue: Dialogue | None = None,
+    ) -> dict[str, float]:
+        """Raw values of all rewards at a token.
+
+        Args:
+            previous: State before the token.
+            action: The token.
+            current: State after the token.
+            done: Whether the conversation ended with this token.
+            is_turn: Whether it completed a turn.
+            dialogue: The conversation, if a reward reads it.
+        """
         parts = {}
         for part in self.reward_parts:
             self.at_work = f"reward {part.name!r}"
             try:
-                value = part.function(previous, action, current, done, self._meta_info)
+                if isinstance(part.function, ConversationReward):
+                    value = part.function(dialogue, done) if is_turn and dialogue is not None else 0.0
+                else:
+                    is_paid = done or (is_turn and part.each_turn)
+                    value = part.function(previous, action, current, is_paid, current.meta_info)
                 number = float(value)
             except Exception as error:
                 raise RewardError(
@@ -299,3 +456,16 @@ class TextGenEnv(gym.Env):
                 )
             parts[part.name] = number
         return parts
+
+
+def _plain_frame(marker: str | None) -> Frame:
+    """Markup of utterances on separate lines, or before the turn marker."""
+    return Frame(f" {marker}", marker, (marker,)) if marker else Frame("\n", "\n")
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
+
+
+def _reads_dialogues(part: RewardPart) -> bool:
+    return isinstance(part.function, (ConversationReward, BatchedConversationReward))

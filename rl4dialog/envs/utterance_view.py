@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -27,9 +27,9 @@ class UtteranceView(gym.Env):
 
     An action of only padding means "wait": it changes nothing, and returns the current observation. The info of a step
     contains ``reward_parts``, the raw rewards (n,) by name, the texts for rewards of whole replies, and the
-    environment's info of the last token. If a reward function failed or timed out, the episode ends
-    and the info contains ``error`` with a message: the main process raises it, because an exception here would only
-    kill the worker.
+    environment's info of the last token. If a reward function or the partner failed or timed out, the episode ends and
+    the info contains ``error`` with a message, and ``partner_failed`` if it was the partner: the main process raises
+    it, because an exception here would only kill the worker.
 
     Args:
         env: The token-level environment.
@@ -63,17 +63,20 @@ class UtteranceView(gym.Env):
         tokens = _tokens(action)
         if not tokens:
             return self._observation, 0.0, False, False, {}
+        failure: dict[str, Any] = {"sample_id": self.env.sample.id}
         try:
             with time_limit(self._timeout_s, self._ends_process):
                 return self._say(tokens)
         except RewardError as error:
             message = str(error)
+        except PartnerError as error:
+            message, failure["partner_failed"] = str(error), True
         except TimeIsUp:
             message = (
                 f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
                 f"reward_fn.timeout_s sets this limit (null disables it)"
             )
-        return self._observation, 0.0, True, False, {"error": message, "sample_id": self.env.sample.id}
+        return self._observation, 0.0, True, False, {"error": message, **failure}
 
     def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         total = 0.0

@@ -53,7 +53,7 @@ def _make_in_own_process(build: Callable[[], gym.Env]) -> gym.Env:
 def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
     """Constant objects that all environments can refer to."""
     end_of_turn = env_kwargs["end_of_turn"]
-    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"], env_kwargs.get("between_turns")]
+    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
 
 
 def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:

@@ -37,7 +37,8 @@ from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
+from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
@@ -137,7 +138,9 @@ class LoadedPolicy:
         args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
         if args.get("format") is None:
             return None
-        return DialogueFormat(args["format"], args.get("context_size"), ChatTemplate(self.tokenizer))
+        in_conversation = self.config.env is not None and self.config.env.args.max_turns > 1
+        chat_template = ChatTemplate(self.tokenizer)
+        return DialogueFormat(args["format"], args.get("context_size"), chat_template, in_conversation)
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:

@@ -14,7 +14,8 @@ from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Weight, multiply, parse_weight
 from rl4dialog.rewards.scoring import Scorer
 
-_KEYS = ("id", "args", "weight", "name", "clip")
+_KEYS = ("id", "args", "weight", "name", "clip", "pay")
+_PAYS = ("end", "turn")
 
 
 class CompositeReward(BatchedRewardFunction):
@@ -25,7 +26,8 @@ class CompositeReward(BatchedRewardFunction):
     Args:
         rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (default 1; a number or a schedule, see
             :func:`~rl4dialog.rewards.schedules.parse_weight`), ``clip`` (a positive number, or the minimum and maximum
-            of each payment) and ``name`` for the logs.
+            of each payment), ``pay`` (``end`` to score only the last reply of a conversation, ``turn`` to score every
+            one; see ``reward_fn.pay``) and ``name`` for the logs.
         build_part: Builds a reward from id and arguments; passed by the toolkit.
         async_calls: Settings for awaiting coroutines; passed by the toolkit.
 
@@ -55,7 +57,10 @@ class CompositeReward(BatchedRewardFunction):
                 )
             for part in as_parts(reward, block.get("name", id)):
                 name, product = self._unique(part.name), multiply(weight, part.weight)
-                self.parts.append(replace(part, name=name, weight=product, clip=bounds or part.clip))
+                each_turn = block["pay"] == "turn" if "pay" in block else part.each_turn
+                self.parts.append(
+                    replace(part, name=name, weight=product, clip=bounds or part.clip, each_turn=each_turn)
+                )
 
     @classmethod
     def inner_rewards(
@@ -101,6 +106,8 @@ def _check_block(block: Any, where: str) -> None:
             raise ConfigError(f"unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
     if not isinstance(block.get("args") or {}, dict):
         raise ConfigError(f"{where}.args must be a block, not {block['args']!r}")
+    if block.get("pay", "end") not in _PAYS:
+        raise ConfigError(f"{where}.pay must be {' or '.join(_PAYS)}, not {block['pay']!r}")
     _weight_and_clip(block, where)
 
 

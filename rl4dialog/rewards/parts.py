@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
+from rl4dialog.core.protocols import (
+    BatchedConversationReward,
+    BatchedRewardFunction,
+    ConversationReward,
+    RewardFunction,
+    SentenceRewardFunction,
+)
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rewards.async_reward import AsyncReward, is_async
 
@@ -30,8 +36,8 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
 
     Args:
         reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
-            either class, or a plain function. Batched rewards, functions, and ``score`` of a
-            ``SentenceRewardFunction`` can be ``async``.
+            either class, a ``ConversationReward`` or ``BatchedConversationReward``, or a plain function. Batched
+            rewards, functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``.
         name: Name of a single part in the logs.
 
     Raises:
@@ -49,6 +55,8 @@ def _as_function(reward: Any, name: str) -> Any:
     score: Any = getattr(reward, "score", None)
     if isinstance(reward, SentenceRewardFunction) and is_async(score):
         return AsyncReward(score, per_reply=True)
+    if isinstance(reward, (ConversationReward, BatchedConversationReward)):
+        return reward
     if callable(reward) and _is_batched(reward):
         return AsyncReward(reward, per_reply=False) if is_async(reward) else reward
     if isinstance(reward, RewardFunction) or ("action" in names and "done" in names):
@@ -62,15 +70,16 @@ def _as_function(reward: Any, name: str) -> Any:
         return AsyncReward(reward, per_reply=True) if is_async(reward) else FunctionReward(reward)
     raise ConfigError(
         f"reward {name!r} is not a reward: use a function f({', '.join(_FUNCTION_PARAMETERS)}) -> float, or a subclass "
-        f"of RewardFunction, SentenceRewardFunction or BatchedRewardFunction"
+        f"of RewardFunction, SentenceRewardFunction, BatchedRewardFunction, ConversationReward or "
+        f"BatchedConversationReward"
     )
 
 
 def _is_batched(function: Any) -> bool:
     """Whether a reward is scored in the main process; RL4LMs' classes are recognized by their parameters."""
-    if isinstance(function, (BatchedRewardFunction, AsyncReward)):
+    if isinstance(function, (BatchedRewardFunction, BatchedConversationReward, AsyncReward)):
         return True
-    if isinstance(function, RewardFunction):
+    if isinstance(function, (RewardFunction, ConversationReward)):
         return False
     names = _parameter_names(function)
     return "dones" in names or names[:1] == ["prompt_texts"]

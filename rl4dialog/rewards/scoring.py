@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
 from rl4dialog.rewards.text_state import TextState
 
@@ -62,14 +64,18 @@ class Scorer:
         Raises:
             RewardError: As in :meth:`score`.
         """
-        coroutines = {part.name: part.function for part in self.parts if isinstance(part.function, AsyncReward)}
-        calls = [call for reward in coroutines.values() for call in reward.calls(replies)]
+        coroutines = {
+            part.name: (part.function, replies.paid(part.each_turn))
+            for part in self.parts
+            if isinstance(part.function, AsyncReward)
+        }
+        calls = [call for reward, asked in coroutines.values() for call in reward.calls(asked)]
         pending = self.async_calls.start(calls, keep_going=self.on_error == "mask")
         values: dict[str, list[float]] = {}
         try:
             for part in self.parts:
                 if part.name not in coroutines:
-                    values.update(self._computed(part, replies))
+                    values.update(self._computed(part, replies.paid(part.each_turn)))
             outcomes = pending.result(self.async_calls.longest_s(len(calls)))
         except FutureTimeout as error:
             raise RewardError(
@@ -78,15 +84,17 @@ class Scorer:
             ) from error
         finally:
             pending.cancel()
-        return {**values, **self._awaited(coroutines, outcomes, replies)}
+        return {**values, **self._awaited(coroutines, outcomes)}
 
     def _computed(self, part: RewardPart, replies: FinishedReplies) -> dict[str, list[float]]:
         """Compute a part that is not async, and the terms that it reports."""
         function, ids = part.function, replies.sample_ids
+        if isinstance(function, BatchedConversationReward):
+            return {part.name: self._paid_in_conversations(part, replies)}
         if not part.in_main_process:
             scores = []
             for row, sample_id in enumerate(ids):
-                call = functools.partial(_score_one, function, TextState.of(replies, row, self.tokenizer), replies, row)
+                call = functools.partial(_score_one, function, replies, row, self.tokenizer)
                 scores += self._guarded(call, part.name, [sample_id])
             return {part.name: scores}
         call = functools.partial(
@@ -96,6 +104,28 @@ class Scorer:
         # After a failure, the terms are those of an earlier batch.
         own_terms = {} if all(map(math.isnan, values)) else getattr(function, "last_parts", {})
         return {part.name: values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
+
+    def _paid_in_conversations(self, part: RewardPart, replies: FinishedReplies) -> list[float]:
+        """Compute a reward that may also pay for earlier turns, when a conversation is over."""
+        paid: list[list[float]] = []
+
+        def last_payments() -> list[Any]:
+            found = part.function(replies.dialogues, replies.dones)
+            if not isinstance(found, (list, tuple)) or len(found) != len(replies):
+                return found  # type: ignore[no-any-return]
+            paid[:] = [
+                _by_turn(value, dialogue, done)
+                for value, dialogue, done in zip(found, replies.dialogues, replies.dones, strict=True)
+            ]
+            return [payments[-1] for payments in paid]
+
+        values = self._guarded(last_payments, part.name, replies.sample_ids)
+        earlier = [payments[:-1] for payments in paid] or [[]] * len(replies)
+        flat = [value for payments in earlier for value in payments]
+        ids = [id for id, payments in zip(replies.sample_ids, earlier, strict=True) for _ in payments]
+        checked = iter(check_scores(flat, part.name, ids, self.on_error) if flat else ())
+        replies.earlier[part.name] = [[next(checked) for _ in payments] for payments in earlier]
+        return values
 
     def _guarded(self, call: Callable[[], Any], name: str, sample_ids: Sequence[Any]) -> list[float]:
         try:
@@ -111,10 +141,10 @@ class Scorer:
         return check_scores(values, name, sample_ids, self.on_error)
 
     def _awaited(
-        self, rewards: dict[str, AsyncReward], outcomes: Sequence[Any], replies: FinishedReplies
+        self, rewards: dict[str, tuple[AsyncReward, FinishedReplies]], outcomes: Sequence[Any]
     ) -> dict[str, list[float]]:
         """Collect the values of async rewards from the outcomes of their coroutines."""
-        asked = [(name, ids) for name, reward in rewards.items() for ids in _ids_per_call(reward, replies)]
+        asked = [(name, ids) for name, (reward, replies) in rewards.items() for ids in _ids_per_call(reward, replies)]
         if self.on_error != "mask":
             # The failed coroutine comes first: the others were only cancelled because of it.
             for kind in (Exception, BaseException):
@@ -126,9 +156,9 @@ class Scorer:
             if isinstance(outcome, BaseException):
                 answers[name] += [math.nan] * len(ids)
             else:
-                values = [outcome] if rewards[name].per_reply else outcome
+                values = [outcome] if rewards[name][0].per_reply else outcome
                 answers[name] += check_scores(values, name, ids, self.on_error)
-        for name, reward in rewards.items():
+        for name, (reward, replies) in rewards.items():
             if reward.per_reply:
                 own = iter(answers[name])
                 answers[name] = [next(own) if done else 0.0 for done in replies.dones]
@@ -176,8 +206,26 @@ def check_scores(values: Any, name: str, sample_ids: Sequence[Any], on_error: st
     return checked
 
 
-def _score_one(function: Callable[..., Any], reply: TextState, replies: FinishedReplies, row: int) -> list[Any]:
+def _score_one(function: Callable[..., Any], replies: FinishedReplies, row: int, tokenizer: Any) -> list[Any]:
+    if isinstance(function, ConversationReward):
+        return [function(replies.dialogues[row], replies.dones[row])]
+    reply = TextState.of(replies, row, tokenizer)
     return [function(reply, -1, reply, replies.dones[row], reply.meta_info)]
+
+
+def _by_turn(value: Any, dialogue: Dialogue, done: bool) -> list[Any]:
+    """Payments for each utterance of the agent, or for the last one only.
+
+    Raises:
+        ValueError: If a list has another length, or comes before the end.
+    """
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    n = len(dialogue.texts(AGENT))
+    if not done or len(value) != n:
+        when = f"one number for each of the {n} utterances of the agent" if done else "a number before the end"
+        raise ValueError(f"it returned {len(value)} numbers for conversation {dialogue.id!r}, not {when}")
+    return list(value)
 
 
 def _ids_per_call(reward: AsyncReward, replies: FinishedReplies) -> Iterator[list[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.text.padded_ids import PaddedIds
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import encode_prompt
 
 
 @dataclass

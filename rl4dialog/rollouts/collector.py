@@ -209,7 +209,7 @@ class RolloutCollector:
         found = [np.full(length, np.nan, dtype=np.float32) for length in lengths]
         if not good:
             return found
-        rewards, parts = task_rewards(
+        rewards, _, parts = task_rewards(
             [infos[i] for i in good], [lengths[i] for i in good], [dones[i] for i in good], iteration
         )
         for i, per_token in zip(good, rewards, strict=True):

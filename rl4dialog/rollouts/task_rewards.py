@@ -29,7 +29,7 @@ class TaskRewards:
 
     def __call__(
         self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
-    ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
+    ) -> tuple[list[np.ndarray], list[np.ndarray], dict[str, list[float]]]:
         """Sum the rewards of a batch of replies.
 
         Args:
@@ -40,7 +40,8 @@ class TaskRewards:
 
         Returns:
             The weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
-            and NaN for a failed reward; and by name the raw value of each part per reply, and changing weights.
+            and NaN for a failed reward; the payments for the earlier replies of each conversation, oldest first; and by
+            name the raw value of each part per reply, and changing weights.
 
         Raises:
             RewardError: If a reward in this process fails.
@@ -51,14 +52,24 @@ class TaskRewards:
             for length, raw in zip(lengths, per_token, strict=True)
         ]
         values = {part.name: [float(sum(raw[part.name])) for raw in per_token] for part in self._in_workers}
+        earlier = [np.zeros(0) for _ in infos]
         if self._in_main:
             assert self._values is not None
-            found = self._values(_finished(infos, dones))
+            replies = _finished(infos, dones)
+            found = self._values(replies)
             for row, reward in enumerate(rewards):
                 raw = {part.name: found[part.name][row] for part in self._in_main}
                 reward[-1] += weighted_sum(self._in_main, raw, iteration)
+                for part in self._in_main:
+                    if part.name in replies.earlier and (paid := replies.earlier[part.name][row]):
+                        earlier[row] = earlier[row] if len(earlier[row]) else np.zeros(len(paid))
+                        earlier[row] += part.term(np.array(paid), iteration)
             values |= found
-        return rewards, {**values, **{f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}}
+        return (
+            rewards,
+            earlier,
+            {**values, **{f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}},
+        )
 
 
 def _finished(infos: Sequence[dict[str, Any]], dones: list[bool]) -> FinishedReplies:
@@ -69,4 +80,5 @@ def _finished(infos: Sequence[dict[str, Any]], dones: list[bool]) -> FinishedRep
         [info["meta_info"] for info in infos],
         [info["sample_id"] for info in infos],
         dones,
+        [info["dialogue"] for info in infos if "dialogue" in info],
     )

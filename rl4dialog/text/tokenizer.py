@@ -1,4 +1,4 @@
-"""Builds tokenizers from a path, a hub id or ``builtin/...``, and encodes prompts."""
+"""Builds tokenizers from a path, a hub id or ``builtin/...``."""
 
 from __future__ import annotations
 
@@ -70,56 +70,6 @@ def build_tokenizer(
     if max_length is not None:
         tokenizer.model_max_length = max_length
     return tokenizer
-
-
-def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    max_length: int | None,
-    truncation_side: str = "left",
-    end_of_turn: str | None = None,
-) -> list[int]:
-    """Encode a prompt as 1 to ``max_length`` token ids.
-
-    Begin- and end-of-sequence tokens that the tokenizer adds to every text are kept when a prompt is truncated.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        text: The prompt.
-        max_length: Maximum number of tokens; ``None`` for no limit.
-        truncation_side: Side at which long prompts are truncated.
-        end_of_turn: Text at the end of every turn. If given, truncation on the left drops whole turns, oldest first;
-            only a last turn that is too long on its own loses tokens.
-
-    Raises:
-        ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
-    """
-    ids = _prompt_ids(tokenizer, text)
-    if max_length is None or len(ids) <= max_length:
-        return ids
-    if end_of_turn and truncation_side == "left":
-        while len(ids) > max_length and (shorter := text.partition(end_of_turn)[2].lstrip("\n")):
-            text, ids = shorter, _prompt_ids(tokenizer, shorter)
-    if len(ids) <= max_length:
-        return ids
-    n_prefix = int(ids[0] == tokenizer.bos_token_id and max_length > 1)
-    is_closed = ids[-1] == tokenizer.eos_token_id and not text.rstrip().endswith(str(tokenizer.eos_token))
-    end = ids[-1:] if is_closed and max_length > n_prefix + 1 else []
-    content, n_kept = ids[n_prefix : len(ids) - len(end)], max_length - n_prefix - len(end)
-    return ids[:n_prefix] + (content[-n_kept:] if truncation_side == "left" else content[:n_kept]) + end
-
-
-def _prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    # Not the tokenizer's own truncation, which is mutable state shared by all users of the tokenizer.
-    # Chat templates already add the special tokens.
-    is_marked = bool(tokenizer.bos_token) and text.startswith(str(tokenizer.bos_token))
-    ids: list[int] = tokenizer(text, add_special_tokens=not is_marked, truncation=False, verbose=False)["input_ids"]
-    if ids:
-        return ids
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    if start is None:
-        raise ModelError("a prompt is empty, and the tokenizer has no token to start from")
-    return [start]
 
 
 def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:

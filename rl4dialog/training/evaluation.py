@@ -26,7 +26,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.generation import build_evaluation_post_processor, evaluation_kwargs
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept

@@ -50,8 +50,7 @@ class SmallTalk(TextGenPool):
         samples = dialogue_samples(generate_dialogues(split, n_dialogues, seed), dialogue_format)
         source = f"{n_dialogues} generated dialogues of 4 to 12 turns, context_size {context_size}"
         pool = cls(limit_samples(samples, max_size, "small_talk", split, source))
-        pool.end_of_turn = dialogue_format.end_of_turn
-        pool.between_turns = dialogue_format.between_turns
+        pool.use_format(dialogue_format)
         return pool
 
 

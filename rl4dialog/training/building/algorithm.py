@@ -10,10 +10,10 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationBackend
@@ -25,6 +25,7 @@ from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.partner import build_partner, check_rewards
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.building.texts import Texts
@@ -111,6 +112,9 @@ def _env_kwargs(
     scorer: Scorer,
 ) -> dict[str, Any]:
     args, train = config.env.args, texts.data.pools["train"]
+    chosen = args.conversation_partner
+    partner = build_partner(chosen) if chosen is not None else None
+    check_rewards(args, partner, scorer.parts)
     return {
         "end_of_turn": end_of_turn,
         "samples": list(train),
@@ -121,8 +125,13 @@ def _env_kwargs(
         "prompt_truncation_side": texts.lengths.truncation_side,
         "max_turns": args.max_turns,
         "priority_scale": args.priority_scale,
-        "between_turns": getattr(train, "between_turns", None),
-        "partner": ScriptedPartner(args.partner_replies) if args.partner_replies is not None else None,
+        "partner": partner,
+        "frame": train.frame() if partner is not None else None,
+        "first_speaker": args.first_speaker,
+        "max_partner_length": args.max_partner_length,
+        "context_turns": args.context_turns,
+        "end_when": args.end_when.model_dump(),
+        "shares_dialogues": any(isinstance(part.function, BatchedConversationReward) for part in scorer.parts),
     }
 
 

@@ -21,6 +21,7 @@ from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.generation import build_post_processor
+from rl4dialog.training.building.partner import check_partner
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.toolkit import metrics_and_rewards
 from rl4dialog.training.building.turn_level import check_fits, check_turn_level
@@ -83,6 +84,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
         registry.check(id, args, where)
+    check_partner(config)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)

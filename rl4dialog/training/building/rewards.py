@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
@@ -25,12 +26,9 @@ def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | Non
     if reward is None or not config.uses_reward:
         return None
     parts = as_parts(reward_builder(toolkit)(reward.id, reward.args), reward.id)
-    if config.env is not None and config.env.args.max_turns > 1 and (names := _names_needing(parts, "references")):
-        _logger.warning(
-            "env.args.max_turns is %d: %s compares every reply of a conversation with the references of the first one",
-            config.env.args.max_turns,
-            names,
-        )
+    parts = [
+        replace(part, each_turn=reward.pay == "turn" if part.each_turn is None else part.each_turn) for part in parts
+    ]
     return Scorer(parts, reward.on_error, toolkit["async_calls"], reward.timeout_s, toolkit["tokenizer"])
 
 

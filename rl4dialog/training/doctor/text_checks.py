@@ -9,7 +9,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
 

@@ -19,7 +19,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import encode_prompt
 
 IGNORED_LABEL = -100
 

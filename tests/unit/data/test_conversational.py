@@ -50,7 +50,7 @@ def test_last_reply_of_the_assistant_is_the_reference(pool_of: Any) -> None:
         (1, "Hi! <EOU>", ["Hello."]),
     ]
     assert pool[0][0].meta_data == {"history": ["Hi!", "Hello.", "Tea?"]}
-    assert pool.end_of_turn == "<EOU>" and pool.between_turns is not None
+    assert pool.end_of_turn == "<EOU>" and pool.frame().to_agent == " <EOU>"
     assert pool.between_turns("And?") == " <EOU>And? <EOU>"
 
 

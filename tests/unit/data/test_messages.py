@@ -11,6 +11,7 @@ import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Frame
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import Row
 
@@ -72,7 +73,7 @@ def test_prompt_is_a_text_or_a_dialogue(said: Any, columns: dict[str, Any], prom
 def test_eou_and_context_size_hold_for_tables(tmp_path: Path) -> None:
     pool = pool_of({"prompt": TEXTS, "reference": "Yes."}, tmp_path, format="eou", context_size=2)
     assert prompts(pool)[0][1] == "Hello.<EOU>Tea? <EOU>"
-    assert pool.end_of_turn == "<EOU>" and pool.between_turns("And?") == " <EOU>And? <EOU>"
+    assert pool.end_of_turn == "<EOU>" and pool.frame() == Frame(" <EOU>", "<EOU>", ("<EOU>",))
     filled = pool_of({"q": "Tea", "reference": ""}, tmp_path, prompt_template="{q}?")
     assert prompts(filled)[0][1] == "<user>Tea?<assistant>"
     plain = pool_of({"prompt": "Tea? <user>", "reference": ""}, tmp_path, format=None)

@@ -86,7 +86,7 @@ def test_chat_template_puts_the_persona_into_the_system_message(tmp_path: Path) 
 
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), format="chat_template", render_chat=render)
     assert pool[0][0].prompt_or_input_text == "rendered"
-    assert [message["role"] for message in seen[1]] == ["system", "user", "assistant", "user"]
+    assert ["system", "user", "assistant", "user"] in [[message["role"] for message in each] for each in seen]
     assert seen[1][0]["content"] == "i have two dogs. i like cars."
     assert pool.end_of_turn is None
 

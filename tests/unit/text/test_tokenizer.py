@@ -9,7 +9,8 @@ from tokenizers.processors import TemplateProcessing
 
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ModelError
-from rl4dialog.text.tokenizer import build_tokenizer, encode_prompt
+from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.tokenizer import build_tokenizer
 
 CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
 

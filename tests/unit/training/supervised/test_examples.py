@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.types import Sample
-from rl4dialog.text.tokenizer import encode_prompt
+from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_examples
 
 MARKER = "<EOU>"
