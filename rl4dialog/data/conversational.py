@@ -7,6 +7,7 @@ TRL's documentation.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
 from rl4dialog.data.tables import DRAW_HINT, dataset_split
 
-Turns = Literal["last", "all"]
+Turns = Literal["last", "all", "first"]
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ class Conversational(TextGenPool):
             name: Configuration of the hub dataset.
             revision: Branch, tag or commit on the hub.
             splits: The hub dataset's split for each split; see `HFDataset.prepare`.
-            turns: Replies of the assistant in ``messages`` to use: ``last`` or ``all``.
+            turns: Replies of the assistant in ``messages`` to use: ``last``, ``all`` or ``first``. With ``first``, all
+                later messages are in the meta data as ``continuation``, for the partner ``replay``.
             format: Format of prompts: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is a single
                 user message; with ``eou`` it is used verbatim.
             context_size: Maximum number of messages in a prompt, without the system message; ``None`` for all.
@@ -93,7 +95,7 @@ class Conversational(TextGenPool):
             (
                 _with_columns(sample, row, meta_data_columns)
                 for index, row in enumerate(rows)
-                for sample in _samples(index, row, turns == "all", dialogue_format)
+                for sample in _samples(index, row, turns, dialogue_format)
             ),
             max_size,
             "conversational",
@@ -116,7 +118,7 @@ class Conversational(TextGenPool):
         return pool
 
 
-def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFormat) -> Iterator[Sample]:
+def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat) -> Iterator[Sample]:
     if "chosen" in row:
         prompt, chosen, rejected = _preference(row)
         if isinstance(prompt, str) and "prompt" not in row and dialogue_format.name == "chat_template":
@@ -134,15 +136,27 @@ def _samples(index: int, row: Row, all_turns: bool, dialogue_format: DialogueFor
         ]
         if not replies:
             raise row.error("messages contains no reply of the assistant to another message")
-        for number in replies if all_turns else replies[-1:]:
-            id = f"{index}_{number}" if all_turns else index
-            yield _sample(id, row, messages[:number], messages[number]["content"], dialogue_format, {})
+        for number in {"first": replies[:1], "last": replies[-1:], "all": replies}[turns]:
+            id = f"{index}_{number}" if turns == "all" else index
+            meta_data = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}
+            yield _sample(id, row, messages[:number], messages[number]["content"], dialogue_format, meta_data)
     else:
         prompt = _plain_or_messages(row, "prompt")
         reply = ""
         if "completion" in row:
             reply = _reply(row, "completion", _plain_or_messages(row, "completion"))
         yield _sample(index, row, prompt, reply, dialogue_format, {})
+
+
+def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
+    """Return the texts after the first reply."""
+    for message, role in zip(messages, itertools.cycle(("user", "assistant"))):
+        if message["role"] != role:
+            raise row.error(
+                f"with turns: first, messages after the first reply must alternate between user and assistant, but a "
+                f"message of the {message['role']} stands where one of the {role} is expected"
+            )
+    return [message["content"] for message in messages]
 
 
 def _sample(

@@ -14,7 +14,14 @@ from pathlib import Path
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Turn
-from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat, FormatName, RenderChat, dialogue_samples
+from rl4dialog.data.dialogue_format import (
+    EOU_TOKEN,
+    DialogueFormat,
+    FormatName,
+    RenderChat,
+    SampleUnit,
+    dialogue_samples,
+)
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
@@ -49,6 +56,7 @@ class DailyDialog(TextGenPool):
         max_size: Count | None = None,
         render_chat: RenderChat | None = None,
         dataset_id: str = HUB_ID,
+        samples: SampleUnit = "replies",
     ) -> DailyDialog:
         """Load one split.
 
@@ -60,6 +68,9 @@ class DailyDialog(TextGenPool):
             max_size: Keep only the first samples.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
             dataset_id: Hub dataset to use without ``path``.
+            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
+                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
+                partner ``replay``.
 
         Returns:
             A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
@@ -68,8 +79,8 @@ class DailyDialog(TextGenPool):
             DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = DialogueFormat(format, context_size, render_chat)
-        samples = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format)
-        pool = cls(limit_samples(samples, max_size, "daily_dialog", split, str(path or dataset_id)))
+        found = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format, samples)
+        pool = cls(limit_samples(found, max_size, "daily_dialog", split, str(path or dataset_id)))
         pool.use_format(dialogue_format)
         return pool
 

@@ -20,6 +20,7 @@ EOU_TOKEN = "<EOU>"
 # After the utterance that the agent answers, as in RL4LMs.
 _ANSWERED = f" {EOU_TOKEN}"
 FormatName = Literal["eou", "chat_template"]
+SampleUnit = Literal["replies", "dialogues"]
 
 T = TypeVar("T")
 
@@ -140,28 +141,35 @@ def chat_messages(context: Sequence[str], system: str | None = None) -> list[dic
     return messages
 
 
-def dialogue_samples(dialogues: Iterable[Dialogue], dialogue_format: DialogueFormat) -> list[Sample]:
-    """Make one sample for each utterance after the first ``context_size`` (if ``None``, after the first) of a dialogue.
+def dialogue_samples(
+    dialogues: Iterable[Dialogue], dialogue_format: DialogueFormat, unit: SampleUnit = "replies"
+) -> list[Sample]:
+    """Make samples from dialogues.
 
     Args:
         dialogues: The dialogues, in order.
         dialogue_format: Format of the prompts.
+        unit: ``replies``: one sample for each utterance after the first ``context_size`` (if ``None``, after the first)
+            of a dialogue. ``dialogues``: one sample for each dialogue, in which the second utterance replies to the
+            first.
 
     Returns:
-        Samples with the running number of the utterance as id (as in RL4LMs, all utterances are counted), and in
-        ``meta_data`` the ``history`` and, if labeled, the ``emotion`` and ``intent`` of the reply, each as a list of
-        one number.
+        Samples with the running number of the utterance as id (as in RL4LMs, all utterances are counted). Their
+        ``meta_data`` has the ``history`` and, if labeled, the ``emotion`` and ``intent`` of the reply, each as a list
+        of one number; for ``dialogues`` also the ``continuation``: all utterances after the reply.
     """
     samples = []
-    utterance_id = 0
+    n_before = 0
     for dialogue in dialogues:
         texts = [turn.text for turn in dialogue.turns]
-        for index, turn in enumerate(dialogue.turns):
-            if index >= (dialogue_format.context_size or 1):
-                context = dialogue_format.context(texts[:index])
-                meta_data = {**turn_labels(turn), "history": context}
-                samples.append(Sample(utterance_id, dialogue_format.prompt(context), [turn.text], meta_data))
-            utterance_id += 1
+        replies = range(dialogue_format.context_size or 1, len(texts))
+        for index in range(1, len(texts))[:1] if unit == "dialogues" else replies:
+            context = dialogue_format.context(texts[:index])
+            meta_data = {**turn_labels(dialogue.turns[index]), "history": context}
+            if unit == "dialogues":
+                meta_data["continuation"] = texts[index + 1 :]
+            samples.append(Sample(n_before + index, dialogue_format.prompt(context), [texts[index]], meta_data))
+        n_before += len(texts)
     return samples
 
 

@@ -10,7 +10,7 @@ are an additional first utterance. Format ``chat_template`` uses them as the sys
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.text_files import FilePath, expand_path, is_count, read_lines
@@ -52,6 +52,11 @@ class Exchange:
     partner_persona: list[str]
     candidates: list[str]
 
+    @property
+    def said(self) -> list[str]:
+        """The utterances of the dialogue up to and including the reply."""
+        return [*self.history, self.reply]
+
 
 class PersonaChat(TextGenPool):
     """Small talk between two personas (PersonaChat, ConvAI2), from the hub or from text files."""
@@ -67,6 +72,7 @@ class PersonaChat(TextGenPool):
         max_size: Count | None = None,
         render_chat: RenderChat | None = None,
         dataset_id: str = HUB_ID,
+        samples: SampleUnit = "replies",
     ) -> PersonaChat:
         """Load one split: one sample for each reply of the agent with at least one earlier utterance.
 
@@ -82,6 +88,9 @@ class PersonaChat(TextGenPool):
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
             dataset_id: Hub dataset to use without ``path``. If it has no test split, the first half of its validation
                 split is ``val`` and the second half is ``test``.
+            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
+                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
+                partner ``replay``.
 
         Returns:
             A pool whose samples have ``history``, ``persona`` and ``candidates`` in their meta data.
@@ -96,8 +105,8 @@ class PersonaChat(TextGenPool):
         else:
             file = find_file(split, path, persona_side)
             source, exchanges = str(file), parse_exchanges(read_lines(file), str(file))
-        samples = _make_samples(exchanges, dialogue_format, persona_side, source)
-        pool = cls(limit_samples(samples, max_size, "persona_chat", split, source))
+        found = _make_samples(exchanges, dialogue_format, persona_side, source, samples)
+        pool = cls(limit_samples(found, max_size, "persona_chat", split, source))
         pool.use_format(dialogue_format)
         return pool
 
@@ -209,21 +218,34 @@ def _parse_exchange_line(content: str, place: str) -> tuple[str, str, list[str]]
 
 
 def _make_samples(
-    exchanges: Iterable[Exchange], dialogue_format: DialogueFormat, persona_side: str, source: str
+    exchanges: Sequence[Exchange], dialogue_format: DialogueFormat, persona_side: str, source: str, unit: SampleUnit
 ) -> list[Sample]:
     samples = []
-    for index, exchange in enumerate(exchanges):
-        if not exchange.history:
-            continue
-        context = dialogue_format.context(exchange.history)
-        meta_data: dict[str, Any] = {"history": context, "persona": exchange.persona}
-        if exchange.partner_persona:
-            meta_data["partner_persona"] = exchange.partner_persona
-        if exchange.candidates:
-            meta_data["candidates"] = exchange.candidates
-        prompt = dialogue_format.prompt(context, _persona_text(exchange, persona_side, source))
-        samples.append(Sample(index, prompt, [exchange.reply], meta_data))
+    for dialogue in _dialogues(exchanges):
+        answered = [index for index in dialogue if exchanges[index].history]
+        for index in answered[:1] if unit == "dialogues" else answered:
+            exchange = exchanges[index]
+            context = dialogue_format.context(exchange.history)
+            meta_data: dict[str, Any] = {"history": context, "persona": exchange.persona}
+            if exchange.partner_persona:
+                meta_data["partner_persona"] = exchange.partner_persona
+            if exchange.candidates:
+                meta_data["candidates"] = exchange.candidates
+            if unit == "dialogues":
+                meta_data["continuation"] = exchanges[dialogue[-1]].said[len(exchange.said) :]
+            prompt = dialogue_format.prompt(context, _persona_text(exchange, persona_side, source))
+            samples.append(Sample(index, prompt, [exchange.reply], meta_data))
     return samples
+
+
+def _dialogues(exchanges: Sequence[Exchange]) -> Iterator[range]:
+    """Yield the positions of each dialogue's exchanges: the history of each continues that of the one before."""
+    start = 0
+    for index in range(1, len(exchanges) + 1):
+        said = exchanges[index - 1].said
+        if index == len(exchanges) or exchanges[index].history[: len(said)] != said:
+            yield range(start, index)
+            start = index
 
 
 def _persona_text(exchange: Exchange, side: str, source: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl4dialog.core.arguments import Count, NonNegativeInt
 from rl4dialog.core.types import Dialogue
-from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, dialogue_samples
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit, dialogue_samples
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.small_talk.grammar import generate_dialogue
 
@@ -24,6 +24,7 @@ class SmallTalk(TextGenPool):
         format: FormatName = "eou",
         max_size: Count | None = None,
         render_chat: RenderChat | None = None,
+        samples: SampleUnit = "replies",
     ) -> SmallTalk:
         """Generate one split.
 
@@ -37,6 +38,9 @@ class SmallTalk(TextGenPool):
             format: ``eou`` or ``chat_template``.
             max_size: Keep only the first samples.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
+                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
+                partner ``replay``.
 
         Returns:
             A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
@@ -47,9 +51,9 @@ class SmallTalk(TextGenPool):
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         n_dialogues = {"train": n_train, "val": n_val, "test": n_test}[split]
-        samples = dialogue_samples(generate_dialogues(split, n_dialogues, seed), dialogue_format)
+        found = dialogue_samples(generate_dialogues(split, n_dialogues, seed), dialogue_format, samples)
         source = f"{n_dialogues} generated dialogues of 4 to 12 turns, context_size {context_size}"
-        pool = cls(limit_samples(samples, max_size, "small_talk", split, source))
+        pool = cls(limit_samples(found, max_size, "small_talk", split, source))
         pool.use_format(dialogue_format)
         return pool
 

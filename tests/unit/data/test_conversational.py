@@ -63,6 +63,17 @@ def test_all_replies_to_somebody_are_samples_on_demand(pool_of: Any) -> None:
     ]
 
 
+def test_first_reply_comes_with_all_that_follows(pool_of: Any) -> None:
+    pool = pool_of({"messages": CONVERSATION}, {"messages": [SYSTEM, REPLY, USER, NO]}, turns="first")
+    assert samples(pool) == [
+        (0, "Be kind.<EOU>Hi! <EOU>", ["Hello."]),
+        (1, "Be kind.<EOU>Hello.<EOU>Hi! <EOU>", ["No."]),
+    ]
+    assert [sample.meta_data["continuation"] for sample, _ in pool] == [["Tea?", "Yes \U0001f600"], []]
+    with pytest.raises(DataError, match=r"jsonl:1: with turns: first, .*message of the assistant stands where .* user"):
+        pool_of({"messages": [USER, REPLY, NO]}, turns="first")
+
+
 def test_chat_template_renders_the_messages_themselves(pool_of: Any) -> None:
     pool = pool_of({"messages": CONVERSATION}, format="chat_template", render_chat=render)
     assert samples(pool)[0][1] == "<system>Be kind.<user>Hi!<assistant>Hello.<user>Tea?<assistant>"

@@ -56,6 +56,16 @@ def test_sample_is_that_of_rl4lms(tmp_path: Path) -> None:
     assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
 
 
+def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, split_files("train"))
+    pool = DailyDialog.prepare("train", context_size=2, path=folder, samples="dialogues")
+    assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [
+        ("Hello , Ann . <EOU>", ["Hi ! How are you ?"]),
+        ("Go home ! <EOU>", ["All right ."]),
+    ]
+    assert [(sample.meta_data or {})["continuation"] for sample, _ in pool] == [["I \u2019 m fine ."], []]
+
+
 @pytest.mark.parametrize("layout", ["zip", "folder", "same_folder"])
 @pytest.mark.parametrize("split, file_split", [("train", "train"), ("val", "validation"), ("test", "test")])
 def test_published_splits_are_read_from_every_layout(tmp_path: Path, layout: str, split: str, file_split: str) -> None:

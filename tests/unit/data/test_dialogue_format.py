@@ -41,6 +41,17 @@ def test_only_utterances_with_enough_context_are_replies() -> None:
     assert len(dialogue_samples([dialogue], DialogueFormat("eou", 1))) == 2
 
 
+def test_sample_of_a_whole_dialogue_starts_at_its_first_reply() -> None:
+    dialogues = [make_dialogue("x", "a", "b", "c", "d", "e"), make_dialogue("y", "a"), make_dialogue("z", "f", "g")]
+    samples = dialogue_samples(dialogues, DialogueFormat("eou", 3), "dialogues")
+    assert [(sample.id, sample.prompt_or_input_text, sample.references) for sample in samples] == [
+        (1, "a <EOU>", ["b"]),
+        (7, "f <EOU>", ["g"]),
+    ]
+    assert samples[0].meta_data == {"emotion": [1], "intent": [2], "history": ["a"], "continuation": ["c", "d", "e"]}
+    assert samples[1].meta_data == {"emotion": [1], "intent": [2], "history": ["f"], "continuation": []}
+
+
 def test_chat_roles_alternate_back_from_the_user() -> None:
     messages = chat_messages(["a", "b", "c"], system="be kind")
     assert messages == [

@@ -51,6 +51,36 @@ def test_meta_data_holds_history_and_persona(tmp_path: Path) -> None:
     }
 
 
+def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
+    opened = "1 your persona: i sail.\n2 __SILENCE__\thi .\n3 oh , hi .\thow are you ?\n4 fine .\tgreat .\n"
+    pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", SELF + opened + SELF), samples="dialogues")
+    found = [
+        (sample.id, sample.prompt_or_input_text, sample.references, (sample.meta_data or {})["continuation"])
+        for sample, _ in pool
+    ]
+    first = "i have two dogs. i like cars.<EOU>hi ! how are you ? <EOU>", ["great , with my dogs ."]
+    later = ["nice . what do you drive ?", "an old mustang ."]
+    nurse = "i am a nurse.<EOU>hello <EOU>", ["hi there"], []
+    assert found == [
+        (0, *first, later),
+        (2, *nurse),
+        (4, "i sail.<EOU>hi .<EOU>oh , hi . <EOU>", ["how are you ?"], ["fine .", "great ."]),
+        (6, *first, later),
+        (8, *nurse),
+    ]
+
+
+def test_whole_dialogues_keep_both_personas(tmp_path: Path) -> None:
+    (sample, _), *others = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", BOTH), samples="dialogues")
+    assert not others and sample.meta_data == {
+        "history": ["hi !"],
+        "persona": ["i have two dogs."],
+        "partner_persona": ["i run."],
+        "candidates": ["bye .", "hello .", "no ."],
+        "continuation": [],
+    }
+
+
 def test_candidates_are_kept_in_the_meta_data(tmp_path: Path) -> None:
     meta_data = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", BOTH))[0][0].meta_data
     assert meta_data is not None

@@ -233,6 +233,16 @@ def test_every_argument_counts() -> None:
     assert chat[0][0].prompt_or_input_text == "chat" and chat.end_of_turn is None
 
 
+def test_whole_dialogues_are_samples_on_demand() -> None:
+    dialogues = generate_dialogues("val", 20)
+    pool = SmallTalk.prepare("val", n_val=20, samples="dialogues")
+    assert len(pool) == 20
+    for dialogue, (sample, _) in zip(dialogues, pool, strict=True):
+        assert sample.meta_data is not None and sample.meta_data["intent"] == [dialogue.turns[1].act]
+        told = [*sample.meta_data["history"], *sample.references, *sample.meta_data["continuation"]]
+        assert told == [turn.text for turn in dialogue.turns]
+
+
 def test_more_dialogues_leave_the_first_ones_alone() -> None:
     assert generate_dialogues("train", 40)[:10] == generate_dialogues("train", 10)
 
