@@ -158,7 +158,8 @@ class PartnerReply:
         text: What the partner says; ``None`` if it says nothing.
         ids: Token ids of the text in the agent's vocabulary, if the partner has the same tokenizer.
         reward: Reward of the agent for the utterance that is answered, for the reward ``partner``.
-        info: Further data. ``references`` are reference replies to this text, for rewards and metrics that need them.
+        info: Further data. ``references`` are reference replies to this text, and ``labels`` replace those of the
+            sample, for rewards and metrics that need them.
         leaves: Whether the partner ends the conversation after this text.
         failed: Message of a failure. The conversation then counts as failed, like one whose reward fails.
     """

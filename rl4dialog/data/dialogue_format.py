@@ -156,7 +156,8 @@ def dialogue_samples(
     Returns:
         Samples with the running number of the utterance as id (as in RL4LMs, all utterances are counted). Their
         ``meta_data`` has the ``history`` and, if labeled, the ``emotion`` and ``intent`` of the reply, each as a list
-        of one number; for ``dialogues`` also the ``continuation``: all utterances after the reply.
+        of one number; for ``dialogues`` also the ``continuation``: all utterances after the reply, and
+        ``continuation_labels``: their labels.
     """
     samples = []
     n_before = 0
@@ -168,6 +169,7 @@ def dialogue_samples(
             meta_data = {**turn_labels(dialogue.turns[index]), "history": context}
             if unit == "dialogues":
                 meta_data["continuation"] = texts[index + 1 :]
+                meta_data["continuation_labels"] = [turn_labels(later) for later in dialogue.turns[index + 1 :]]
             samples.append(Sample(n_before + index, dialogue_format.prompt(context), [texts[index]], meta_data))
         n_before += len(texts)
     return samples

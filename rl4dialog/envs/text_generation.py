@@ -37,7 +37,7 @@ from rl4dialog.core.types import (
 from rl4dialog.envs.observation import Observation
 from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.prompts import History
+from rl4dialog.text.prompts import History, with_turns
 
 FirstSpeaker = Literal["sample", "agent", "partner"]
 
@@ -355,6 +355,7 @@ class TextGenEnv(gym.Env):
             self._n_given = len(given)
         else:
             prompt = self._opened(prompt)
+        prompt = with_turns(prompt, self.end_of_turn.marker)
         side = self._prompt_truncation_side
         self._history = History(self.tokenizer, prompt, self.max_prompt_length, side, self._frame, self._context_turns)
         self._begin_utterance(None)

@@ -65,11 +65,8 @@ class TaskRewards:
                         earlier[row] = earlier[row] if len(earlier[row]) else np.zeros(len(paid))
                         earlier[row] += part.term(np.array(paid), iteration)
             values |= found
-        return (
-            rewards,
-            earlier,
-            {**values, **{f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}},
-        )
+        values |= {f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}
+        return rewards, earlier, values
 
 
 def _finished(infos: Sequence[dict[str, Any]], dones: list[bool]) -> FinishedReplies:

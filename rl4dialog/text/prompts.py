@@ -46,19 +46,21 @@ def encode_prompt(
         DataError: If the opening leaves no room for a turn.
         ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
     """
-    return History(tokenizer, _with_turns(text, end_of_turn), max_length, truncation_side).prompt_ids
+    return History(tokenizer, with_turns(text, end_of_turn), max_length, truncation_side).prompt_ids
 
 
-def _with_turns(text: str, end_of_turn: str | None) -> str:
+def with_turns(text: str, end_of_turn: str | None) -> str:
     """Split a plain text into turns at the marker, if there is one."""
     if isinstance(text, Prompt) or not end_of_turn or end_of_turn not in text:
         return text
-    *texts, rest = text.split(end_of_turn)
-    turns = [PromptTurn(said, end_of_turn) for said in texts]
-    if not rest.strip():  # at the end of the text, not a turn of its own
-        turns[-1] = turns[-1]._replace(closing=end_of_turn + rest)
-        return Prompt(turns, agent_opening=None)
-    return Prompt([*turns, PromptTurn(rest, "")], agent_opening=None)
+    *said, rest = text.split(end_of_turn)
+    # As markup, in which special tokens are recognized, because a plain text may contain some.
+    turns = [PromptTurn("", each + end_of_turn) for each in said]
+    if rest.strip():
+        turns.append(PromptTurn("", rest))
+    else:
+        turns[-1] = turns[-1]._replace(closing=turns[-1].closing + rest)
+    return Prompt(turns, agent_opening=None)
 
 
 class Encoder:
@@ -275,7 +277,7 @@ class History:
         if self._opening == self._first_ids and len(self._first_ids) + len(self._last_ids) >= max_length:
             self._opening, self._last_ids = [], []
         n_excess = len(self.prompt_ids) - max_length
-        n_closing = len(self._encoder.continued(turn.closing, turn.text[-1:]))
+        n_closing = len(self._encoder.continued(turn.closing, turn.text[-1])) if turn.text else 0
         if n_excess > 0 and len(ids) - n_excess <= n_closing:
             raise DataError(
                 f"a prompt's beginning, such as a persona or system message, has {len(self._opening)} tokens, which "

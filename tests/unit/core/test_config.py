@@ -75,7 +75,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("alg.training_args", {}, "alg: the key 'training_args' has no meaning with alg.id: ppo"),
         ("alg.trainin_args", {}, r"unknown key 'alg.trainin_args' \(known here: id, args, kl_div, policy\)"),
         ("seed", -1, "seed"),
-        ("env.args.max_turns", 2, "partner_replies"),
+        ("env.args.max_turns", 2, "max_turns needs a partner"),
         ("env.args.partner_replies", [], "env.args.partner_replies: .*at least 1 item"),
         ("env.n_envs", 100_000_000, "env.n_envs: .*less than or equal to 65536"),
     ],

@@ -112,12 +112,13 @@ def test_chat_template_puts_the_persona_into_the_system_message(tmp_path: Path) 
 
     def render(messages: list[dict[str, str]]) -> str:
         seen.append(messages)
-        return "rendered"
+        return "rendered"  # no template, so the prompt has no parts
 
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), format="chat_template", render_chat=render)
     assert pool[0][0].prompt_or_input_text == "rendered"
-    assert ["system", "user", "assistant", "user"] in [[message["role"] for message in each] for each in seen]
-    assert seen[1][0]["content"] == "i have two dogs. i like cars."
+    written = [each for each in seen if "Placeholder" not in str(each)]
+    assert [message["role"] for message in written[1]] == ["system", "user", "assistant", "user"]
+    assert written[1][0]["content"] == "i have two dogs. i like cars."
     assert pool.end_of_turn is None
 
 

@@ -178,7 +178,7 @@ def test_chat_template_frames_the_partners_reply_as_the_users() -> None:
         max_turns=2,
         max_prompt_length=20,
         vocab_size=len(tokenizer),
-        between_turns=chat.between_turns,
+        frame=chat.frame(),
     )
     env.reset(options={"sample": Sample("s", chat.prompt(["w0"]), ["w2"])})
     env.step(9)

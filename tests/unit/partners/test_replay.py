@@ -14,8 +14,8 @@ from rl4dialog.core.types import PartnerReply
     [
         ([], [PartnerReply(leaves=True)]),
         (["p1"], [PartnerReply("p1", leaves=True), PartnerReply(leaves=True)]),
-        (["p1", "a1"], [PartnerReply("p1", info={"references": ["a1"]}), PartnerReply(leaves=True)]),
-        (["p1", "a1", "p2"], [PartnerReply("p1", info={"references": ["a1"]}), PartnerReply("p2", leaves=True)]),
+        (["p1", "a1"], [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply(leaves=True)]),
+        (["p1", "a1", "p2"], [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply("p2", leaves=True)]),
     ],
 )
 def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[str], replies: list[object]) -> None:
@@ -24,6 +24,13 @@ def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[s
     for _ in range(2):
         partner.reset({"continuation": continuation}, seed=0)
         assert [partner.reply(["whatever"]) for _ in replies] == replies
+
+
+def test_labels_follow_the_turn_too() -> None:
+    partner = PartnerRegistry.get("replay")
+    labels = [{"intent": [1]}, {"intent": [2]}, {"intent": [3]}, {"intent": [4]}]
+    partner.reset({"continuation": ["p1", "a1", "p2", "a2"], "continuation_labels": labels}, seed=0)
+    assert [partner.reply([]).info["labels"] for _ in range(2)] == [{"intent": [2]}, {"intent": [4]}]
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"continuation": None}, {"continuation": "hello"}])

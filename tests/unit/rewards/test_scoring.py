@@ -79,7 +79,7 @@ def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_th
     scorer = Scorer(parts[1:])
     infos, dones = [info(0.5, -4.0), info(2.0, 0.0, 0.25)], [True, False]
     for iteration, weight in ((1, 1.0), (2, 2.0), (3, 3.0), (9, 3.0)):
-        rewards, values = TaskRewards(parts, scorer.values)(infos, [2, 3], dones, iteration)
+        rewards, _, values = TaskRewards(parts, scorer.values)(infos, [2, 3], dones, iteration)
         assert [each.tolist() for each in rewards] == [
             [0.5 * weight, -weight + 50.0],
             [weight, 0.0, 0.25 * weight],
@@ -101,9 +101,9 @@ def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
 
     parts = as_parts(WithTerms(), "mine")
     task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
-    _, values = task_rewards([info(0.0)] * 2, [1] * 2, [True] * 2, 1)
+    *_, values = task_rewards([info(0.0)] * 2, [1] * 2, [True] * 2, 1)
     assert values == {"mine": [1.0, 1.0], "mine/half": [0.5, 0.5]}
-    rewards, values = task_rewards([{**info(0.0), "gen_text": "bad"}] * 4, [1] * 4, [True] * 4, 1)
+    rewards, _, values = task_rewards([{**info(0.0), "gen_text": "bad"}] * 4, [1] * 4, [True] * 4, 1)
     assert np.isnan(rewards).all() and values.keys() == {"mine"}
 
 
@@ -113,6 +113,6 @@ def test_masked_reply_is_nan_on_its_last_token() -> None:
 
     parts = as_parts(failing)
     task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
-    rewards, _ = task_rewards([info(0.0, 0.0), info(0.0)], [2, 1], [True, True], 1)
+    rewards, *_ = task_rewards([info(0.0, 0.0), info(0.0)], [2, 1], [True, True], 1)
     np.testing.assert_array_equal(rewards[0], [0.0, 1.0])
     assert np.isnan(rewards[1][-1])
