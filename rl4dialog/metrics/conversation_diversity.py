@@ -33,29 +33,31 @@ class ConversationDiversityMetric(PerDialogueMetric):
         self._n = n
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
-        scores = [
-            {**_distinct(dialogue), **_repetition(dialogue, self._n), "repeated_utterances": _repeated(dialogue)}
-            for dialogue in dialogues
-        ]
+        scores = []
+        for dialogue in dialogues:
+            words = [lowercase_words(turn.text) for turn in dialogue.turns]
+            repetition = _repetition(dialogue, words, self._n)
+            scores.append({**_distinct(dialogue, words), **repetition, "repeated_utterances": _repeated(dialogue)})
         return {f"conversation_diversity/{key}": [each[key] for each in scores] for key in scores[0]}
 
 
-def _distinct(dialogue: Dialogue) -> dict[str, float]:
-    texts = [lowercase_words(text) for text in dialogue.texts(AGENT)]
-    counts = {n: ngrams(texts, n) for n in (1, 2, 3)}
+def _distinct(dialogue: Dialogue, words: list[list[str]]) -> dict[str, float]:
+    said = zip(dialogue.said, words[dialogue.n_given :], strict=True)
+    own = [text for turn, text in said if turn.speaker == AGENT]
+    counts = {n: ngrams(own, n) for n in (1, 2, 3)}
     return {f"distinct-{n}": _share(len(grams), grams.total()) for n, grams in counts.items()}
 
 
-def _repetition(dialogue: Dialogue, n: int) -> dict[str, float]:
+def _repetition(dialogue: Dialogue, words: list[list[str]], n: int) -> dict[str, float]:
     """Shares of the agent's n-grams that occurred in earlier utterances of each speaker."""
     earlier: dict[int, _Grams] = {AGENT: Counter(), PARTNER: Counter()}
     has_spoken: set[int] = set()
     found, total = Counter[int](), Counter[int]()
     for i, turn in enumerate(dialogue.turns):
         is_given = i < dialogue.n_given
-        if not turn.text.strip() or (is_given and turn.speaker == AGENT):
+        if not words[i] or (is_given and turn.speaker == AGENT):
             continue
-        grams = ngrams([lowercase_words(turn.text)], n)
+        grams = ngrams([words[i]], n)
         if turn.speaker == AGENT:
             for speaker in has_spoken:
                 found[speaker] += sum(count for gram, count in grams.items() if gram in earlier[speaker])
