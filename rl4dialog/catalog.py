@@ -90,6 +90,8 @@ MetricRegistry = Registry(
         "causal_perplexity": "rl4dialog.metrics.causal_perplexity:CausalPerplexityMetric",
         "chrf": "rl4dialog.metrics.chrf:ChrfMetric",
         "cider": "rl4dialog.metrics.cider:CiderMetric",
+        "conversation": "rl4dialog.metrics.conversation:ConversationMetric",
+        "conversation_diversity": "rl4dialog.metrics.conversation_diversity:ConversationDiversityMetric",
         "dates": "rl4dialog.metrics.dates:DatesMetric",
         "diversity": "rl4dialog.metrics.diversity:DiversityMetric",
         "embedding_similarity": "rl4dialog.metrics.embedding_similarity:EmbeddingSimilarityMetric",

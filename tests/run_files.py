@@ -39,6 +39,16 @@ def prediction(i: int, reply: str, **scores: Any) -> dict[str, Any]:
     }
 
 
+def game(i: int, *said: tuple[str, str], reward: float = 0.0, won: bool = False, **scores: Any) -> dict[str, Any]:
+    """A prediction with a conversation of questions and answers, the last of which ends it."""
+    turns: list[dict[str, Any]] = [{"speaker": "partner", "text": f"guess {i}", "given": True}]
+    for question, answer in said:
+        turns.append({"speaker": "agent", "text": question, "reward": reward})
+        turns.append({"speaker": "partner", "text": answer})
+    conversation = {"turns": turns, "outcome": {"success": float(won)}, "ended_by": "partner" if won else "max_turns"}
+    return {**prediction(i, said[0][0] if said else "", **scores), **conversation}
+
+
 def write_run(folder: Path, n_iters: int = 3, reward: float = 0.0, **config: Any) -> Path:
     """A run of the iterations 1 to ``n_iters`` with two evaluations of four test prompts.
 

@@ -41,7 +41,7 @@ class DiversityMetric(BaseMetric):
         split_name: str | None = None,
     ) -> MetricResult:
         check_lengths(generated_texts, prompt_texts, reference_texts, meta_infos)
-        words = [[word.lower() for word in split_words(text)] for text in generated_texts]
+        words = [lowercase_words(text) for text in generated_texts]
         bare = [[word for word in text if not set(word) <= set(string.punctuation)] for text in words]
         found = {**self._measure(words, "-", ""), **self._measure(bare, "_", "nopunct")}
         result: MetricResult = {f"diversity_metrics/{key}": (None, value) for key, value in found.items()}
@@ -62,7 +62,7 @@ class DiversityMetric(BaseMetric):
         suffix = f"-{variant}" if variant else ""
         shorter: Counter[tuple[str, ...]] = Counter()
         for n in (1, 2, 3):
-            counts = _ngrams(texts, n)
+            counts = ngrams(texts, n)
             total = sum(counts.values())
             found[f"distinct-{n}{suffix}"] = len(counts) / total if total else 0.0
             found[f"vocab_size-{n}{suffix}"] = float(len(counts))
@@ -81,13 +81,19 @@ class DiversityMetric(BaseMetric):
         return float(mean(len(set(window)) / len(window) if window else 0.0 for window in windows))
 
 
+def lowercase_words(text: str) -> list[str]:
+    """Split a text into words and punctuation marks, in lower case."""
+    return [word.lower() for word in split_words(text)]
+
+
 def repetition(words: Sequence[str], n: int = 4) -> float:
     """Share of n-grams that occur earlier in the text; 0 if there are none."""
-    counts = _ngrams([words], n)
+    counts = ngrams([words], n)
     return 1 - len(counts) / counts.total() if counts else 0.0
 
 
-def _ngrams(texts: Sequence[Sequence[str]], n: int) -> Counter[tuple[str, ...]]:
+def ngrams(texts: Sequence[Sequence[str]], n: int) -> Counter[tuple[str, ...]]:
+    """Count the n-grams within texts that are split into words."""
     return Counter(tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1))
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.protocols import MetricResult
+from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.metrics.checks import meta_data_there
 from rl4dialog.metrics.nli import DEFAULT_MODEL, NliModel
+from rl4dialog.metrics.per_dialogue_metric import PerDialogueMetric, mean_of_known
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
-class PersonaConsistencyMetric(SentenceMetric):
+class PersonaConsistencyMetric(SentenceMetric, PerDialogueMetric):
     """C score of the replies, and the share of replies that contradict the persona.
+
+    It measures replies, and conversations, whose scores are means over all utterances of the agent.
 
     The C score, ``consistency/persona`` (Madotto et al. 2019, "Personalizing Dialogue Agents via Meta-Learning"), adds
     1 for each sentence of the persona that follows from the reply, and -1 for each that the reply contradicts. The
@@ -33,6 +39,31 @@ class PersonaConsistencyMetric(SentenceMetric):
 
     def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: Count = 64) -> None:
         self._nli = NliModel(model_name, batch_size, "metric 'persona_consistency'")
+
+    @overload
+    def compute(self, dialogues: list[Dialogue], model: Any = None, split_name: str | None = None) -> MetricResult: ...
+
+    @overload
+    def compute(
+        self,
+        prompt_texts: list[str],
+        generated_texts: list[str],
+        reference_texts: list[list[str]],
+        meta_infos: list[dict[str, Any]] | None = None,
+        model: Any = None,
+        split_name: str | None = None,
+    ) -> MetricResult: ...
+
+    def compute(self, *args: Any, **kwargs: Any) -> MetricResult:
+        """Measure replies, like a ``BaseMetric``, or conversations, like a ``DialogueMetric``."""
+        of_replies = "generated_texts" in kwargs or (len(args) > 1 and isinstance(args[1], Sequence))
+        return (SentenceMetric if of_replies else PerDialogueMetric).compute(self, *args, **kwargs)
+
+    def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
+        replies = [(text, dialogue.meta_data) for dialogue in dialogues for text in dialogue.texts(AGENT)]
+        found = self.sentence_scores([], [text for text, _ in replies], [], [info for _, info in replies])
+        ends = np.cumsum([len(dialogue.texts(AGENT)) for dialogue in dialogues])[:-1]
+        return {key: [mean_of_known(part.tolist()) for part in np.split(scores, ends)] for key, scores in found.items()}
 
     def sentence_scores(
         self,

@@ -13,7 +13,13 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import resolve_annotations
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.protocols import BaseMetric, BatchedRewardFunction, ObservationLike, SentenceRewardFunction
+from rl4dialog.core.protocols import (
+    BaseMetric,
+    BatchedRewardFunction,
+    DialogueMetric,
+    ObservationLike,
+    SentenceRewardFunction,
+)
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
@@ -217,10 +223,17 @@ def _declare_arguments(cls: Any, adapter: type) -> None:
 
 
 def registered_metric(id: str, args: Mapping[str, Any] | None = None) -> BaseMetric:
-    """Build a metric from its id and arguments."""
+    """Build a metric of replies from its id and arguments.
+
+    Raises:
+        ConfigError: If it measures only whole conversations.
+    """
     from rl4dialog.catalog import MetricRegistry
 
-    return MetricRegistry.get(id, args)  # type: ignore[no-any-return]
+    metric: BaseMetric = MetricRegistry.get(id, args)
+    if isinstance(metric, DialogueMetric) and not isinstance(metric, BaseMetric):
+        raise ConfigError(f"metric {id!r} measures whole conversations, so it cannot be the reward of a reply")
+    return metric
 
 
 class AnyMetricReward(BatchedMetricReward):

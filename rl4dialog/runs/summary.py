@@ -1,4 +1,4 @@
-"""The console summary at the end of a run: metrics before and after, sample dialogues, and the run folder.
+"""The console summary at the end of a run: metrics before and after, sample replies or conversations, the run folder.
 
 Texts are printed verbatim, never interpreted as console markup. In files and pipes, tables use plain characters. On a
 narrow console the prompt is printed above the replies instead of beside them.
@@ -17,13 +17,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.core.types import AGENT, Dialogue, Turn
+from rl4dialog.runs.conversations import SPEAKERS, ending
+
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _TURN_MARKER = "<EOU>"
 _EMPTY = "-"
 _MAX_SHOWN = 400  # characters per utterance
+_MAX_TURNS_SHOWN = 16  # utterances per conversation
 
 # The most informative keys of metric groups with dozens of keys.
-_SHOWN_OF_GROUP = {"diversity_metrics": ("distinct-1", "distinct-2", "entropy-2")}
+_SHOWN_OF_GROUP = {
+    "diversity_metrics": ("distinct-1", "distinct-2", "entropy-2"),
+    "conversation_diversity": ("distinct-2", "self_repetition", "partner_echo"),
+}
 _HIDDEN = {"lexical/rouge_rougeLsum"}
 
 
@@ -45,6 +52,7 @@ def print_summary(
     run_path: str | Path,
     console: Console | None = None,
     labels: tuple[str, str] = ("before RL", "after RL"),
+    conversations: Sequence[tuple[Dialogue, Dialogue]] = (),
 ) -> None:
     """Print the summary of a run.
 
@@ -52,10 +60,11 @@ def print_summary(
         before: Test metrics before training.
         after: Test metrics after training.
         gold: Test metrics of the reference replies, as an upper bound; ``None`` if not measured.
-        examples: Sample dialogues to print.
+        examples: Sample replies to print.
         run_path: The run folder.
         console: Console to print to; by default the standard output.
         labels: Column titles of ``before`` and ``after``.
+        conversations: Sample conversations to print, before and after training.
     """
     console = console or Console()
     style = table_style(console)
@@ -76,6 +85,14 @@ def print_summary(
                 console.print()
                 console.print(Padding(_prompt(example.prompt), (0, 1)))
                 console.print(_dialogues_table([example], labels, style, with_prompt=False))
+    if conversations:
+        console.print()
+        console.print(Text("Conversations from the same samples, " + " and ".join(labels), style="bold"))
+    for old, new in conversations:
+        console.print()
+        if old.n_given:
+            console.print(Padding(_utterances(old.turns[: old.n_given]), (0, 1)))
+        console.print(_conversations_table(old, new, labels, style))
     console.print()
     # Not wrapped, so that the path can be copied.
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
@@ -117,6 +134,27 @@ def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style
         replies = [Text(_one_line(reply) or "(nothing)") for reply in (example.before, example.after, example.gold)]
         table.add_row(*([_prompt(example.prompt)] if with_prompt else []), *replies)
     return table
+
+
+def _conversations_table(before: Dialogue, after: Dialogue, labels: tuple[str, str], style: box.Box) -> Table:
+    table = Table(box=style, expand=True)
+    for label in labels:
+        table.add_column(label, overflow="fold", ratio=1)
+    table.add_row(*[_utterances(each.said, f"({ending(each)})" if ending(each) else "") for each in (before, after)])
+    return table
+
+
+def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
+    """Format utterances, one per line, with the rewards of the agent's if any differs from 0."""
+    has_rewards = any(turn.reward for turn in turns)
+    lines = []
+    for turn in turns[:_MAX_TURNS_SHOWN]:
+        is_paid = has_rewards and turn.speaker == AGENT and not math.isnan(turn.reward)
+        reward = f" ({turn.reward:+.3g})" if is_paid else ""
+        lines.append(f"{SPEAKERS[turn.speaker]}: {_one_line(turn.text) or '(nothing)'}{reward}")
+    if len(turns) > _MAX_TURNS_SHOWN:
+        lines.append(f"... {len(turns) - _MAX_TURNS_SHOWN} more utterances")
+    return Text("\n".join([*lines, last_line] if last_line else lines), overflow="fold")
 
 
 def _prompt(prompt: str) -> Text:

@@ -304,5 +304,11 @@ def _wandb_table(predictions: Sequence[Mapping[str, Any]]) -> Any:
     import wandb
 
     columns: list[Any] = list(predictions[0]) if predictions else []
-    rows = [[to_plain(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+    rows = [[_wandb_cell(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
     return wandb.Table(columns=columns, data=rows)  # type: ignore[arg-type]
+
+
+def _wandb_cell(value: Any) -> Any:
+    """A value of a table; conversations are text, as wandb refuses rows whose nested values have different keys."""
+    plain = to_plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (list, dict)) else plain

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
+from rl4dialog.core.types import EndedBy
 from rl4dialog.runs.report.changes import agrees, mean_estimates
 from rl4dialog.runs.report.runs import Run
 from rl4dialog.runs.report.statistics import Interval
@@ -61,6 +63,13 @@ _PANELS = (
     Panel("KL coefficient", "penalty per nat", {"coefficient": "rollout/kl_coeff"}),
     Panel("Reply length", "tokens", {"tokens": "rollout/reply_length"}),
     Panel("Replies cut at the length limit", "share", {"share": "rollout/cut_replies"}),
+    Panel("Turns per conversation", "utterances of the agent", {"turns": "rollout/turns"}),
+    Panel(
+        "Ends of conversations",
+        "share",
+        {cause: f"rollout/ended_by/{cause}" for cause in get_args(EndedBy)},
+        has_legend=True,
+    ),
     Panel("Entropy", "nats/token", {"entropy": "train/entropy_loss"}, sign=-1),
     Panel("Clip fraction", "share of tokens", {"fraction": "train/clip_fraction"}),
     Panel("KL of an update", "nats/token", {"KL": "train/approx_kl"}),

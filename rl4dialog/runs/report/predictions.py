@@ -1,4 +1,4 @@
-"""Replies or episodes of an evaluation with their scores, and the pairing of two evaluations."""
+"""Replies, conversations or episodes of an evaluation with their scores, and the pairing of two evaluations."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.runs.conversations import recorded_conversation
 
 _TEXT_KEYS = ("prompt_text", "generated_text", "ref_text")
 _NO_SCORES = {*_TEXT_KEYS, "split_name", "sample_id"}
@@ -22,14 +24,15 @@ _REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Predictions:
-    """Replies to the prompts of a split, or its episodes, which have empty texts.
+    """Replies to the prompts of a split, conversations that start with them, or its episodes, which have empty texts.
 
     Attributes:
         sample_ids: Sample ids, as text.
         prompts: Prompts of the samples.
-        replies: Replies to the prompts.
+        replies: Replies to the prompts; in conversations, the first ones.
         references: Reference replies of each sample.
-        scores: Score of each reply by metric or reward; NaN where there is none. Each of shape (N,).
+        scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
+        conversations: The whole conversations; ``None`` for single replies and episodes.
     """
 
     sample_ids: list[str]
@@ -37,6 +40,7 @@ class Predictions:
     replies: list[str]
     references: list[list[str]]
     scores: dict[str, NDArray[np.float64]]
+    conversations: list[Dialogue | None]
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -50,6 +54,7 @@ class Predictions:
             [self.replies[row] for row in rows],
             [self.references[row] for row in rows],
             {key: values[index] for key, values in self.scores.items()},
+            [self.conversations[row] for row in rows],
         )
 
     @property
@@ -57,9 +62,16 @@ class Predictions:
         """Whether there are prompts and replies, rather than episodes."""
         return any(self.prompts) or any(self.replies)
 
+    @property
+    def has_conversations(self) -> bool:
+        """Whether there are conversations, rather than single replies or episodes."""
+        return any(conversation is not None for conversation in self.conversations)
+
     def reply_lengths(self) -> NDArray[np.float64]:
-        """Number of words of each reply, split at whitespace. Shape (N,)."""
-        return np.array([len(reply.split()) for reply in self.replies], dtype=float)
+        """Number of words of each reply, split at whitespace: of all that the agent said, in order."""
+        rows = zip(self.replies, self.conversations, strict=True)
+        replies = [text for reply, said in rows for text in ([reply] if said is None else said.texts(AGENT))]
+        return np.array([len(reply.split()) for reply in replies], dtype=float)
 
 
 def read_predictions(path: Path) -> Predictions | None:
@@ -79,6 +91,10 @@ def read_predictions(path: Path) -> Predictions | None:
         return None
     if not isinstance(rows, list) or not all(map(_is_complete, rows)):
         raise DataError(f"{path} must be a list of objects, each with the texts {', '.join(_TEXT_KEYS)}, or with none")
+    try:
+        conversations = [recorded_conversation(row) for row in rows]
+    except ValueError as error:
+        raise DataError(f"{path} has a conversation that cannot be read: {error}") from error
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if _is_score(key, value))
     return Predictions(
         [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
@@ -86,6 +102,7 @@ def read_predictions(path: Path) -> Predictions | None:
         [row.get("generated_text", "") for row in rows],
         [_references(row.get("ref_text", "")) for row in rows],
         {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
+        conversations,
     )
 
 

@@ -24,11 +24,16 @@ from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run, as_text, number, read_run
-from rl4dialog.runs.report.samples import REWARD_KEY, choose_samples, sort_keys
+from rl4dialog.runs.report.samples import RETURN_KEY, REWARD_KEY, choose_samples, ranking_key, sort_keys
 from rl4dialog.runs.summary import is_headline
 
 REPORT_FILE = "report.html"
-RETURN_KEY = "episode/return"
+_DISTRIBUTIONS = {
+    REWARD_KEY: "Reward",
+    "episode/return": "Return",
+    RETURN_KEY: "Return",
+    "conversation/turns": "Turns of the agent",
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -54,7 +59,9 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
     if before is not None and after is not None:
         before, after = pair(before, after)
     drawn = panels([run])
-    shown_texts = any(each is not None and each.has_texts for each in (before, after))
+    shown = [each for each in (before, after) if each is not None]
+    shown_texts = any(each.has_texts for each in shown)
+    of = "conversations" if any(each.has_conversations for each in shown) else "replies" if shown_texts else "episodes"
     return write_page(
         "run.html",
         Path(output).expanduser() if output else run.path / REPORT_FILE,
@@ -64,15 +71,16 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         split=split,
         times=_times(run, split),
         n_samples=len(after or before or ()),
-        of="replies" if shown_texts else "episodes",
+        of=of,
         changes=[change for change in changes if _is_shown(change)],
         other_changes=[change for change in changes if not _is_shown(change)],
         curves=_curve_pictures(run, drawn),
         evaluations=_evaluation_pictures(run),
-        distributions=_distributions(before, after),
+        distributions=_distributions(before, after, of),
         remaining=_remaining(run, drawn),
         samples=choose_samples(before, after) if shown_texts else [],
         sort_keys=sort_keys(before, after),
+        ranking_key=ranking_key(sort_keys(before, after)),
         shown_keys=[key for key in sort_keys(before, after) if is_headline(key)],
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
     )
@@ -207,11 +215,11 @@ def _evaluation_pictures(run: Run) -> list[Picture]:
     ]
 
 
-def _distributions(before: Predictions | None, after: Predictions | None) -> list[Picture]:
-    """Rewards and lengths of all evaluated replies, or returns of all episodes."""
+def _distributions(before: Predictions | None, after: Predictions | None, of: str) -> list[Picture]:
+    """Rewards and lengths of all evaluated replies, or returns of all conversations or episodes."""
     known = {label: each for label, each in (("before", before), ("after", after)) if each is not None}
     pictures = []
-    for key, title, of in ((REWARD_KEY, "Reward", "replies"), (RETURN_KEY, "Return", "episodes")):
+    for key, title in _DISTRIBUTIONS.items():
         if known and all(key in each.scores for each in known.values()):
             values = {label: each.scores[key] for label, each in known.items()}
             pictures.append(Picture(title, f"share of {of}", histogram(title, values), list(known)))

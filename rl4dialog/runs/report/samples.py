@@ -1,58 +1,96 @@
-"""Selects the replies that the page shows: the extremes by each score, and some in between."""
+"""Selects the replies or conversations that the page shows: the extremes by each score, and some in between."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rl4dialog.core.types import AGENT, Turn
+from rl4dialog.runs.conversations import SPEAKERS, ending
 from rl4dialog.runs.report.predictions import Predictions
 
 MAX_SAMPLES = 200
-REWARD_KEY = "reward"
+REWARD_KEY, RETURN_KEY = "reward", "conversation/return"
 
 _MAX_CHARACTERS = 2000
 _TURN_MARKER = "<EOU>"
 
 
 @dataclass(frozen=True)
+class Bubble:
+    """One utterance of a conversation; only those that the agent said in it have a reward."""
+
+    speaker: str
+    text: str
+    reward: float | None
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation as it is shown, without the turns of its sample.
+
+    Attributes:
+        bubbles: What was said, in order.
+        ending: How it ended, and its outcome.
+    """
+
+    bubbles: list[Bubble]
+    ending: str
+
+
+@dataclass(frozen=True)
 class Sample:
-    """One prompt with its replies; missing scores are ``None``.
+    """One prompt with its replies or conversations; missing scores are ``None``.
 
     Attributes:
         sample_id: Id of the sample.
         turns: Turns of the prompt, ending with the one to answer.
+        given: Turns of the sample at the beginning of its conversations.
         references: Reference replies.
-        before: Reply before training, if any.
-        after: Reply after training, if any.
+        before: Reply or conversation before training, if any.
+        after: Reply or conversation after training, if any.
         scores: Scores before and after training, by key.
     """
 
     sample_id: str
     turns: list[str]
+    given: list[Bubble]
     references: list[str]
-    before: str | None
-    after: str | None
+    before: str | Conversation | None
+    after: str | Conversation | None
     scores: dict[str, tuple[float | None, float | None]]
+
+    @property
+    def has_conversations(self) -> bool:
+        """Whether there are conversations rather than replies."""
+        return isinstance(self.after or self.before, Conversation)
 
 
 def sort_keys(before: Predictions | None, after: Predictions | None) -> list[str]:
-    """Scores to sort samples by, with the reward and its parts first."""
+    """Scores to sort samples by, with the reward or return and its parts first."""
     keys = dict.fromkeys(key for predictions in (after, before) if predictions for key in predictions.scores)
-    return sorted(keys, key=lambda key: (key != REWARD_KEY, not key.startswith(f"{REWARD_KEY}/")))
+    first = ranking_key(keys)
+    return sorted(keys, key=lambda key: (key != first, not key.startswith(f"{REWARD_KEY}/")))
+
+
+def ranking_key(keys: Collection[str]) -> str | None:
+    """The score by which samples are selected: the reward, otherwise the return of a conversation, if there is one."""
+    return next((key for key in (REWARD_KEY, RETURN_KEY) if key in keys), None)
 
 
 def choose_samples(before: Predictions | None, after: Predictions | None, n: int = MAX_SAMPLES) -> list[Sample]:
     """Select the samples to show.
 
     If there are more than ``n``, the selection alternates between the best, the worst, the most improved and the most
-    degraded ones by reward (without a reward, by each score), and evenly spaced ones.
+    degraded ones by reward or return (without one, by each score), and evenly spaced ones.
 
     Args:
-        before: Replies before training.
-        after: Replies to the same samples after training.
+        before: Replies or conversations before training.
+        after: Those of the same samples after training.
         n: Maximum number of samples.
     """
     shown = after or before
@@ -62,7 +100,7 @@ def choose_samples(before: Predictions | None, after: Predictions | None, n: int
     rows = range(len(shown))
     chosen: Sequence[int] = rows
     if len(shown) > n:
-        chosen = sorted(_in_turn(_rankings(before, after, keys[:1] if REWARD_KEY in keys else keys, n), n))
+        chosen = sorted(_in_turn(_rankings(before, after, keys[:1] if ranking_key(keys) else keys, n), n))
     return [_sample(row, before, after, keys) for row in chosen]
 
 
@@ -98,15 +136,30 @@ def _in_turn(rankings: Iterator[Sequence[int]], n: int) -> set[int]:
 def _sample(row: int, before: Predictions | None, after: Predictions | None, keys: Sequence[str]) -> Sample:
     shown = after or before
     assert shown is not None
+    conversation = shown.conversations[row]
     turns = [turn.strip() for turn in shown.prompts[row].split(_TURN_MARKER)]
+    given = conversation.turns[: conversation.n_given] if conversation is not None else ()
     return Sample(
         shown.sample_ids[row],
         [_clipped(turn) for turn in turns if turn],
+        [_bubble(turn, is_given=True) for turn in given],
         [_clipped(reference) for reference in shown.references[row]],
-        _clipped(before.replies[row]) if before else None,
-        _clipped(after.replies[row]) if after else None,
+        _reply(before, row) if before else None,
+        _reply(after, row) if after else None,
         {key: (_score(before, key, row), _score(after, key, row)) for key in keys},
     )
+
+
+def _reply(predictions: Predictions, row: int) -> str | Conversation:
+    conversation = predictions.conversations[row]
+    if conversation is None:
+        return _clipped(predictions.replies[row])
+    return Conversation([_bubble(turn) for turn in conversation.said], ending(conversation))
+
+
+def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
+    has_reward = turn.speaker == AGENT and not is_given and not math.isnan(turn.reward)
+    return Bubble(SPEAKERS[turn.speaker], _clipped(turn.text), turn.reward if has_reward else None)
 
 
 def _score(predictions: Predictions | None, key: str, row: int) -> float | None:

@@ -55,6 +55,7 @@ class OnPolicyTrainee(TextTrainee):
                 precision=config.precision,
                 target_kl=config.alg.kl_div.target_kl,
                 reward_weights={part.name: part.weight_at(1) for part in self.scorer.parts},
+                max_turns=config.env.args.max_turns,
             )
             self._watch = WatchCallback(facts, tracker.run_folder)
 

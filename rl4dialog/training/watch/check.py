@@ -49,11 +49,13 @@ class RunFacts:
         precision: ``fp32`` or ``bf16``.
         target_kl: Target KL per token, if any.
         reward_weights: Weight of each reward part; 1 if it is not set.
+        max_turns: Maximum number of agent utterances per conversation.
     """
 
     precision: str = "fp32"
     target_kl: float | None = None
     reward_weights: Mapping[str, float] = field(default_factory=dict)
+    max_turns: int = 1
 
 
 Rule = Callable[[History, RunFacts], "str | None"]

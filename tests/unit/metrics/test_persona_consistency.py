@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rl4dialog.core.errors import DataError, ModelError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.metrics.nli import NliModel
 from rl4dialog.metrics.persona_consistency import PersonaConsistencyMetric
 
@@ -42,6 +43,42 @@ def test_neutral_facts_count_for_nothing(
     found = metric.compute(["", ""], ["a", "b"], [[], []], [{"persona": ["n", "e"]}, {"persona": ["c"]}])
     assert found["consistency/persona"] == ([1.0, -1.0], 0.0)
     assert found["consistency/persona_contradiction"] == ([0.0, 1.0], 0.5)
+
+
+def test_conversations_score_the_mean_of_their_replies(
+    save_classifier: Callable[[Sequence[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = PersonaConsistencyMetric(save_classifier(LABELS))
+    verdicts = {"yes": [1.0, 0, 0], "no": [0, 1.0, 0], "hm": [0, 0, 1.0]}
+
+    def probabilities(premises: list[str], hypotheses: list[str]) -> np.ndarray:
+        assert set(hypotheses) <= {"i like cats", "i like dogs"}
+        return np.array([verdicts[premise] for premise in premises])
+
+    def conversation(persona: list[str], *said: str, given: tuple[str, ...] = ()) -> Dialogue:
+        turns = [Turn(text, AGENT) for text in given]
+        turns += [turn for text in said for turn in (Turn(text, AGENT), Turn("from the partner", PARTNER))]
+        return Dialogue("x", tuple(turns), meta_data={"persona": persona}, n_given=len(given))
+
+    monkeypatch.setattr(metric._nli, "probabilities", probabilities)
+    dialogues = [
+        conversation(["i like cats", "i like dogs"], "yes", "hm", "no", "yes", given=("no",)),
+        conversation(["i like cats"]),
+        conversation(["i like cats"], "no"),
+    ]
+    found = metric.compute(dialogues, model=None, split_name="test")
+    assert found == metric.compute(dialogues=dialogues)
+    scores, corpus = found["consistency/persona"]
+    assert scores == pytest.approx([(2 + 0 - 2 + 2) / 4, np.nan, -1], nan_ok=True) and corpus == (0.5 - 1) / 2
+    scores, corpus = found["consistency/persona_contradiction"]
+    assert scores == pytest.approx([1 / 4, np.nan, 1], nan_ok=True) and corpus == (0.25 + 1) / 2
+
+
+def test_arguments_by_name_measure_replies(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    metric = PersonaConsistencyMetric(save_classifier(LABELS))
+    infos = [{"persona": persona} for persona in PERSONAS]
+    arguments = {"prompt_texts": [""] * 5, "generated_texts": TEXTS, "reference_texts": [[]] * 5, "meta_infos": infos}
+    assert metric.compute(**arguments) == metric.compute([""] * 5, TEXTS, [[]] * 5, infos)
 
 
 def test_samples_without_facts_score_0(save_classifier: Callable[[Sequence[str]], str]) -> None:

@@ -9,6 +9,8 @@ import torch
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry
+from rl4dialog.core.protocols import DialogueMetric
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 
 DIVERSITY_KEYS = {
     *("msttr-100", "msttr-100_nopunct", "seq-rep-4"),
@@ -57,6 +59,23 @@ KEYS = {
     "summaCZS": {"consistency/summaczs"},
     "ter": {"lexical/ter"},
 }
+DIALOGUE_KEYS = {
+    "conversation": {
+        f"conversation/{name}"
+        for name in (
+            *("turns", "words", "return", "success"),
+            *("ended_by_agent", "ended_by_partner", "ended_by_max_turns", "ended_by_length"),
+        )
+    },
+    "conversation_diversity": {
+        f"conversation_diversity/{name}"
+        for name in (
+            *("distinct-1", "distinct-2", "distinct-3"),
+            *("self_repetition", "partner_echo", "repeated_utterances"),
+        )
+    },
+    "persona_consistency": KEYS["persona_consistency"],
+}
 TEXTS, REFERENCES = ["a cat sat a mat", "w1 w2 😀"], [["a dog sat a mat", "hi"], ["w1 w2 w3"]]
 
 
@@ -99,7 +118,7 @@ def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 
 
 def test_table_has_every_metric() -> None:
-    assert sorted(KEYS) == MetricRegistry.ids()
+    assert sorted({**KEYS, **DIALOGUE_KEYS}) == MetricRegistry.ids()
 
 
 @pytest.mark.parametrize(
@@ -161,3 +180,29 @@ def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) ->
     for scores, corpus in found.values():
         assert -1e6 < corpus < 1e6
         assert scores is None or (len(scores) == len(texts) and all(-1e6 < score < 1e6 for score in scores))
+
+
+def conversation(*texts: str, **properties: Any) -> Dialogue:
+    """A conversation that the partner begins."""
+    turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
+    return Dialogue("x", turns, meta_data={"persona": ["a cat", ""]}, **properties)
+
+
+@pytest.mark.parametrize("id", DIALOGUE_KEYS)
+@pytest.mark.parametrize("n_times", [1, 1250], ids=["each", "ten_thousand"])
+def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args: Any) -> None:
+    metric = MetricRegistry.get(id, args(id))
+    assert isinstance(metric, DialogueMetric)
+    odd = [
+        *(conversation(), conversation("hi"), conversation("", ""), conversation("a", "\n", "b", "\n")),
+        conversation("a cat sat", "a cat sat", n_given=1, outcome={"success": 1.0}, ended_by="agent"),
+        conversation("naïve 一二三", "😀 .", "x", "naïve 一二三 😀", ended_by="max_turns"),
+        *(conversation(*ODD_TEXTS), conversation("a", "b", n_given=2)),
+    ] * n_times
+    found = metric.compute(odd, None, "val")
+    assert set(found) == DIALOGUE_KEYS[id]
+    for scores, corpus in found.values():
+        assert isinstance(corpus, float) and -1e6 < corpus < 1e6
+        assert scores is not None and len(scores) == len(odd) and all(isinstance(score, float) for score in scores)
+    with pytest.raises(ValueError, match="at least one text"):
+        metric.compute([])

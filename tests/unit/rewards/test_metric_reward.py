@@ -112,6 +112,11 @@ def test_key_must_be_given_where_there_are_several_and_exist() -> None:
         AnyMetricReward(id="rouge", key="lexical/rouge_rouge9")(["p"], ["x"], [["x"]], [True])
 
 
+def test_metric_of_conversations_is_refused() -> None:
+    with pytest.raises(ConfigError, match="metric 'conversation' measures whole conversations"):
+        AnyMetricReward(id="conversation")
+
+
 def test_batch_goes_to_the_metric_as_one() -> None:
     """For metrics whose score of a text depends on the others."""
     texts, references = ["a cat sat on it", "a cat likes to run", "birds run"], [["a cat sat"], ["dogs run"], ["fish"]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs.summary import Example, print_summary
 
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
@@ -24,7 +26,7 @@ def render(
     gold: dict[str, float] | None = GOLD,
     examples: list[Example] | None = None,
     path: str = "/runs/p/e",
-    **kwargs: tuple[str, str],
+    **kwargs: Any,
 ) -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
     console = Console(file=file, width=width, force_terminal=terminal, color_system=None)
@@ -107,6 +109,34 @@ def test_narrow_console_has_the_prompt_above_and_wide_one_beside() -> None:
     assert "very well" in line_with(render(width=130), "how are you?")
     assert "very well" not in line_with(render(width=80), "how are you?")
     assert "very well" in line_with(render(width=80), "[bold]")
+
+
+def game(*questions: str, reward: float = -0.05, n_given: int = 1) -> Dialogue:
+    turns = [Turn("guess what [bold]", PARTNER)][:n_given]
+    turns += [turn for text in questions for turn in (Turn(text, AGENT, reward=reward), Turn("yes", PARTNER))]
+    return Dialogue("x", tuple(turns), n_given=n_given, outcome={"success": 1.0}, ended_by="partner")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_conversations_stand_side_by_side(width: int) -> None:
+    text = render(width=width, examples=[], conversations=[(game("is it red ?", ""), game("a\x1b[31m", reward=0.95))])
+    assert "before RL and" in text and "partner: guess what [bold]" in text and "\x1b" not in text
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.count("|") == 3]
+    before, after = (" ".join(" ".join(column).split()) for column in zip(*rows, strict=True))
+    assert "agent: is it red ? (-0.05) partner: yes agent: (nothing) (-0.05) partner: yes" in before
+    assert "agent: a [31m (+0.95) partner: yes (ended by the partner; success 1)" in after
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_rewards_are_left_out_where_nothing_is_paid_or_known() -> None:
+    for reward in (0.0, float("nan")):
+        text = render(examples=[], conversations=[(game("a", reward=reward), game("b", reward=reward, n_given=0))])
+        assert "agent: a |" in " ".join(text.split()) and "nan" not in text
+
+
+def test_endless_conversation_does_not_fill_the_console() -> None:
+    text = render(examples=[], conversations=[(game(*"a" * 500), game("x" * 100_000))])
+    assert len(text.splitlines()) < 60 and "... 984 more utterances" in text and " ..." in text
 
 
 def test_endless_reply_does_not_fill_the_console() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_files import game
 from tiny import make_gpt2, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -130,6 +131,7 @@ def test_wandb_runs_offline_inside_the_run_folder_without_a_key(
     tracker.log_rollout_infos({"iteration": 1, "rollout/kl": float("nan")})
     tracker.log_metrics(0, "val", {"a": 1.0})
     tracker.log_predictions(0, "val", [{"sample_id": 1, "generated_text": "x", "extra": None}])
+    tracker.log_predictions(1, "val", [game(0, ("a", "b")), {**game(1), "outcome": {}, "ended_by": None}])
     tracker.close()
     log = folder.path("log.txt").read_text()
     assert log.count("wandb") == log.splitlines()[0].count("wandb") > 0  # one line, and no failure after it

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_files import prediction, write_json
+from run_files import game, prediction, write_json
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT
 from rl4dialog.runs.report.predictions import Predictions, pair, read_predictions
 
 
@@ -30,6 +31,26 @@ def test_texts_references_and_scores_are_read(tmp_path: Path) -> None:
 def test_episodes_have_scores_and_no_texts(tmp_path: Path) -> None:
     found = read(tmp_path, [{"split_name": "val", "sample_id": i, "episode/return": 1.5 * i} for i in range(2)])
     assert not found.has_texts and list(found.scores) == ["episode/return"] and found.sample_ids == ["0", "1"]
+
+
+def test_conversations_are_read_and_paired_with_their_samples(tmp_path: Path) -> None:
+    before = read(
+        tmp_path, [game(0, ("a b", "yes")), game(1, ("c", "no"), ("d e f", "yes"), won=True), prediction(2, "x")]
+    )
+    assert before.has_conversations and list(before.scores) == []
+    assert before.reply_lengths().tolist() == [2, 1, 3, 1]
+    after = read(tmp_path, [prediction(2, "y"), game(1, ("g", "yes"))])
+    old, new = pair(before, after)
+    assert [said and said.texts(AGENT) for said in old.conversations] == [["c", "d e f"], None]
+    assert [said and said.texts(AGENT) for said in new.conversations] == [["g"], None]
+    assert not read(tmp_path, [prediction(2, "y")]).has_conversations
+
+
+def test_conversation_that_is_none_is_an_error_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"file\.json has a conversation that cannot be read: each turn needs a speaker"
+    ):
+        read(tmp_path, [{**game(0, ("a", "b")), "turns": [{"speaker": "me", "text": "a"}]}])
 
 
 def test_other_forms_are_errors(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import logging
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
-from run_files import prediction, write_json, write_lines, write_run
+from run_files import game, prediction, write_json, write_lines, write_run
 
 from rl4dialog.runs.report.run_report import write_report, write_report_or_warn
 
@@ -71,6 +72,51 @@ def test_markup_in_replies_is_text(tmp_path: Path) -> None:
     assert page.tags.count("script") == baseline.count("script") == 1
     assert page.tags.count("article") == 4 and "img" not in page.tags
     assert page.text.count(evil) == 4 * 4, "prompt, reference and two replies of four samples"
+
+
+def write_games(folder: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Elements:
+    """The page of a run whose samples are conversations."""
+    write_run(folder)
+    for epoch, rows in ((0, before), (3, after)):
+        write_json(folder / f"epoch_{epoch}_test_split_predictions.json", rows)
+    return page_of(folder)
+
+
+def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path: Path) -> None:
+    scores = {"conversation/return": -0.1, "conversation/turns": 2.0}
+    before = [game(i, ("is it red ?", "yes ."), ("", "no ."), reward=-0.05, **scores) for i in range(3)]
+    after = [game(i, ("is it a dog ?", "yes , a dog !"), reward=0.95, won=True, **scores) for i in range(3)]
+    page = write_games(tmp_path, before, after)
+    text = " ".join(page.text.split())
+    assert page.tags.count("article") == 3
+    assert (
+        "partner: guess 0 before agent: is it red ? -0.05 partner: yes . agent: (nothing) -0.05 partner: no . "
+        "ended after max_turns; success 0 after agent: is it a dog ? +0.95 partner: yes , a dog ! "
+        "ended by the partner; success 1 first prompt and references hello 0 how are you? reference: fine 0" in text
+    )
+    assert "Test split, 3 conversations" in text and "changed conversations only" in text
+    assert "Return share of conversations" in text and "Turns of the agent share of conversations" in text
+
+
+def test_page_of_replies_has_no_words_about_conversations(tmp_path: Path) -> None:
+    text = page_of(write_run(tmp_path)).text
+    assert "conversations" not in text and "changed replies only" in text
+
+
+def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
+    evil = """</li></ol><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
+    games = [
+        {**game(0, (evil, evil), reward=0.5), "outcome": {evil: 1.0}, "prompt_text": "a", "ref_text": "b"}
+        for _ in range(2)
+    ]
+    page = write_games(tmp_path, games, games)
+    assert page.tags.count("script") == 1 and "img" not in page.tags
+    assert page.text.count(evil) == 2 * 2 * 3, "question, answer and outcome, before and after, of two samples"
+
+
+def test_conversations_without_turns_or_end_are_shown(tmp_path: Path) -> None:
+    empty = {**game(0), "turns": [], "outcome": {}, "ended_by": None}
+    assert write_games(tmp_path, [empty], [{**game(0, ("a", "b")), "ref_text": ""}]).tags.count("article") == 1
 
 
 def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:

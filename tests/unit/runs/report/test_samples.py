@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs.report.predictions import Predictions
-from rl4dialog.runs.report.samples import choose_samples, sort_keys
+from rl4dialog.runs.report.samples import Bubble, Conversation, choose_samples, sort_keys
 
 
 def predictions(**scores: list[float]) -> Predictions:
     n = len(next(iter(scores.values())))
     numbers = [str(i) for i in range(n)]
     arrays = {key: np.array(values) for key, values in scores.items()}
-    return Predictions(numbers, ["a<EOU>b <EOU>"] * n, [f"reply {i}" for i in numbers], [["gold"]] * n, arrays)
+    return Predictions(
+        numbers, ["a<EOU>b <EOU>"] * n, [f"reply {i}" for i in numbers], [["gold"]] * n, arrays, [None] * n
+    )
 
 
 def test_all_are_shown_if_they_are_few() -> None:
@@ -40,6 +46,37 @@ def test_without_rewards_the_extremes_of_every_score_are_shown() -> None:
     shown = {int(sample.sample_id) for sample in samples}
     assert {a.argmax(), a.argmin(), b.argmax(), b.argmin()} <= shown and len(shown) == 20
     assert all(sample.before is None for sample in samples)
+
+
+def conversation(i: int, *said: str, reward: float = 0.5) -> Dialogue:
+    turns = [Turn("given", PARTNER), Turn("given too", AGENT)]
+    turns += [Turn(text, (AGENT, PARTNER)[n % 2], reward=(reward, 0.0)[n % 2]) for n, text in enumerate(said)]
+    return Dialogue(str(i), tuple(turns), n_given=2, outcome={"success": 1.0}, ended_by="partner")
+
+
+def with_conversations(found: Predictions, *conversations: Dialogue | None) -> Predictions:
+    return dataclasses.replace(found, conversations=list(conversations))
+
+
+def test_conversations_are_shown_without_the_turns_of_the_sample_which_come_once() -> None:
+    before = with_conversations(predictions(m=[0.0]), conversation(0, "", "what", "a dog", reward=math.nan))
+    after = with_conversations(predictions(m=[1.0]), conversation(0, "x" * 3000))
+    (sample,) = choose_samples(before, after)
+    assert sample.has_conversations and sample.turns == ["a", "b"]
+    assert sample.given == [Bubble("partner", "given", None), Bubble("agent", "given too", None)]
+    bubbles = [Bubble("agent", "", None), Bubble("partner", "what", None), Bubble("agent", "a dog", None)]
+    assert sample.before == Conversation(bubbles, "ended by the partner; success 1")
+    assert sample.after == Conversation([Bubble("agent", "x" * 2000 + " …", 0.5)], "ended by the partner; success 1")
+
+
+def test_conversations_are_chosen_by_return() -> None:
+    rng = np.random.default_rng(0)
+    returns, other = rng.normal(size=1000), rng.normal(size=1000)
+    found = predictions(**{"conversation/turns": other.tolist(), "conversation/return": returns.tolist()})
+    assert sort_keys(None, found) == ["conversation/return", "conversation/turns"]
+    found = with_conversations(found, *[conversation(i, "a") for i in range(1000)])
+    shown = {int(sample.sample_id) for sample in choose_samples(None, found, n=50)}
+    assert set(np.argsort(returns)[-10:]) | set(np.argsort(returns)[:10]) <= shown
 
 
 def test_rewards_are_sorted_by_first() -> None:

@@ -13,6 +13,7 @@ from rl4dialog.training.watch.check import RunFacts
 from rl4dialog.training.watch.watcher import CHECKS, QUIET_ITERATIONS, Trouble, Watcher
 
 N_ITERATIONS = 40
+FACTS = RunFacts(target_kl=0.1, max_turns=8)
 Change = Callable[[int], dict[str, Any]]
 
 
@@ -30,6 +31,12 @@ def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
         "rollout/distinct_replies": 0.96,
         "rollout/repeated_trigrams": 0.003,
         "rollout/truncated_mass": 0.1,
+        "rollout/context_dropped": 0.02,
+        "rollout/partner_failed": 0.01,
+        "rollout/partner_echo": 0.001,
+        "rollout/turns": 4.2,
+        "rollout/ended_by/partner": 0.5,
+        "rollout/empty_replies": 0.01,
         "rollout/task_reward": 0.4 + 0.1 * progress + rng.normal(0, 0.02),
         "rollout/task_reward_std": 0.35,
         "rollout/n_episodes": 256,
@@ -47,7 +54,7 @@ def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
 
 def told(change: Change = lambda i: {}, facts: RunFacts | None = None, n: int = N_ITERATIONS) -> list[Trouble]:
     """What is said of a healthy history with some values changed."""
-    watcher, rng = Watcher(facts or RunFacts(target_kl=0.1)), np.random.default_rng(0)
+    watcher, rng = Watcher(facts or FACTS), np.random.default_rng(0)
     return [trouble for i in range(1, n + 1) for trouble in watcher.observe({**healthy(i, rng), **change(i)})]
 
 
@@ -67,6 +74,11 @@ SICK: dict[str, Change] = {
     "replies_vanish": from_20(reply_length=1.5),
     "repeated_replies": from_20(distinct_replies=0.05),
     "repeated_tokens": from_20(repeated_trigrams=0.6),
+    "context_dropped": from_20(context_dropped=0.3),
+    "partner_fails": from_20(partner_failed=0.2),
+    "partner_echoes": from_20(partner_echo=0.4),
+    "partner_leaves_at_once": from_20(**{"turns": 1.02, "ended_by/partner": 0.97}),
+    "empty_replies": from_20(empty_replies=0.5),
     "reward_constant": lambda i: {
         **from_20(task_reward_std=0.0, task_reward=0.2)(i),
         "train/constant_advantages": float(i >= 20),
@@ -110,6 +122,13 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "returns without variance": (lambda i: {"train/explained_variance": None}, None),
     "a line search that fails at times": (lambda i: {"train/is_line_search_success": float(i % 3 == 0)}, None),
     "a part that falls by a tenth": (lambda i: {"rollout/reward/both/meteor": 0.3 - 0.001 * i}, None),
+    "a partner that fails once": (lambda i: {"rollout/partner_failed": 0.1} if i == 20 else {}, None),
+    "a partner that ends long conversations": (lambda i: {"rollout/ended_by/partner": 1.0}, None),
+    "an agent that leaves at once": (lambda i: {"rollout/turns": 1.0, "rollout/ended_by/partner": 0.0}, None),
+    "single replies": (
+        lambda i: {"rollout/turns": 1.0, "rollout/ended_by/partner": 1.0},
+        RunFacts(target_kl=0.1, max_turns=1),
+    ),
     "a part with a negative weight": (
         lambda i: {"rollout/reward/both/intent": 0.5, "rollout/reward/bad": -0.3 + 0.005 * i},
         RunFacts(target_kl=0.1, reward_weights={"both": 1.0, "bad": -1.0}),
@@ -120,6 +139,12 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
 @pytest.mark.parametrize("what", FINE)
 def test_what_only_looks_like_trouble_is_silent(what: str) -> None:
     assert told(*FINE[what]) == []
+
+
+def test_partner_that_leaves_is_described_in_numbers() -> None:
+    (trouble,) = told(SICK["partner_leaves_at_once"])
+    assert trouble.iteration == 22, "as soon as the mean of three iterations is as low"
+    assert trouble.message == "the partner ended 97% of the conversations, after 1.02 of at most 8 turns"
 
 
 def test_weights_decide_what_a_gain_is() -> None:
