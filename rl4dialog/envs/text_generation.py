@@ -442,7 +442,7 @@ class TextGenEnv(gym.Env):
                 if isinstance(part.function, ConversationReward):
                     value = part.function(dialogue, done) if is_turn and dialogue is not None else 0.0
                 else:
-                    is_paid = done or (is_turn and part.each_turn)
+                    is_paid = done or (is_turn and bool(part.each_turn))
                     value = part.function(previous, action, current, is_paid, current.meta_info)
                 number = float(value)
             except Exception as error:
