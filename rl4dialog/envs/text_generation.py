@@ -8,38 +8,31 @@ rewards are known and the next prompt is the longer conversation.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError
-from rl4dialog.core.partner_replies import checked_reply
-from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward, Partner
+from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.protocols import ConversationReward, Partner
 from rl4dialog.core.reward_parts import RewardPart, weighted_sum
-from rl4dialog.core.types import (
-    AGENT,
-    LABELS,
-    PARTNER,
-    Dialogue,
-    EndedBy,
-    Frame,
-    PartnerReply,
-    Prompt,
-    PromptTurn,
-    Sample,
-    Turn,
-)
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, PartnerReply, Sample
+from rl4dialog.envs.conversation import Conversation, ConversationRules, FirstSpeaker
 from rl4dialog.envs.observation import Observation
+from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.prompts import History, with_turns
 
-FirstSpeaker = Literal["sample", "agent", "partner"]
+
+class _Utterance(NamedTuple):
+    """An utterance of the agent that is not answered yet."""
+
+    previous: Observation
+    last_token: int
+    current: Observation
+    ended: bool
 
 
 class TextGenEnv(gym.Env):
@@ -62,25 +55,26 @@ class TextGenEnv(gym.Env):
         max_turns: Maximum number of agent utterances per conversation.
         priority_scale: Exponent of the samples' weights; samples are drawn with probability proportional to the result.
             With 0, or equal weights, every sample occurs once per round.
-        partner: Answers each agent utterance; required for more than one turn.
+        partner: Answers each agent utterance; more than one turn needs this or ``outside_partner``.
+        outside_partner: Partner that speaks through :meth:`step`: in its turn, observations show its prompt, and
+            actions are its tokens.
         frame: Markup around the utterances of a conversation; by default each is on a separate line, or before the turn
             marker.
-        first_speaker: ``sample`` if the agent answers the sample's last utterance; ``agent`` or ``partner`` for a
-            conversation without the sample's utterances.
-        max_partner_length: Maximum number of tokens of a partner's utterance; ``None`` for no limit.
-        context_turns: Maximum number of utterances in a prompt; ``None`` for all that fit.
-        end_when: Regular expressions, by ``agent`` and ``partner``, in an utterance after which the conversation ends.
-            The match is removed from the partner's utterance.
+        first_speaker: See :class:`ConversationRules`, as for the next three.
+        max_partner_length: Limit of a partner's utterance.
+        context_turns: Limit of the utterances in a prompt.
+        end_when: Patterns that end a conversation.
         shares_dialogues: Whether the infos contain the conversation, for rewards in the main process.
 
     Attributes:
         state: State of the utterance in progress.
-        sample: Sample of the conversation.
+        speaker: Whose utterance it is: ``AGENT`` or ``PARTNER``.
         at_work: The reward called last, or the partner, for error messages.
     """
 
     state: Observation
-    sample: Sample
+    speaker: int = AGENT
+    _pending: _Utterance | None = None
     at_work = "the environment"
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
 
@@ -95,6 +89,7 @@ class TextGenEnv(gym.Env):
         prompt_truncation_side: str = "left",
         max_turns: int = 1,
         partner: Partner | None = None,
+        outside_partner: OutsidePartner | None = None,
         frame: Frame | None = None,
         priority_scale: float = 1.0,
         first_speaker: FirstSpeaker = "sample",
@@ -106,7 +101,7 @@ class TextGenEnv(gym.Env):
         super().__init__()
         if not samples:
             raise DataError("an environment needs at least one sample")
-        if max_turns > 1 and partner is None:
+        if max_turns > 1 and partner is None and outside_partner is None:
             raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
         if not 0 <= priority_scale < math.inf:
             raise ConfigError(f"env.args.priority_scale must be a number of at least 0, not {priority_scale}")
@@ -116,14 +111,12 @@ class TextGenEnv(gym.Env):
         self.max_prompt_length = max_prompt_length
         self.max_episode_length = max_episode_length
         self.max_turns = max_turns
-        self._prompt_truncation_side = prompt_truncation_side
-        self._partner = partner
-        self._frame = frame or _plain_frame(end_of_turn.marker)
-        self._first_speaker = first_speaker
-        self._max_partner_length = max_partner_length
-        self._context_turns = context_turns
-        self._end_when = {side: _any_of((end_when or {}).get(side, ())) for side in ("agent", "partner")}
-        self._shares_dialogues = shares_dialogues or any(_reads_dialogues(part) for part in reward_parts)
+        rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
+        self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
+        self._outside = outside_partner
+        self._partners_side = PartnersSide(outside_partner) if outside_partner is not None else None
+        self._shares_dialogues = shares_dialogues
+        self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
         # Not copied, because the environments of a process share it.
         self._samples = samples
         self._weights = samples.weights if isinstance(samples, SharedSamples) else sampling_weights(samples)
@@ -133,15 +126,20 @@ class TextGenEnv(gym.Env):
         self._before_order: Mapping[str, Any] = {}  # state of the random generator before the order was drawn
         self._sample_was_drawn = False
         self._partner_seed = 0
-        self._pad_token_id = int(self.tokenizer.pad_token_id)
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
+        of_speaker = {}
+        if outside_partner is not None:
+            V, T = max(V, outside_partner.vocab_size), max(T, outside_partner.max_length)
+            of_speaker["speaker"] = spaces.Discrete(2)
+        self._sizes = P, T
         self.observation_space = spaces.Dict(
             {
                 "prompt_ids": spaces.Box(0, V - 1, (P,), np.int64),
                 "prompt_mask": spaces.Box(0, 1, (P,), np.int64),
                 "context_ids": spaces.Box(0, V - 1, (T,), np.int64),
                 "context_mask": spaces.Box(0, 1, (T,), np.int64),
+                **of_speaker,
             }
         )
         self.action_space: spaces.Space = spaces.Discrete(V)
@@ -163,14 +161,16 @@ class TextGenEnv(gym.Env):
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
-        self._begin_episode(sample, int(self.np_random.integers(2**31)) if self._partner is not None else 0)
+        has_partner = self.conversation.partner is not None
+        self._begin_episode(sample, int(self.np_random.integers(2**31)) if has_partner else 0)
         return self.observe(), {"sample_id": self.sample.id}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Append one token to the agent's utterance.
+        """Append one token to the utterance of the speaker.
 
         Returns:
-            Observation, reward, terminated, truncated, and an info with ``utterance_over`` and ``reward_parts``.
+            Observation, reward, terminated, truncated, and an info with ``utterance_over`` and ``reward_parts``. The
+            last token of an agent utterance is rewarded when it is answered.
 
         Raises:
             RewardError: If a reward function raises or does not return a finite number.
@@ -188,7 +188,7 @@ class TextGenEnv(gym.Env):
         Raises:
             RuntimeError: If an episode is in progress, or started from a given sample.
         """
-        if not self._sample_was_drawn or self._turn or self.state.context_ids:
+        if not self._sample_was_drawn or self.conversation.n_turns or self._pending or self.state.context_ids:
             raise RuntimeError(
                 "an environment's state can be saved only at the start of an episode with a drawn sample"
             )
@@ -211,116 +211,89 @@ class TextGenEnv(gym.Env):
 
     # -- conversation ---------------------------------------------------------------------------------------------
 
+    @property
+    def sample(self) -> Sample:
+        """Sample of the conversation."""
+        return self.conversation.sample
+
     def advance(self, action: int) -> tuple[float, bool, bool, dict[str, Any]]:
         """Perform :meth:`step` without the observation, which would take half of the time."""
         previous = self.state
         self.state = current = previous.after(int(action))
-        ended = self.end_of_turn.is_end(current.context_ids)
-        if not ended and len(current.context_ids) < self.max_episode_length:
-            parts = self._raw_rewards(previous, int(action), current, done=False)
-            info = {"sample_id": self.sample.id, "utterance_over": False, "utterance_truncated": False}
-            return float(weighted_sum(self.reward_parts, parts)), False, False, {**info, "reward_parts": parts}
-        return self._settle(previous, int(action), current, ended, self._answer(current.context_text))
-
-    def _answer(self, said: str) -> PartnerReply:
-        """Ask the partner, if there is one."""
-        if self._partner is None:
-            return PartnerReply()
-        return self._asked(self._partner, lambda: self._partner.reply([*self._texts, said]))  # type: ignore[union-attr]
-
-    def _asked(self, partner: Partner, ask: Callable[[], Any]) -> PartnerReply:
+        ended = current.end_of_turn.is_end(current.context_ids)
+        is_over = ended or len(current.context_ids) >= (current.max_episode_length or 0)
+        if self.speaker == PARTNER:
+            if not is_over:
+                return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": False}
+            assert self._partners_side is not None
+            return self.hear(PartnerReply(self._partners_side.said(current.context_ids) or None))
+        if not is_over:
+            parts = self._raw_rewards(previous, int(action), current)
+            info = {"sample_id": self.sample.id, "utterance_over": False, "reward_parts": parts}
+            return float(weighted_sum(self.reward_parts, parts)), False, False, info
+        self._pending = _Utterance(previous, int(action), current, ended)
+        if self._partners_side is not None:
+            self.state, self.speaker = (
+                self._partners_side.asked([*self.conversation.texts, current.context_text]),
+                PARTNER,
+            )
+            return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
         self.at_work = "the partner"
-        try:
-            reply = checked_reply(ask(), type(partner).__name__)
-        except RL4DialogError:
-            raise
-        except Exception as error:
-            raise PartnerError(
-                f"partner {type(partner).__name__} failed on sample {self.sample.id!r}: {type(error).__name__}: {error}"
-            ) from error
-        if reply.failed is not None:
-            raise PartnerError(f"partner {type(partner).__name__} failed on sample {self.sample.id!r}: {reply.failed}")
-        if reply.text is None:
-            return reply
-        return self._as_heard(reply, reply.text)
+        return self.hear(self.conversation.ask(current.context_text))
 
-    def _as_heard(self, reply: PartnerReply, text: str) -> PartnerReply:
-        """Remove markup and the sign of the end from what the partner said, and cut it at the length limit."""
-        shown = self._end_when["partner"].sub(" ", text) if self._end_when["partner"] is not None else text
-        leaves = reply.leaves or shown != text
-        for markup in self._frame.markup:
-            shown = shown.replace(markup, " ")
-        if self._max_partner_length is not None:
-            ids = self.tokenizer(shown, add_special_tokens=False, verbose=False)["input_ids"]
-            if len(ids) > self._max_partner_length:
-                shown = str(self.tokenizer.decode(ids[: self._max_partner_length]))
-        return replace(reply, text=shown.strip(), leaves=leaves)
+    def hear(self, reply: PartnerReply) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Complete a turn with the partner's answer, or start a conversation that the partner opens.
 
-    def _settle(
-        self, previous: Observation, action: int, current: Observation, ended: bool, reply: PartnerReply
-    ) -> tuple[float, bool, bool, dict[str, Any]]:
-        """Complete a turn: the agent's utterance is over, and its answer is known."""
-        said = current.context_text
-        self._turns.append(Turn(said, AGENT, paid=reply.reward, truncated=not ended))
-        if reply.text is not None:
-            self._turns.append(Turn(reply.text, PARTNER))
-        self._turn += 1
-        ended_by = self._end(reply, said, ended)
-        terminated = ended_by is not None and ended_by != "length"
-        dialogue = self._dialogue(ended_by) if self._shares_dialogues else None
-        parts = self._raw_rewards(previous, action, current, ended_by is not None, is_turn=True, dialogue=dialogue)
+        Returns:
+            Reward of the agent's last token, terminated, truncated, and the info of the turn.
+
+        Raises:
+            PartnerError: If the answer reports a failure.
+            RewardError: If a reward fails.
+        """
+        self.speaker = AGENT
+        if self._partners_side is not None:
+            reply = self.conversation.heard(reply)
+        if self._pending is None:
+            self.conversation.hear_opening(reply)
+            self._begin_utterance()
+            return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
+        previous, action, current, ended = self._pending
+        self._pending = None
+        said, conversation = current.context_text, self.conversation
+        n_dropped = conversation.history.n_dropped
+        ended_by = conversation.settle(said, ended, reply)
+        is_over = ended_by is not None
+        dialogue = conversation.dialogue(ended_by) if self._reads_dialogues or self._shares_dialogues else None
+        parts = self._raw_rewards(previous, action, current, is_over, is_turn=True, dialogue=dialogue)
         info: dict[str, Any] = {
             "sample_id": self.sample.id,
             "utterance_over": True,
             "utterance_truncated": not ended,
             "reward_parts": parts,
             "final_observation": current,
-            "turn": self._turn - 1,
-            "context_dropped": self._history.n_dropped > 0,
+            "turn": conversation.n_turns - 1,
+            "context_dropped": n_dropped > 0,
             "partner_echoes": reply.text is not None and reply.text == said,
         }
-        if dialogue is not None:
+        if self._shares_dialogues:
             info["dialogue"] = dialogue
-        if ended_by is not None:
+        if is_over:
             info["ended_by"] = ended_by
-            if self._partner is not None:
-                info["outcome"] = dict(self._partner.outcome())
         else:
-            self._history.go_on(current.context_ids, said, reply.text or "", self.end_of_turn)
-            self._begin_utterance(reply.info)
-        return float(weighted_sum(self.reward_parts, parts)), terminated, ended_by == "length", info
-
-    def _end(self, reply: PartnerReply, said: str, ended: bool) -> EndedBy | None:
-        """Cause of the conversation's end, if this turn ends it."""
-        is_last = self._turn >= self.max_turns
-        # A partner with nothing more to say does not end a conversation whose turns are over anyway.
-        if reply.leaves and not (is_last and reply.text is None):
-            return "partner"
-        if self._end_when["agent"] is not None and self._end_when["agent"].search(said):
-            return "agent"
-        if not is_last:
-            return None
-        return "max_turns" if ended else "length"
-
-    def _dialogue(self, ended_by: EndedBy | None) -> Dialogue:
-        outcome = dict(self._partner.outcome()) if self._partner is not None else {}
-        return Dialogue(
-            self.sample.id,
-            tuple(self._turns),
-            meta_data=self._sample_info,
-            n_given=self._n_given,
-            outcome=outcome,
-            ended_by=ended_by,
+            conversation.go_on(current.context_ids, said, reply)
+            self._begin_utterance()
+        return (
+            float(weighted_sum(self.reward_parts, parts)),
+            is_over and ended_by != "length",
+            ended_by == "length",
+            info,
         )
-
-    @property
-    def _texts(self) -> list[str]:
-        """All utterances so far."""
-        return [turn.text for turn in self._turns]
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
-        return self.state.to_dict(self.max_prompt_length, self.max_episode_length, self._pad_token_id)
+        arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
+        return arrays if self._outside is None else {**arrays, "speaker": np.int64(self.speaker)}
 
     def _next_sample(self) -> Sample:
         if not self._n_left:
@@ -343,76 +316,28 @@ class TextGenEnv(gym.Env):
         return sample if isinstance(sample, Sample) else sample[0]
 
     def _begin_episode(self, sample: Sample, partner_seed: int) -> None:
-        self.sample, self._partner_seed = sample, partner_seed
-        self._sample_info = sample.meta_data or {}
-        if self._partner is not None:
-            self._asked_to_begin(self._partner)
-        self._turn, self._turns, self._n_given = 0, [], 0
-        prompt: str = sample.prompt_or_input_text
-        if self._first_speaker == "sample":
-            given = self._sample_info.get("history", [prompt])
-            self._turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
-            self._n_given = len(given)
-        else:
-            prompt = self._opened(prompt)
-        prompt = with_turns(prompt, self.end_of_turn.marker)
-        side = self._prompt_truncation_side
-        self._history = History(self.tokenizer, prompt, self.max_prompt_length, side, self._frame, self._context_turns)
-        self._begin_utterance(None)
+        self._partner_seed, self._pending, self.speaker = partner_seed, None, AGENT
+        self.at_work = "the partner"
+        self.conversation.begin(sample, partner_seed)
+        if self._partners_side is not None:
+            self._partners_side.begin(self.conversation.meta_info)
+            if self.conversation.rules.first_speaker == "partner":
+                self.state, self.speaker = self._partners_side.asked([]), PARTNER
+                return
+        self._begin_utterance()
 
-    def _begin_utterance(self, said: Mapping[str, Any] | None) -> None:
-        """Start the next utterance of the agent.
-
-        Args:
-            said: Info of the partner's last answer; ``None`` at the start of the conversation.
-        """
-        references, meta_info = self.sample.references, self._sample_info
-        if said is not None:  # the sample's references and labels are those of the first reply
-            references = list(said.get("references", []))
-            kept = {name: value for name, value in meta_info.items() if name not in LABELS}
-            meta_info = {**kept, **said.get("labels", {}), "history": self._texts}
+    def _begin_utterance(self) -> None:
+        conversation = self.conversation
         self.state = Observation(
-            self._history.prompt_ids,
+            conversation.history.prompt_ids,
             [],
-            self._history.prompt,
-            references,
-            meta_info,
+            conversation.history.prompt,
+            conversation.references,
+            conversation.meta_info,
             self.end_of_turn,
             self.max_prompt_length,
             self.max_episode_length,
         )
-
-    def _asked_to_begin(self, partner: Partner) -> None:
-        self.at_work = "the partner"
-        try:
-            partner.reset(self._sample_info, self._partner_seed)
-        except RL4DialogError:
-            raise
-        except Exception as error:
-            raise PartnerError(
-                f"partner {type(partner).__name__} failed to begin with sample {self.sample.id!r}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-    def _opened(self, prompt: str) -> Prompt:
-        """Return the prompt of a conversation that has not begun, or that the partner opens."""
-        if not isinstance(prompt, Prompt):
-            raise DataError(
-                f"env.args.first_speaker is {self._first_speaker!r}, but sample {self.sample.id!r} is a plain text and "
-                f"no dialogue; use first_speaker: sample"
-            )
-        if self._first_speaker == "agent":
-            if prompt.agent_opening is None:
-                raise DataError(
-                    "env.args.first_speaker is 'agent', but the chat template rejects a conversation that the "
-                    "assistant starts; use first_speaker: partner or sample"
-                )
-            return Prompt([], prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
-        assert self._partner is not None
-        reply = self._asked(self._partner, self._partner.open)
-        self._turns = [Turn(reply.text or "", PARTNER)]
-        turn = PromptTurn(reply.text or "", self._frame.to_agent)
-        return Prompt([turn], prompt.later_opening, agent_opening=prompt.agent_opening)
 
     # -- reward ---------------------------------------------------------------------------------------------------
 
@@ -421,7 +346,7 @@ class TextGenEnv(gym.Env):
         previous: Observation,
         action: int,
         current: Observation,
-        done: bool,
+        done: bool = False,
         is_turn: bool = False,
         dialogue: Dialogue | None = None,
     ) -> dict[str, float]:
@@ -457,16 +382,3 @@ class TextGenEnv(gym.Env):
                 )
             parts[part.name] = number
         return parts
-
-
-def _plain_frame(marker: str | None) -> Frame:
-    """Markup of utterances on separate lines, or before the turn marker."""
-    return Frame(f" {marker}", marker, (marker,)) if marker else Frame("\n", "\n")
-
-
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
-
-
-def _reads_dialogues(part: RewardPart) -> bool:
-    return isinstance(part.function, (ConversationReward, BatchedConversationReward))

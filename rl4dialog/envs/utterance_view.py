@@ -15,21 +15,26 @@ from gymnasium import spaces
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.core.types import PartnerReply
 from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
+LEAVES_ACTION = -2
 # Keys of the token-level info that the utterance's info replaces or omits.
 _OF_A_TOKEN = ("utterance_over", "reward_parts", "final_observation")
 
 
 class UtteranceView(gym.Env):
-    """Action: int64 ``[T]``, the utterance's token ids padded with -1 on the right.
+    """Action: int64 ``[T]``, the token ids of the speaker's utterance, padded with -1 on the right.
 
-    An action of only padding means "wait": it changes nothing, and returns the current observation. The info of a step
-    contains ``reward_parts``, the raw rewards (n,) by name, the texts for rewards of whole replies, and the
-    environment's info of the last token. If a reward function or the partner failed or timed out, the episode ends and
-    the info contains ``error`` with a message, and ``partner_failed`` if it was the partner: the main process raises
-    it, because an exception here would only kill the worker.
+    An action of only padding means "wait": it changes nothing, and returns the current observation. An action that
+    starts with -2 means that a partner outside of the environment leaves.
+
+    The info of a step that completes a turn contains ``reward_parts``, the raw rewards (n,) of the agent's utterance by
+    name, the texts for rewards of whole replies, and the environment's info of the last token. If a reward function or
+    the partner failed or timed out, the episode ends and the info contains ``error`` with a message, and
+    ``partner_failed`` if it was the partner: the main process raises it, because an exception here would only kill the
+    worker.
 
     Args:
         env: The token-level environment.
@@ -43,14 +48,18 @@ class UtteranceView(gym.Env):
         super().__init__()
         self.env, self._timeout_s, self._ends_process = env, timeout_s, ends_process
         self.observation_space = env.observation_space
+        length = int(env.observation_space["context_ids"].shape[0])  # type: ignore[index]
         vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
-        self.action_space = spaces.Box(PADDING_ACTION, vocab_size - 1, (env.max_episode_length,), np.int64)
+        lowest = PADDING_ACTION if "speaker" not in env.observation_space.keys() else LEAVES_ACTION  # type: ignore[attr-defined]
+        self.action_space = spaces.Box(lowest, vocab_size - 1, (length,), np.int64)
         self._observation: dict[str, np.ndarray] = {}
+        self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         super().reset(seed=seed)
+        self._parts = {part.name: [] for part in self.env.reward_parts}
         self._observation, info = self.env.reset(seed=seed, options=options)
         return self._observation, info
 
@@ -76,34 +85,45 @@ class UtteranceView(gym.Env):
                 f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
                 f"reward_fn.timeout_s sets this limit (null disables it)"
             )
+            failure["partner_failed"] = self.env.at_work == "the partner"
         return self._observation, 0.0, True, False, {"error": message, **failure}
 
     def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         total = 0.0
-        parts: dict[str, list[float]] = {part.name: [] for part in self.env.reward_parts}
+        if tokens[0] == LEAVES_ACTION:
+            total, terminated, truncated, info = self.env.hear(PartnerReply(leaves=True))
+            tokens = []
         for i, token in enumerate(tokens):
-            reward, terminated, truncated, step_info = self.env.advance(token)
+            reward, terminated, truncated, info = self.env.advance(token)
             total += reward
-            for name, value in step_info["reward_parts"].items():
-                parts[name].append(value)
-            if step_info["utterance_over"] and i + 1 < len(tokens):
+            if not info["utterance_over"]:
+                self._keep(info)
+            elif i + 1 < len(tokens):
                 raise ValueError(f"the utterance ended after {i + 1} tokens, but {len(tokens)} were given")
-        if not step_info["utterance_over"]:
+        if not info["utterance_over"]:
+            limit = self.env.state.max_episode_length
             raise ValueError(
-                f"{len(tokens)} tokens do not end the utterance: it needs an end-of-turn token or "
-                f"max_episode_length={self.env.max_episode_length} tokens"
+                f"{len(tokens)} tokens do not end the utterance: it needs an end-of-turn token or {limit} tokens"
             )
         self._observation = self.env.observe()
-        spoken = step_info["final_observation"]
-        info = {
-            **{name: value for name, value in step_info.items() if name not in _OF_A_TOKEN},
-            "reward_parts": {name: np.array(values, dtype=np.float32) for name, values in parts.items()},
+        if "final_observation" not in info:  # the turn is not complete
+            return self._observation, total, False, False, {"sample_id": info["sample_id"]}
+        self._keep(info)
+        spoken = info["final_observation"]
+        whole = {
+            **{name: value for name, value in info.items() if name not in _OF_A_TOKEN},
+            "reward_parts": {name: np.array(values, dtype=np.float32) for name, values in self._parts.items()},
             "prompt_text": spoken.prompt_or_input_text,
             "gen_text": spoken.context_text,
             "ref_texts": spoken.target_or_reference_texts,
             "meta_info": spoken.meta_info,
         }
-        return self._observation, total, terminated, truncated, info
+        self._parts = {name: [] for name in self._parts}
+        return self._observation, total, terminated, truncated, whole
+
+    def _keep(self, info: dict[str, Any]) -> None:
+        for name, value in info.get("reward_parts", {}).items():
+            self._parts[name].append(value)
 
     @property
     def reward_terms(self) -> list[RewardPart]:

@@ -69,11 +69,13 @@ class Encoder:
     Attributes:
         opening: Ids that the tokenizer puts before every text, such as the begin-of-sequence token.
         closing: Ids that it puts after every text.
+        special_ids: Ids of its special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         added = sorted(map(str, tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
+        self.special_ids = frozenset(tokenizer.added_tokens_decoder)
         self._added = re.compile("|".join(map(re.escape, added)) or "(?!)")
         inner, outer = self.ids("a"), tokenizer("a", verbose=False)["input_ids"]
         start = next((i for i in range(len(outer)) if outer[i : i + len(inner)] == inner), 0)
@@ -203,7 +205,14 @@ class History:
         """Token ids of the prompt, at most P."""
         return [*self._opening, *(id for said in self._utterances for id in said.ids), *self._last_ids]
 
-    def go_on(self, own_ids: Sequence[int], own_text: str, answer: str, end_of_turn: EndOfTurn) -> None:
+    def go_on(
+        self,
+        own_ids: Sequence[int],
+        own_text: str,
+        answer: str,
+        end_of_turn: EndOfTurn,
+        answer_ids: Sequence[int] | None = None,
+    ) -> None:
         """Append an utterance of the agent and the partner's answer.
 
         Args:
@@ -211,13 +220,17 @@ class History:
             own_text: The agent's utterance, without markup.
             answer: The partner's utterance.
             end_of_turn: Detects the end among the agent's tokens.
+            answer_ids: Tokens of the answer, if they are known; used unless a special one is among them.
         """
         assert self._frame is not None
         frame = self._frame
         own = PromptTurn(own_text, frame.to_partner, not frame.in_pairs)
         other = PromptTurn(answer, frame.to_agent)
         self._add(self._closed(own_ids, end_of_turn), own)
-        self._add(self._encoder.utterance(answer, other.closing, frame.to_partner), other)
+        if answer_ids is None or self._encoder.special_ids.intersection(answer_ids):
+            self._add(self._encoder.utterance(answer, other.closing, frame.to_partner), other)
+        else:
+            self._add([*answer_ids, *self._encoder.continued(other.closing, answer[-1:])], other)
         if isinstance(self.prompt, Prompt):
             past = self.prompt
             openings = (past.opening, past.later_opening, past.agent_opening)
