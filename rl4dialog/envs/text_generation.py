@@ -212,6 +212,11 @@ class TextGenEnv(gym.Env):
     # -- conversation ---------------------------------------------------------------------------------------------
 
     @property
+    def partner_is_outside(self) -> bool:
+        """Whether the partner speaks through :meth:`step`."""
+        return self._outside is not None
+
+    @property
     def sample(self) -> Sample:
         """Sample of the conversation."""
         return self.conversation.sample
@@ -233,10 +238,8 @@ class TextGenEnv(gym.Env):
             return float(weighted_sum(self.reward_parts, parts)), False, False, info
         self._pending = _Utterance(previous, int(action), current, ended)
         if self._partners_side is not None:
-            self.state, self.speaker = (
-                self._partners_side.asked([*self.conversation.texts, current.context_text]),
-                PARTNER,
-            )
+            texts = [*self.conversation.texts, current.context_text]
+            self.state, self.speaker = self._partners_side.asked(texts), PARTNER
             return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
         self.at_work = "the partner"
         return self.hear(self.conversation.ask(current.context_text))
@@ -283,12 +286,8 @@ class TextGenEnv(gym.Env):
         else:
             conversation.go_on(current.context_ids, said, reply)
             self._begin_utterance()
-        return (
-            float(weighted_sum(self.reward_parts, parts)),
-            is_over and ended_by != "length",
-            ended_by == "length",
-            info,
-        )
+        truncated = ended_by == "length"
+        return float(weighted_sum(self.reward_parts, parts)), is_over and not truncated, truncated, info
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""

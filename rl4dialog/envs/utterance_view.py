@@ -50,7 +50,7 @@ class UtteranceView(gym.Env):
         self.observation_space = env.observation_space
         length = int(env.observation_space["context_ids"].shape[0])  # type: ignore[index]
         vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
-        lowest = PADDING_ACTION if "speaker" not in env.observation_space.keys() else LEAVES_ACTION  # type: ignore[attr-defined]
+        lowest = LEAVES_ACTION if env.partner_is_outside else PADDING_ACTION
         self.action_space = spaces.Box(lowest, vocab_size - 1, (length,), np.int64)
         self._observation: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
@@ -137,6 +137,7 @@ class UtteranceView(gym.Env):
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
         """Restore the episode start of :meth:`state_dict`, and return its observation."""
         self.env.load_state_dict(state)
+        self._parts = {part.name: [] for part in self.env.reward_parts}
         self._observation = self.env.observe()
         return self._observation
 

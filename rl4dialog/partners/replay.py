@@ -17,8 +17,8 @@ _HINT = (
 class ReplayPartner(Partner):
     """Says the next utterance of the dataset's own dialogue, whatever the agent said; leaves at the end of it.
 
-    The references and labels of the agent's later replies are those of its utterances in the dialogue. Samples need ``meta_data["continuation"]``: the utterances after the reference reply, by the partner and the agent
-    in turn.
+    Samples need ``meta_data["continuation"]``: the utterances after the reference reply, by the partner and the agent
+    in turn. Those of the agent, and their labels, are the references and labels of its later replies.
 
     Raises:
         DataError: At the start of a conversation, if the sample has no continuation.
