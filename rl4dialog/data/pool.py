@@ -11,10 +11,11 @@ import itertools
 import math
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import Sample
 
 SPLITS = ("train", "val", "test")
@@ -35,10 +36,13 @@ class TextGenPool:
             none. References do not contain it.
         between_turns: Formats the text between two utterances of the agent from the partner's reply; ``None`` for the
             reply between end-of-turn markers, or on a separate line.
+        players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
+            a partner whose rules they know. Each value creates a new player.
     """
 
     end_of_turn: str | None = None
     between_turns: Callable[[str], str] | None = None
+    players: Mapping[str, Callable[[], Player]] = {}
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples
