@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, EndedBy, PartnerReply, Sample, Turn
@@ -19,6 +20,9 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
 
     Returns:
         The conversation.
+
+    Raises:
+        DataError: If the partner reports a failure.
     """
     meta_data = sample.meta_data or {}
     history = list(meta_data.get("history", [sample.prompt_or_input_text]))
@@ -30,6 +34,8 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
     for _ in range(max_turns):
         history.append(player.say(history))
         reply = _full_reply(partner.reply(history))
+        if reply.failed is not None:
+            raise DataError(f"the partner failed on sample {sample.id!r}: {reply.failed}")
         turns.append(Turn(history[-1], AGENT, reward=reply.reward))
         if reply.text is not None:
             history.append(reply.text)

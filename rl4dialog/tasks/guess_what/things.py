@@ -5,13 +5,13 @@ All things differ in at least one property. Fruits and vegetables count as food 
 
 from __future__ import annotations
 
-THINGS = tuple(
-    """
-    dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose apple banana potato pizza
-    cookie sandwich car bus ship airplane bicycle chair plate pot book key coin ring button needle ball balloon kite
-    drum guitar umbrella
-    """.split()
-)
+_THINGS = """
+dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose
+apple banana potato pizza cookie sandwich
+car bus ship airplane bicycle
+chair plate pot book key coin ring button needle ball balloon kite drum guitar umbrella
+"""
+THINGS = tuple(_THINGS.split())
 
 _YES = {
     "is it alive": "dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose",
