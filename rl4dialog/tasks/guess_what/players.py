@@ -1,4 +1,17 @@
-"""Scripted players of the agent's side."""
+"""Scripted players of the agent's side.
+
+Over 20,000 games each, of 8 turns, with a return of ``success - 0.05 * turns``:
+
+======================= ======= ===== ======
+player                  success turns return
+======================= ======= ===== ======
+`BlindPlayer`           0.18    7.3   -0.18
+`CarelessPlayer`        0.29    7.8   -0.10
+`MixedPlayer`, the data 0.37    7.8   -0.01
+`ConsistentPlayer`      0.50    7.7   +0.11
+`InformationGainPlayer` 1.00    5.8   +0.71
+======================= ======= ===== ======
+"""
 
 from __future__ import annotations
 
@@ -37,7 +50,7 @@ class GuessWhatPlayer(Player):
         return (question or self.guess(things)).text
 
     def guess(self, things: list[str]) -> Question:
-        """Choose a guess; by default any thing that agrees with all answers."""
+        """Guess one of the things, at random."""
         return GUESSES[self._rng.choice(things)]
 
     @abstractmethod
@@ -60,16 +73,19 @@ class BlindPlayer(GuessWhatPlayer):
         return None
 
     def guess(self, things: list[str]) -> Question:
-        return GUESSES[self._rng.choice(THINGS)]
+        return super().guess(list(THINGS))
 
 
 class CarelessPlayer(GuessWhatPlayer):
-    """Asks for properties at random, also for the same one again, and often guesses early."""
+    """Asks for properties at random, also for the same one again, and often guesses any thing early."""
 
     guess_share = 0.25
+    """Share of guesses before the last turn."""
 
-    def choose(self, history: list[str], things: list[str]) -> Question | None:
-        return None if self._rng.random() < self.guess_share else self._rng.choice(QUESTIONS)
+    def choose(self, history: list[str], things: list[str]) -> Question:
+        if self._rng.random() < self.guess_share:
+            return self.guess(list(THINGS))
+        return self._rng.choice(QUESTIONS)
 
 
 class ConsistentPlayer(GuessWhatPlayer):
