@@ -14,6 +14,7 @@ DataPoolRegistry = Registry(
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
         "imdb": "rl4dialog.data.imdb:IMDB",
         "imdb_seq2seq": "rl4dialog.data.imdb:IMDBForSeq2Seq",
@@ -73,6 +74,7 @@ PartnerRegistry = Registry(
     "partner",
     {
         "facts": "rl4dialog.partners.facts:FactsPartner",
+        "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",

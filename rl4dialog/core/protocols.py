@@ -1,4 +1,4 @@
-"""Contracts between layers: the interfaces of rewards, metrics and conversation partners.
+"""Contracts between layers: the interfaces of rewards, metrics, conversation partners and scripted players.
 
 Signatures of rewards and metrics are those of RL4LMs, so its classes can be used unchanged.
 """
@@ -242,3 +242,24 @@ class Partner(ABC):
     def outcome(self) -> Mapping[str, float]:
         """Return what the partner makes of the conversation so far, such as ``{"success": 1.0}``."""
         return {}
+
+
+class Player(ABC):
+    """A scripted speaker of the agent's side, for demonstrations and as floor or ceiling of evaluations."""
+
+    @abstractmethod
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        """Start a conversation about a sample.
+
+        Args:
+            meta_info: The sample's ``meta_data``.
+            seed: Seed for the player's random numbers in this conversation.
+        """
+
+    @abstractmethod
+    def say(self, history: list[str]) -> str:
+        """Return the agent's next utterance.
+
+        Args:
+            history: All utterances so far, oldest first, those of the sample included.
+        """

@@ -11,10 +11,11 @@ import itertools
 import math
 import random
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import Frame, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 
@@ -35,10 +36,13 @@ class TextGenPool:
         end_of_turn: Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens; ``None`` if there is
             none. References do not contain it.
         dialogue_format: Format of the prompts, if they are conversations.
+        players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
+            a partner whose rules they know. Each value creates a new player.
     """
 
     end_of_turn: str | None = None
     dialogue_format: DialogueFormat | None = None
+    players: Mapping[str, Callable[[], Player]] = {}
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples

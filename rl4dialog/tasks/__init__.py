@@ -1,0 +1,1 @@
+"""Worlds with rules of their own: partner, scripted players and datapool of each task in one package."""
