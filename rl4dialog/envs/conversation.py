@@ -1,0 +1,251 @@
+"""The conversation in an environment: what was said, what the partner answers, and when it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError
+from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.types import (
+    AGENT,
+    LABELS,
+    PARTNER,
+    Dialogue,
+    EndedBy,
+    Frame,
+    PartnerReply,
+    Prompt,
+    PromptTurn,
+    Sample,
+    Turn,
+)
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.prompts import History, with_turns
+
+FirstSpeaker = Literal["sample", "agent", "partner"]
+
+
+@dataclass(frozen=True)
+class ConversationRules:
+    """Who speaks first, what is shown, and when a conversation ends.
+
+    Attributes:
+        max_turns: Maximum number of agent utterances.
+        first_speaker: ``sample`` if the agent answers the sample's last utterance; ``agent`` or ``partner`` for a
+            conversation without the sample's utterances.
+        max_partner_length: Maximum number of tokens of a partner's utterance; ``None`` for no limit.
+        context_turns: Maximum number of utterances in a prompt; ``None`` for all that fit.
+        end_when: Regular expressions, by ``agent`` and ``partner``, in an utterance after which the conversation ends.
+            The match is removed from the partner's utterance.
+    """
+
+    max_turns: int = 1
+    first_speaker: FirstSpeaker = "sample"
+    max_partner_length: int | None = None
+    context_turns: int | None = None
+    end_when: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class Conversation:
+    """A conversation about a sample, from the agent's side.
+
+    Args:
+        rules: Who speaks first, what is shown, and when it ends.
+        end_of_turn: Detects the end of an agent utterance, and has the tokenizer.
+        max_prompt_length: P, in tokens.
+        truncation_side: Side at which a sample's prompt is truncated if it is longer than P.
+        frame: Markup around the utterances; by default each is on a separate line, or before the turn marker.
+        partner: Answers the agent; ``None`` if there is no partner, or it answers from outside.
+        outcome: Returns the partner's account of the conversation, if it answers from outside.
+
+    Attributes:
+        sample: The sample.
+        history: What the agent sees.
+        references: Reference replies to the last utterance.
+        meta_info: The sample's ``meta_data``, with history and labels of the present turn.
+        n_turns: Number of completed turns.
+    """
+
+    def __init__(
+        self,
+        rules: ConversationRules,
+        end_of_turn: EndOfTurn,
+        max_prompt_length: int,
+        truncation_side: str = "left",
+        frame: Frame | None = None,
+        partner: Partner | None = None,
+    ) -> None:
+        self.rules, self.partner = rules, partner
+        self.frame = frame or _plain_frame(end_of_turn.marker)
+        self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
+        self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
+        self._end_when = {side: _any_of(rules.end_when.get(side, ())) for side in ("agent", "partner")}
+
+    def begin(self, sample: Sample, seed: int) -> None:
+        """Start a conversation.
+
+        Raises:
+            DataError: If the sample cannot start one with this first speaker.
+            PartnerError: If the partner fails.
+        """
+        self.sample, self.references, self.meta_info = sample, sample.references, sample.meta_data or {}
+        self.n_turns, self._n_given = 0, 0
+        self._turns: list[Turn] = []
+        if self.partner is not None:
+            self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
+        first = self.rules.first_speaker
+        prompt: str = sample.prompt_or_input_text
+        if first == "sample":
+            given = self.meta_info.get("history", [prompt])
+            self._turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
+            self._n_given = len(given)
+            self._see(with_turns(prompt, self._end_of_turn.marker))
+        elif first == "agent":
+            self._see(self._agents_opening())
+        elif self.partner is not None:
+            self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
+
+    def ask(self, said: str) -> PartnerReply:
+        """Return the partner's answer to an utterance of the agent; an empty one if there is no partner.
+
+        Raises:
+            PartnerError: If the partner fails.
+        """
+        if self.partner is None:
+            return PartnerReply()
+        return self.heard(self._guarded("failed on", lambda partner: partner.reply([*self.texts, said])))
+
+    def heard(self, answer: Any) -> PartnerReply:
+        """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit.
+
+        Raises:
+            PartnerError: If it is no valid answer, or reports a failure.
+        """
+        reply = checked_reply(answer, self._partners_name)
+        if reply.failed is not None:
+            raise PartnerError(f"partner {self._partners_name} failed on sample {self.sample.id!r}: {reply.failed}")
+        if reply.text is None:
+            return reply
+        sign = self._end_when["partner"]
+        shown = reply.text if sign is None else sign.sub(" ", reply.text)
+        leaves = reply.leaves or shown != reply.text
+        for markup in self.frame.markup:
+            shown = shown.replace(markup, " ")
+        ids, limit = reply.ids, self.rules.max_partner_length
+        if shown != reply.text:
+            shown, ids = shown.strip(), None
+        if limit is not None:
+            all_ids = ids if ids is not None else self._tokenizer(shown, add_special_tokens=False)["input_ids"]
+            if len(all_ids) > limit:
+                shown, ids = str(self._tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
+        return replace(reply, text=shown, ids=ids, leaves=leaves)
+
+    def hear_opening(self, answer: Any) -> None:
+        """Start with an utterance of the partner."""
+        reply = self.heard(answer)
+        text = reply.text or ""
+        self._turns = [Turn(text, PARTNER)]
+        prompt = self._own_prompt()
+        turn = PromptTurn(text, self.frame.to_agent)
+        self._see(Prompt([turn], prompt.later_opening, agent_opening=prompt.agent_opening))
+        self._follow(reply)
+
+    def settle(self, own_text: str, ended: bool, reply: PartnerReply) -> EndedBy | None:
+        """Complete a turn, and return the cause of the conversation's end, if it has ended.
+
+        Args:
+            own_text: The agent's utterance.
+            ended: Whether the agent ended it; otherwise it was cut at the length limit.
+            reply: The partner's answer.
+        """
+        self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended))
+        if reply.text is not None:
+            self._turns.append(Turn(reply.text, PARTNER))
+        self.n_turns += 1
+        is_last = self.n_turns >= self.rules.max_turns
+        # A partner with nothing more to say does not end a conversation whose turns are over anyway.
+        if reply.leaves and not (is_last and reply.text is None):
+            return "partner"
+        if self._end_when["agent"] is not None and self._end_when["agent"].search(own_text):
+            return "agent"
+        if not is_last:
+            return None
+        return "max_turns" if ended else "length"
+
+    def go_on(self, own_ids: Sequence[int], own_text: str, reply: PartnerReply) -> None:
+        """Show a completed turn to the agent, for its next utterance."""
+        self.history.go_on(own_ids, own_text, reply.text or "", self._end_of_turn, reply.ids)
+        self._follow(reply)
+
+    def dialogue(self, ended_by: EndedBy | None = None) -> Dialogue:
+        """The conversation so far."""
+        outcome = dict(self.partner.outcome()) if self.partner is not None else {}
+        meta_data = self.sample.meta_data or {}
+        turns = tuple(self._turns)
+        return Dialogue(
+            self.sample.id, turns, meta_data=meta_data, n_given=self._n_given, outcome=outcome, ended_by=ended_by
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        """All utterances so far."""
+        return [turn.text for turn in self._turns]
+
+    def _see(self, prompt: str) -> None:
+        side, limit = self._truncation_side, self._max_prompt_length
+        self.history = History(self._tokenizer, prompt, limit, side, self.frame, self.rules.context_turns)
+
+    def _follow(self, reply: PartnerReply) -> None:
+        """Let references, history and labels follow the turn; those of the sample are of its first reply."""
+        info, given = reply.info, self.sample.meta_data or {}
+        self.references = list(info.get("references", []))
+        kept = {name: value for name, value in given.items() if name not in LABELS}
+        self.meta_info = {**kept, **info.get("labels", {}), "history": self.texts}
+
+    def _agents_opening(self) -> Prompt:
+        prompt = self._own_prompt()
+        if prompt.agent_opening is None:
+            raise DataError(
+                "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
+                "starts; use first_speaker: partner or sample"
+            )
+        self.meta_info = {**self.meta_info, "history": []}
+        return Prompt([], prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
+
+    def _own_prompt(self) -> Prompt:
+        """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""
+        prompt = self.sample.prompt_or_input_text
+        if not isinstance(prompt, Prompt):
+            raise DataError(
+                f"env.args.first_speaker is {self.rules.first_speaker}, but sample {self.sample.id!r} is a plain text "
+                f"and no dialogue; use first_speaker: sample"
+            )
+        return prompt
+
+    @property
+    def _partners_name(self) -> str:
+        return "outside" if self.partner is None else type(self.partner).__name__
+
+    def _guarded(self, what: str, call: Callable[[Partner], Any]) -> Any:
+        assert self.partner is not None
+        try:
+            return call(self.partner)
+        except RL4DialogError:
+            raise
+        except Exception as error:
+            raise PartnerError(
+                f"partner {self._partners_name} {what} sample {self.sample.id!r}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _plain_frame(marker: str | None) -> Frame:
+    """Markup of utterances on separate lines, or before the turn marker."""
+    return Frame(f" {marker}", marker, (marker,)) if marker else Frame("\n", "\n")
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None

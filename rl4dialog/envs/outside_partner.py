@@ -1,0 +1,79 @@
+"""The partner's side of a conversation, if it answers from outside of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl4dialog.core.types import Prompt
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.envs.observation import Observation
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.prompts import History
+
+
+@dataclass(frozen=True)
+class OutsidePartner:
+    """What an environment knows of a partner outside: its tokenizer and format, not its model.
+
+    Attributes:
+        dialogue_format: Format of its prompts.
+        end_of_turn: Detects the end of its utterance, and has its tokenizer.
+        vocab_size: Number of rows of its model's embedding.
+        max_prompt_length: Maximum length of its prompts, in its tokens.
+        max_length: Maximum length of its utterances, in its tokens.
+        persona_key: Key of its persona in the sample's ``meta_data``; a text, or a list of sentences.
+    """
+
+    dialogue_format: DialogueFormat
+    end_of_turn: EndOfTurn
+    vocab_size: int
+    max_prompt_length: int
+    max_length: int
+    persona_key: str = "partner_persona"
+
+
+class PartnersSide:
+    """A conversation as an outside partner sees it: its own utterances are those of the assistant.
+
+    Args:
+        outside: What is known of the partner.
+    """
+
+    def __init__(self, outside: OutsidePartner) -> None:
+        self._outside = outside
+        self._frame = outside.dialogue_format.frame()
+        self._history: History | None = None
+        self._last: tuple[Sequence[int], str] | None = None  # its last utterance
+
+    def begin(self, meta_info: dict[str, Any]) -> None:
+        """Start a conversation about a sample."""
+        self._history, self._last = None, None
+        persona = meta_info.get(self._outside.persona_key)
+        self._persona = persona if persona is None or isinstance(persona, str) else " ".join(persona)
+
+    def asked(self, texts: Sequence[str]) -> Observation:
+        """Return the state in which the partner starts to answer.
+
+        Args:
+            texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
+        """
+        outside = self._outside
+        if self._history is None:
+            prompt = outside.dialogue_format.prompt(texts or ["-"], self._persona)
+            if not texts:  # the partner opens
+                prompt = Prompt([], prompt.agent_opening or (), prompt.later_opening, prompt.agent_opening)
+            tokenizer = outside.end_of_turn.tokenizer
+            self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
+        elif self._last is not None:
+            self._history.go_on(*self._last, texts[-1], outside.end_of_turn)
+        sizes = (outside.max_prompt_length, outside.max_length)
+        history = self._history
+        return Observation(history.prompt_ids, [], history.prompt, [], {}, outside.end_of_turn, *sizes)
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Return the text of the partner's utterance, and remember its tokens."""
+        text = self._outside.end_of_turn.reply_text(ids)
+        self._last = ids, text
+        return text
