@@ -75,11 +75,12 @@ PartnerRegistry = Registry(
     {
         "facts": "rl4dialog.partners.facts:FactsPartner",
         "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
+        "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
     },
-    provided=("tokenizer",),
+    provided=("tokenizer", "max_prompt_length", "max_length"),
 )
 
 MetricRegistry = Registry(

@@ -312,6 +312,8 @@ class TextEvaluationConfig(TrainEvaluationConfig):
     """
     max_eval_samples: int | None = Field(default=None, ge=1)
     """Maximum number of prompts to evaluate per split. Default: all."""
+    partner: ComponentConfig | None = None
+    """Conversation partner of evaluations, if it is another one than ``env.args.partner``."""
     score_predictions: bool = True
     """Whether to also score evaluation replies with the training reward."""
 

@@ -6,8 +6,10 @@ Signatures of rewards and metrics are those of RL4LMs, so its classes can be use
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from rl4dialog.core.types import Dialogue, PartnerReply
 
@@ -262,4 +264,34 @@ class Player(ABC):
 
         Args:
             history: All utterances so far, oldest first, those of the sample included.
+        """
+
+
+class PartnerService(ABC):
+    """The other side of conversations in the main process, for all environments together.
+
+    An environment shows the partner's prompts, in the partner's own tokens (see
+    :class:`rl4dialog.envs.outside_partner.OutsidePartner`), and takes its tokens as actions.
+    """
+
+    can_open = True
+    """As for :class:`Partner`, like the next three."""
+    pays = False
+    gives_references = False
+    outcomes: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def side(self) -> Any:
+        """The ``OutsidePartner`` that the environments need: tokenizer, format and lengths."""
+
+    @abstractmethod
+    def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
+        """Answer several conversations.
+
+        Args:
+            observations: ``prompt_ids`` (n, P), ``prompt_mask`` (n, P) of the conversations that wait for an answer.
+
+        Returns:
+            The token ids of each answer, with its end; ``None`` to leave the conversation.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn, is_number
+from rl4dialog.core.types import Dialogue, is_number, reply_dialogue
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ class FinishedReplies:
         self.meta_infos = [info or {} for info in self.meta_infos or [{}] * n]
         self.sample_ids = self.sample_ids or range(n)
         self.dones = self.dones or [True] * n
-        self.dialogues = self.dialogues or [self._dialogue(row) for row in range(n)]
+        self.dialogues = self.dialogues or [
+            reply_dialogue(*each)
+            for each in zip(self.sample_ids, self.prompt_texts, self.gen_texts, self.meta_infos, strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.gen_texts)
@@ -95,13 +98,6 @@ class FinishedReplies:
     def paid(self, each_turn: bool | None) -> FinishedReplies:
         """Return the replies as they are for a reward that is paid for each of them, or only for the last ones."""
         return replace(self, dones=[True] * len(self)) if each_turn else self
-
-    def _dialogue(self, row: int) -> Dialogue:
-        given = self.meta_infos[row].get("history", [self.prompt_texts[row]])
-        turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
-        said = Turn(self.gen_texts[row], AGENT)
-        info = self.meta_infos[row]
-        return Dialogue(self.sample_ids[row], (*turns, said), meta_data=info, n_given=len(given), ended_by="max_turns")
 
 
 def clip_bounds(value: Any) -> tuple[float, float]:

@@ -172,6 +172,19 @@ class PartnerReply:
     failed: str | None = None
 
 
+def given_turns(history: Sequence[str]) -> tuple[Turn, ...]:
+    """Return the utterances before the agent's reply as turns; the last one is the partner's."""
+    n = len(history)
+    return tuple(Turn(text, AGENT if (n - i) % 2 == 0 else PARTNER) for i, text in enumerate(history))
+
+
+def reply_dialogue(id: str | int, prompt: str, reply: str, meta_data: Mapping[str, Any] | None) -> Dialogue:
+    """Return a single reply as a conversation of one turn, after the history in the sample's meta data."""
+    info = dict(meta_data or {})
+    given = given_turns(info.get("history", [prompt]))
+    return Dialogue(id, (*given, Turn(reply, AGENT)), meta_data=info, n_given=len(given), ended_by="max_turns")
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a number, and not a ``bool``, which Python treats as an ``int``."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

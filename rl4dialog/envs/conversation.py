@@ -22,6 +22,7 @@ from rl4dialog.core.types import (
     PromptTurn,
     Sample,
     Turn,
+    given_turns,
 )
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, with_turns
@@ -101,7 +102,7 @@ class Conversation:
         prompt: str = sample.prompt_or_input_text
         if first == "sample":
             given = self.meta_info.get("history", [prompt])
-            self._turns = [Turn(text, AGENT if (len(given) - i) % 2 == 0 else PARTNER) for i, text in enumerate(given)]
+            self._turns = [*given_turns(given)]
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":

@@ -16,6 +16,7 @@ from rl4dialog.data.pool import check_split
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, is_headline, table_style
+from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
 from rl4dialog.training.building.toolkit import build_toolkit
@@ -44,8 +45,9 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
     check_is_new(folder)
     config = loaded.config
     toolkit = build_toolkit(config, loaded.tokenizer, loaded.data)
-    metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, build_scorer(config, toolkit))
-    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards)
+    scorer = build_scorer(config, toolkit)
+    metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, scorer)
+    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, build_conversing(config, loaded.texts, scorer))
     result = evaluator.run(loaded.policy, split, 0)
     gold = evaluator.ceiling(loaded.policy, split)
     make_folder(folder)

@@ -1,6 +1,8 @@
-"""Evaluation of a policy on a split: one reply per prompt, scored by all metrics, and a summary before/after training.
+"""Evaluation of a policy on a split, and a summary of the changes by training.
 
-The prompts are divided among the processes of a run. The main process gathers all replies and computes the metrics.
+The policy gives one reply to each prompt, or holds one conversation about each sample if the run has a partner; all
+metrics score the results. The samples are divided among the processes of a run. The main process gathers everything
+and computes the metrics.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import torch
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, RewardError
-from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
+from rl4dialog.runs.conversations import changed_conversations, conversation_record
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
@@ -62,16 +66,19 @@ class Evaluator:
         metrics: Metrics to compute on each split.
         tracker: Optional tracker that records the results.
         rewards: Optional reward that also scores each reply.
+        conversing: Holds conversations, in runs with a partner.
     """
 
     def __init__(
         self,
         config: TextConfig,
         texts: Texts,
-        metrics: Sequence[BaseMetric],
+        metrics: Sequence[BaseMetric | DialogueMetric],
         tracker: Tracker | None,
         rewards: RewardColumns | None = None,
+        conversing: Conversing | None = None,
     ) -> None:
+        self._conversing = conversing
         self._settings, self._seed = config.train_evaluation, config.seed
         self._texts, self._metrics, self._tracker = texts, metrics, tracker
         self._rewards = rewards
@@ -90,20 +97,20 @@ class Evaluator:
         """
         rewards = self._rewards
         started = time.perf_counter()
-        result = evaluate(
-            policy,
-            self.samples(split),
-            self._metrics,
-            split,
-            self._texts.lengths.prompt,
-            self._settings.eval_batch_size,
-            self._kwargs,
-            self._texts.lengths.truncation_side,
-            derive_seed(self._seed, "evaluation", split),
-            self._post_process,
-            None if rewards is None else functools.partial(rewards.score, must_work=reward_must_work),
-            self._texts.lengths.turn_end,
-        )
+        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
+        if self._conversing is not None:
+            talk, sizes = functools.partial(_converse, self._conversing, seed), [0] * len(samples)
+        else:
+            prompts = self._prompts(policy, samples)
+            talk, sizes = functools.partial(_reply, prompts, self._post_process), [len(ids) for ids in prompts]
+        talks = hold_talks(policy, samples, sizes, talk, split, self._settings.eval_batch_size, self._kwargs, seed)
+        columns: dict[str, list[float]] = {}
+        if rewards is not None and self._conversing is None:
+            replies = [talk.replies[0] for talk in talks]
+            columns = rewards.score(samples[: len(talks)], replies, must_work=reward_must_work)
+        elif rewards is not None:
+            columns = rewards.of_conversations(talks, must_work=reward_must_work)
+        result = judged(talks, samples, self._metrics, split, policy.language_model, columns)
         result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:
             self._tracker.log_metrics(epoch, split, result.metrics)
@@ -111,6 +118,12 @@ class Evaluator:
         numbers = "".join(f"{key} {value:.3f}, " for key, value in result.metrics.items() if is_headline(key))
         say(f"evaluation of {split} after iteration {epoch}: {numbers}{duration(time.perf_counter() - started)}")
         return result
+
+    def _prompts(self, policy: LMActorCriticPolicy, samples: Sequence[Sample]) -> list[list[int]]:
+        """Token ids of the prompts of samples."""
+        lengths = self._texts.lengths
+        limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
+        return [encode_prompt(policy.end_of_turn.tokenizer, s.prompt_or_input_text, *limits) for s in samples]
 
     def recall(self, split: str, epoch: int) -> Evaluation:
         """Load an evaluation that :meth:`run` recorded earlier in this run; empty in a process without a tracker.
@@ -123,7 +136,12 @@ class Evaluator:
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
         """Compute the metrics of a split's reference replies."""
         samples, references = self.samples(split), self._references(split)
-        scores = compute_metrics(self._metrics, samples, references, split, policy.language_model)
+        talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
+        if self._conversing is not None:
+            metrics = [metric for metric in self._metrics if not isinstance(metric, DialogueMetric)]
+            scores = compute_metrics(metrics, talks, split, policy.language_model)
+            return {key: corpus for key, (_, corpus) in scores.items()}
+        scores = compute_metrics(self._metrics, talks, split, policy.language_model)
         columns = {} if self._rewards is None else self._rewards.score(samples, references)
         return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
 
@@ -139,117 +157,170 @@ class Evaluator:
             before.metrics,
             after.metrics,
             self.ceiling(policy, "test"),
-            _examples(before, after, self._references("test")),
+            [] if self._conversing is not None else _examples(before, after, self._references("test")),
             self._tracker.run_folder.root,
             labels=labels,
+            conversations=changed_conversations(before.predictions, after.predictions, 2),
         )
 
 
 @random_states_kept()
-def evaluate(
+def hold_talks(
     policy: LMActorCriticPolicy,
     samples: Sequence[Sample],
-    metrics: Sequence[BaseMetric],
-    split_name: str,
-    max_prompt_length: int,
+    sizes: Sequence[int],
+    talk: Callable[..., list[Talk]],
+    what: str,
     batch_size: int,
     generation_kwargs: dict[str, Any] | None,
-    prompt_truncation_side: str,
     seed: int,
-    post_process: Callable[[str], str] | None = None,
-    score: Callable[[Sequence[Sample], list[str]], dict[str, list[float]]] | None = None,
-    turn_end: str | None = None,
-) -> Evaluation:
-    """Generate and score a reply to each sample's prompt. All processes must call this together.
+) -> list[Talk]:
+    """Let a policy talk about each sample. All processes must call this together.
 
     All random states are restored afterwards, so the number of evaluations does not affect training.
 
     Args:
-        policy: The policy that generates the replies.
-        samples: Samples of one split.
-        metrics: Metrics to compute over the whole split.
-        split_name: Name passed to the metrics and shown in the progress bar.
-        max_prompt_length: Maximum prompt length in tokens.
-        batch_size: Prompts per generation batch.
+        policy: The policy that speaks.
+        samples: The samples.
+        sizes: Lengths of their prompts; those of similar length share a batch, to reduce padding.
+        talk: Called with the policy, samples, their indices, and the generation settings.
+        what: Name of the samples in the progress bar.
+        batch_size: Samples per batch.
         generation_kwargs: Generation settings; ``None`` uses those of the rollouts.
-        prompt_truncation_side: Side from which long prompts are truncated.
         seed: Sampling seed. It is the same for every evaluation, so that differences come from the policy.
-        post_process: Optional function applied to each reply before it is scored and recorded.
-        score: Optional function that returns further columns of the predictions, one number per reply. The mean of
-            ``reward`` becomes a metric.
-        turn_end: Text after every turn, if long prompts are truncated by whole turns.
 
     Returns:
-        The evaluation; empty in all processes but the main one.
-
-    Raises:
-        ConfigError: If ``post_process`` raises, or does not return a string.
+        One conversation per sample, in order; none in all processes but the main one.
     """
-    tokenizer = policy.end_of_turn.tokenizer
-    prompts = [
-        encode_prompt(tokenizer, s.prompt_or_input_text, max_prompt_length, prompt_truncation_side, turn_end)
-        for s in samples
-    ]
-    # Batch prompts of similar length to reduce padding.
-    order = sorted(range(len(samples)), key=lambda i: len(prompts[i]))
+    order = sorted(range(len(samples)), key=lambda i: sizes[i])
     batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    own: dict[int, str] = {}
+    own: dict[int, Talk] = {}
     # The caller logs the final line, which has more details.
-    progress = Progress(
-        f"Evaluating {split_name}", "prompt", len(samples), line_every_s=60.0, line_at_end=False, stays=False
-    )
+    progress = Progress(f"Evaluating {what}", "prompt", len(samples), line_every_s=60.0, line_at_end=False, stays=False)
     with progress:
         torch.manual_seed(derive_seed(seed, "process", process_index()) if process_index() else seed)
         for first in range(0, len(batches), n_processes()):
             # With sharded weights all processes must generate equally often, so the last batch is repeated if needed.
             rows = batches[min(first + process_index(), len(batches) - 1)]
-            own |= zip(rows, generate_texts(policy, [prompts[i] for i in rows], generation_kwargs), strict=True)
+            own |= zip(rows, talk(policy, [samples[i] for i in rows], rows, generation_kwargs or {}), strict=True)
             progress.advance(sum(map(len, batches[first : first + n_processes()])))
     found = all_gather_object(own)
     if not is_main_process():
-        return Evaluation({}, [])
+        return []
     by_row = dict(ChainMap(*found))
-    replies = [by_row[row] for row in range(len(samples))]
+    return [by_row[row] for row in range(len(samples))]
+
+
+def _reply(
+    prompts: Sequence[list[int]],
+    post_process: Callable[[str], str] | None,
+    policy: LMActorCriticPolicy,
+    samples: Sequence[Sample],
+    rows: Sequence[int],
+    generation_kwargs: dict[str, Any],
+) -> list[Talk]:
+    """Give one reply to each sample's prompt."""
+    replies = generate_texts(policy, [prompts[row] for row in rows], generation_kwargs)
     if post_process is not None:
         replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]
-    columns = {} if score is None else score(samples, replies)
-    scores = compute_metrics(metrics, samples, replies, split_name, policy.language_model)
+    return [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
+
+
+def _converse(
+    conversing: Conversing,
+    seed: int,
+    policy: LMActorCriticPolicy,
+    samples: Sequence[Sample],
+    rows: Sequence[int],
+    generation_kwargs: dict[str, Any],
+) -> list[Talk]:
+    """Hold one conversation about each sample; the seed of the partner depends on the sample's index."""
+    seeds = [derive_seed(seed, "partner", row) for row in rows]
+    return conversing(policy, samples, seeds, **generation_kwargs)
+
+
+def judged(
+    talks: Sequence[Talk],
+    samples: Sequence[Sample],
+    metrics: Sequence[BaseMetric | DialogueMetric],
+    split_name: str,
+    model: Any,
+    columns: Mapping[str, list[float]],
+) -> Evaluation:
+    """Compute all metrics, and make the records of the predictions.
+
+    Args:
+        talks: Conversations about the samples; none in all processes but the main one.
+        samples: The samples.
+        metrics: Metrics to compute over the whole split.
+        split_name: Name passed to the metrics.
+        model: The language model, for metrics that compute probabilities.
+        columns: Further columns of the predictions, one number per conversation. The mean of ``reward`` becomes a
+            metric.
+    """
+    if not talks:
+        return Evaluation({}, [])
+    scores = compute_metrics(metrics, talks, split_name, model)
     predictions = []
-    for i, sample in enumerate(samples):
+    for i, (sample, talk) in enumerate(zip(samples, talks, strict=True)):
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
         predictions.append(
             {
                 "split_name": split_name,
                 "sample_id": sample.id,
-                "prompt_text": sample.prompt_or_input_text,
-                "generated_text": replies[i],
+                "prompt_text": talk.prompts[0] if talk.prompts else sample.prompt_or_input_text,
+                "generated_text": talk.replies[0] if talk.replies else "",
                 "ref_text": references,
+                **({} if talk.is_single_reply else conversation_record(talk.dialogue)),
                 **{key: values[i] for key, values in columns.items()},
                 **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
             }
         )
     metric_values = {key: corpus for key, (_, corpus) in scores.items()}
-    return Evaluation({**mean_reward(columns), **metric_values}, predictions)
+    return Evaluation({**mean_reward(dict(columns)), **metric_values}, predictions)
 
 
 def compute_metrics(
-    metrics: Sequence[BaseMetric], samples: Sequence[Sample], replies: list[str], split_name: str, model: Any
+    metrics: Sequence[BaseMetric | DialogueMetric], talks: Sequence[Talk], split_name: str, model: Any
 ) -> dict[str, tuple[list[float] | None, float]]:
-    """Compute all metrics of the given replies, by metric key."""
+    """Compute all metrics, by key: the score of each conversation, and that of all.
+
+    Metrics of replies score each reply of a conversation, those with references only replies that have some; the score
+    of the conversation is the mean of its replies.
+    """
     results: dict[str, tuple[list[float] | None, float]] = {}
+    single = all(talk.is_single_reply for talk in talks)
     for metric in metrics:
-        results.update(
-            metric.compute(
-                [sample.prompt_or_input_text for sample in samples],
-                replies,
-                [sample.references for sample in samples],
-                [sample.meta_data or {} for sample in samples],
-                model,
-                split_name,
-            )
+        if isinstance(metric, DialogueMetric) and not (single and isinstance(metric, BaseMetric)):
+            results.update(metric.compute([talk.dialogue for talk in talks], model, split_name))
+            continue
+        assert isinstance(metric, BaseMetric)
+        rows = [
+            (i, j)
+            for i, talk in enumerate(talks)
+            for j in range(len(talk.replies))
+            if single or talk.references[j] or not metric.needs_references
+        ]
+        found = metric.compute(
+            [talks[i].prompts[j] for i, j in rows],
+            [talks[i].replies[j] for i, j in rows],
+            [talks[i].references[j] for i, j in rows],
+            [talks[i].meta_infos[j] for i, j in rows],
+            model,
+            split_name,
         )
+        for key, (each, corpus) in found.items():
+            results[key] = each if each is None else _by_talk(each, [i for i, _ in rows], len(talks)), corpus
     return results
+
+
+def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> list[float]:
+    """Mean score of the replies of each conversation; NaN if it has none."""
+    of_talk: list[list[float]] = [[] for _ in range(n_talks)]
+    for i, score in zip(talk_of, scores, strict=True):
+        of_talk[i].append(score)
+    return [sum(each) / len(each) if each else math.nan for each in of_talk]
 
 
 def generate_texts(

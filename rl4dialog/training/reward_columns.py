@@ -10,6 +10,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.core.types import Sample
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
+from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.training.random_state import random_states_kept
 
 TOTAL = "reward"
@@ -76,10 +77,37 @@ class RewardColumns:
                 self._warn_of_failures(scores.total)
         return {TOTAL: scores.total, **{f"{TOTAL}/{name}": values for name, values in scores.parts.items()}}
 
+    def of_conversations(self, talks: Sequence[Talk], must_work: bool = False) -> dict[str, list[float]]:
+        """Return the rewards that conversations earned; see :meth:`score`.
+
+        Args:
+            talks: Conversations with their rewards.
+            must_work: Whether to raise a failure that would stop the run.
+
+        Raises:
+            RewardError: If a reward failed and ``must_work`` is set.
+        """
+        self.error = None
+        failures = [talk.error for talk in talks if talk.error is not None and not talk.partner_failed]
+        totals = [math.nan if talk.error is not None else talk.total for talk in talks]
+        names = dict.fromkeys(name for talk in talks for name in talk.rewards)
+        parts = {name: [talk.rewards.get(name, math.nan) for talk in talks] for name in names}
+        if failures and self._scorer.on_error != "mask":
+            error = RewardError(failures[0])
+            if must_work:
+                raise error
+            self.error = error
+            _logger.warning("this evaluation has no rewards: %s", error)
+            totals = [math.nan] * len(talks)
+            parts = {name: totals for name in names}
+        else:
+            self._warn_of_failures(totals)
+        return {TOTAL: totals, **{f"{TOTAL}/{name}": values for name, values in parts.items()}}
+
     def _warn_of_failures(self, totals: list[float]) -> None:
         n_failed = sum(map(math.isnan, totals))
         if n_failed:
-            _logger.warning("the reward failed for %d of the %d replies of this evaluation", n_failed, len(totals))
+            _logger.warning("the reward failed for %d of the %d samples of this evaluation", n_failed, len(totals))
 
 
 def mean_reward(columns: dict[str, list[float]]) -> dict[str, float]:

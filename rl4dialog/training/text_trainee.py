@@ -12,6 +12,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
@@ -57,7 +58,8 @@ class TextTrainee(Trainee):
             metrics = build_metrics(config, toolkit)
         self.scorer = build_scorer(config, toolkit)
         rewards = build_reward_columns(config, self.scorer)
-        self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards)
+        conversing = build_conversing(config, self.texts, self.scorer)
+        self.evaluator = Evaluator(config, self.texts, metrics, tracker, rewards, conversing)
 
     @property
     def n_iters(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -10,7 +9,6 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
-from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
@@ -22,10 +20,10 @@ from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
-from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.environments import build_task_rewards, env_kwargs
 from rl4dialog.training.building.lengths import Lengths
-from rl4dialog.training.building.partner import build_partner, check_rewards
+from rl4dialog.training.building.partner import AnyPartner, build_partner
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.building.texts import Texts
@@ -41,8 +39,10 @@ def build_algorithm(
 ) -> Any:
     """Build the environments, the policy and the algorithm."""
     env = config.env
+    chosen = env.args.conversation_partner
+    partner = build_partner(chosen, env.args, texts) if chosen is not None else None
     vec_env = make_vec_env(
-        _env_kwargs(config, texts, model, end_of_turn, scorer),
+        _env_kwargs(config, texts, model, end_of_turn, scorer, partner),
         env.n_envs // n_processes(),
         env.vec_env,
         env.n_workers,
@@ -50,7 +50,6 @@ def build_algorithm(
         config.reward_fn.timeout_s,
     )
     kl, reward = config.alg.kl_div, config.reward_fn
-    in_main = [part for part in scorer.parts if part.in_main_process]
     algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
@@ -68,7 +67,7 @@ def build_algorithm(
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
-                TaskRewards(scorer.parts, replace(scorer, parts=in_main).values),
+                build_task_rewards(scorer),
                 mask_failed_rewards=reward.on_error == "mask",
                 bootstrap_truncated=env.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward),
@@ -101,7 +100,9 @@ def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedMod
         EnvWorkerError: If they cannot be sent; see :func:`~rl4dialog.envs.vectorize.check_workers`.
     """
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
-    check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer), config.env.vec_env)
+    chosen = config.env.args.conversation_partner
+    partner = build_partner(chosen, config.env.args, texts) if chosen is not None else None
+    check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer, partner), config.env.vec_env)
 
 
 def _env_kwargs(
@@ -110,29 +111,10 @@ def _env_kwargs(
     model: PreTrainedModel,
     end_of_turn: EndOfTurn,
     scorer: Scorer,
+    partner: AnyPartner | None,
 ) -> dict[str, Any]:
-    args, train = config.env.args, texts.data.pools["train"]
-    chosen = args.conversation_partner
-    partner = build_partner(chosen) if chosen is not None else None
-    check_rewards(args, partner, scorer.parts)
-    return {
-        "end_of_turn": end_of_turn,
-        "samples": list(train),
-        "reward_parts": [part for part in scorer.parts if not part.in_main_process],
-        "max_prompt_length": texts.lengths.prompt,
-        "max_episode_length": texts.lengths.reply,
-        "vocab_size": embedding_rows(model),
-        "prompt_truncation_side": texts.lengths.truncation_side,
-        "max_turns": args.max_turns,
-        "priority_scale": args.priority_scale,
-        "partner": partner,
-        "frame": train.frame() if partner is not None else None,
-        "first_speaker": args.first_speaker,
-        "max_partner_length": args.max_partner_length,
-        "context_turns": args.context_turns,
-        "end_when": args.end_when.model_dump(),
-        "shares_dialogues": any(isinstance(part.function, BatchedConversationReward) for part in scorer.parts),
-    }
+    samples = list(texts.data.pools["train"])
+    return env_kwargs(config, texts, end_of_turn, embedding_rows(model), samples, scorer.parts, partner)
 
 
 def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:

@@ -45,6 +45,7 @@ def _check_text(config: TextConfig) -> None:
     if "split" in config.datapool.args:
         raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
     DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
+    check_partner(config)
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
@@ -84,7 +85,6 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
         registry.check(id, args, where)
-    check_partner(config)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)

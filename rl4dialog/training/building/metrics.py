@@ -7,12 +7,12 @@ from typing import Any
 
 from rl4dialog.catalog import MetricRegistry
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.training.building.rewards import reward_builder
 from rl4dialog.training.building.toolkit import offered
 
 
-def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric]:
+def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric | DialogueMetric]:
     """Build the metrics of ``train_evaluation``."""
     build_part = reward_builder(toolkit)
     return [

@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 from rl4dialog.catalog import PartnerRegistry
-from rl4dialog.core.config import OnPolicyConfig
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.protocols import Partner
+from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
+from rl4dialog.training.building.texts import Texts
+
+AnyPartner = Partner | PartnerService
 
 
-def check_partner(config: OnPolicyConfig) -> None:
-    """Check id and arguments of the partner, and that it can do what the conversation asks of it.
+def check_partner(config: TextConfig) -> None:
+    """Check ids and arguments of the partners, and that they can do what a conversation asks of them.
 
     Raises:
         ConfigError: If not.
     """
-    args = config.env.args
-    chosen = args.conversation_partner
-    if chosen is None:
+    own = config.train_evaluation.partner
+    if config.env is None or config.env.args.conversation_partner is None:
+        if own is not None:
+            raise ConfigError("train_evaluation.partner replaces env.args.partner in evaluations, but there is none")
         return
-    partner = build_partner(chosen)
-    if args.first_speaker == "partner" and not partner.can_open:
-        raise ConfigError(
-            f"env.args.first_speaker is partner, but partner {chosen.id!r} has no first utterance; use first_speaker: "
-            f"sample or agent"
-        )
+    args = config.env.args
+    for chosen, where in ((args.conversation_partner, "env.args.partner"), (own, "train_evaluation.partner")):
+        if chosen is None:
+            continue
+        PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
+        partner = PartnerRegistry.resolve(chosen.id)
+        if inspect.isclass(partner) and issubclass(partner, Partner) and not _takes_tokenizer(partner):
+            partner = PartnerRegistry.get(chosen.id, chosen.args)
+        if args.first_speaker == "partner" and not getattr(partner, "can_open", True):
+            raise ConfigError(
+                f"env.args.first_speaker is partner, but partner {chosen.id!r} has no first utterance; use "
+                f"first_speaker: sample or agent"
+            )
 
 
-def build_partner(chosen: ComponentConfig, where: str = "env.args.partner") -> Partner:
+def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPartner:
     """Build a partner.
 
     Raises:
-        ConfigError: If its id or an argument is unknown or invalid.
+        ConfigError: If it is not a partner, or an argument is invalid.
     """
-    PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
-    partner = PartnerRegistry.get(chosen.id, chosen.args)
-    if not isinstance(partner, Partner):
-        raise ConfigError(f"{where}.id: {chosen.id!r} is not a subclass of rl4dialog.core.protocols.Partner")
+    partner = PartnerRegistry.get(
+        chosen.id,
+        chosen.args,
+        tokenizer=texts.tokenizer,
+        max_prompt_length=texts.lengths.prompt,
+        max_length=args.max_partner_length or texts.lengths.reply,
+    )
+    if not isinstance(partner, (Partner, PartnerService)):
+        raise ConfigError(
+            f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService of "
+            f"rl4dialog.core.protocols"
+        )
     return partner
 
 
-def check_rewards(args: EnvArgs, partner: Partner | None, parts: Sequence[RewardPart]) -> None:
+def _takes_tokenizer(partner: type) -> bool:
+    return "tokenizer" in inspect.signature(partner).parameters
+
+
+def check_rewards(args: EnvArgs, partner: AnyPartner | None, parts: Sequence[RewardPart]) -> None:
     """Check that the rewards get from the partner what they need.
 
     Raises:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from rl4dialog.rollouts.conversing import talk_of_one_reply
 from rl4dialog.training.doctor.finding import Finding, judged
 from rl4dialog.training.doctor.subject import Subject
 from rl4dialog.training.evaluation import compute_metrics
@@ -36,7 +37,8 @@ def metrics(subject: Subject) -> Finding:
     """Check that every metric returns finite scores for a few reference replies."""
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
-    scores = compute_metrics(subject.metrics, samples, replies, "test", subject.model)
+    talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
+    scores = compute_metrics(subject.metrics, talks, "test", subject.model)
     broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
     measured = f"{len(scores)} scores of {len(samples)} reference replies"
     if broken:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import is_cached
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
-from rl4dialog.core.protocols import BaseMetric
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
@@ -119,7 +119,7 @@ class Subject:
         return scorer
 
     @_Part
-    def metrics(self) -> list[BaseMetric]:
+    def metrics(self) -> list[BaseMetric | DialogueMetric]:
         return build_metrics(self.config, self._toolkit)
 
     @_Part

@@ -8,16 +8,18 @@ from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import PartnerReply
 
+A1 = {"references": ["a1"], "labels": {}}
+
 
 @pytest.mark.parametrize(
     ("continuation", "replies"),
     [
         ([], [PartnerReply(leaves=True)]),
         (["p1"], [PartnerReply("p1", leaves=True), PartnerReply(leaves=True)]),
-        (["p1", "a1"], [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply(leaves=True)]),
+        (["p1", "a1"], [PartnerReply("p1", info=A1), PartnerReply(leaves=True)]),
         (
             ["p1", "a1", "p2"],
-            [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply("p2", leaves=True)],
+            [PartnerReply("p1", info=A1), PartnerReply("p2", leaves=True)],
         ),
     ],
 )

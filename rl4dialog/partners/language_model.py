@@ -1,0 +1,100 @@
+"""A frozen language model as a partner, in the main process, with its own tokenizer and dialogue format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.utils import get_device
+
+from rl4dialog.catalog import PolicyRegistry
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import PartnerService
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
+from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.policies.models import embedding_rows, load_language_model, position_limit
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.text.tokenizer import build_tokenizer
+
+
+class LanguageModelPartner(PartnerService):
+    """A frozen language model, which answers all environments in one batch.
+
+    Args:
+        model_name: Folder or hub id of the model, such as ``model/`` of a run folder.
+        tokenizer_name: Folder or hub id of its tokenizer; by default that of the model.
+        architecture: ``causal`` for decoder-only models, ``seq2seq`` for encoder-decoders.
+        format: Format of its prompts: ``eou`` or ``chat_template``. Its own utterances are those of the assistant.
+        persona_key: Key of its persona in the samples' ``meta_data``: a text or a list of sentences; samples without
+            the key have none.
+        generation_kwargs: Sampling settings; by default it samples from the whole distribution.
+        max_prompt_length: P, passed by the run.
+        max_length: Maximum number of tokens of an answer, passed by the run.
+
+    Raises:
+        ConfigError: If the model has random weights.
+        ModelError: If the model cannot be loaded or has too few positions.
+        DataError: If its chat template does not support conversations.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        tokenizer_name: str | None = None,
+        architecture: Literal["causal", "seq2seq"] = "causal",
+        format: FormatName = "eou",
+        persona_key: str = "partner_persona",
+        generation_kwargs: dict[str, Any] | None = None,
+        max_prompt_length: Count = 128,
+        max_length: Count = 32,
+    ) -> None:
+        if model_name.startswith("builtin/"):
+            raise ConfigError(
+                f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
+                f"model/ of a run folder, or a hub id"
+            )
+        tokenizer = build_tokenizer(tokenizer_name or model_name)
+        policy_class = PolicyRegistry.resolve(f"{architecture}_lm_actor_critic_policy")
+        auto_class = policy_class.auto_class
+        model = load_language_model(model_name, tokenizer, 1, max_length, auto_class)
+        limit = position_limit(model.config)
+        if limit is not None and architecture == "causal":
+            max_prompt_length = min(max_prompt_length, limit - max_length)
+        dialogue_format = DialogueFormat(format, None, ChatTemplate(tokenizer), in_conversation=True)
+        end_of_turn = EndOfTurn(
+            tokenizer,
+            end_of_sequence_ids(tokenizer, model.config, model.generation_config),
+            dialogue_format.end_of_turn,
+        )
+        n_rows = embedding_rows(model)
+        self._side = OutsidePartner(dialogue_format, end_of_turn, n_rows, max_prompt_length, max_length, persona_key)
+        space = spaces.Dict(
+            {
+                "prompt_ids": spaces.Box(0, n_rows - 1, (max_prompt_length,), np.int64),
+                "context_ids": spaces.Box(0, n_rows - 1, (max_length,), np.int64),
+            }
+        )
+        self._policy = policy_class(
+            space,
+            spaces.Discrete(n_rows),
+            lambda _: 0.0,
+            model=model,
+            end_of_turn=end_of_turn,
+            critic="none",
+            reference="none",
+            generation_kwargs=generation_kwargs,
+        ).to(get_device("auto"))
+
+    @property
+    def side(self) -> OutsidePartner:
+        return self._side
+
+    def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
+        obs = {name: torch.as_tensor(array, device=self._policy.device) for name, array in observations.items()}
+        # Prompts are padded on the left to the length of the agent's prompts.
+        return [ids.tolist() for ids in self._policy.generate(obs).per_row("response_ids")]

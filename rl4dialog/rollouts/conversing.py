@@ -1,0 +1,234 @@
+"""Conversations of a policy with a partner: who speaks next, and whole conversations about given samples.
+
+Rollouts, evaluations and simulations let both sides speak through :func:`speak`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl4dialog.core.errors import PartnerError, RewardError
+from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, reply_dialogue
+from rl4dialog.envs.utterance_view import LEAVES_ACTION, PADDING_ACTION, UtteranceView
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.rollouts.task_rewards import TaskRewards
+
+
+@dataclass
+class Speech:
+    """What both sides say in one step of the environments.
+
+    Attributes:
+        actions: Token ids of each utterance, padded with -1. Shape (n_envs, T).
+        agent_rows: Environments in which the agent speaks, in order.
+        replies: The agent's utterances; ``None`` if it says nothing.
+    """
+
+    actions: np.ndarray
+    agent_rows: np.ndarray
+    replies: Replies | None
+
+
+def speak(
+    policy: LMActorCriticPolicy,
+    observations: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    partner: PartnerService | None = None,
+    **generation_kwargs: Any,
+) -> Speech:
+    """Let the speaker of each environment say its utterance.
+
+    Args:
+        policy: The agent.
+        observations: Observations of all environments: ``prompt_ids`` (n_envs, P) and so on.
+        rows: Environments to act in; the others wait.
+        partner: The partner, if it answers from the main process.
+        generation_kwargs: Generation settings; by default those of the policy.
+    """
+    n_envs, length = observations["context_ids"].shape
+    actions = np.full((n_envs, length), PADDING_ACTION, dtype=np.int64)
+    speakers = observations["speaker"][rows] if "speaker" in observations else np.full(len(rows), AGENT)
+    mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
+    replies = None
+    if len(mine):
+        obs = {name: torch.as_tensor(array[mine], device=policy.device) for name, array in observations.items()}
+        replies = policy.generate(obs, **generation_kwargs)
+        ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
+        actions[mine, : ids.shape[1]] = ids
+    if len(theirs):
+        assert partner is not None
+        answers = partner.answers({name: array[theirs] for name, array in observations.items()})
+        for row, answer in zip(theirs, answers, strict=True):
+            said = [LEAVES_ACTION] if answer is None else answer
+            actions[row, : len(said)] = said
+    return Speech(actions, mine, replies)
+
+
+@dataclass
+class Talk:
+    """One conversation, with the data for metrics of its replies.
+
+    Attributes:
+        dialogue: The conversation; each utterance of the agent has its reward, NaN if a reward failed.
+        prompts: Prompt of each of the agent's replies.
+        replies: The agent's replies.
+        references: Their references.
+        meta_infos: Their meta data.
+        rewards: Sum over the conversation of each part of the reward, by name, unweighted; NaN if a reward failed.
+        error: Message of a failed reward or partner; the conversation ended there.
+        partner_failed: Whether it was the partner.
+        is_single_reply: Whether there is no partner.
+    """
+
+    dialogue: Dialogue
+    prompts: list[str] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    references: list[list[str]] = field(default_factory=list)
+    meta_infos: list[dict[str, Any]] = field(default_factory=list)
+    rewards: dict[str, float] = field(default_factory=dict)
+    error: str | None = None
+    partner_failed: bool = False
+    is_single_reply: bool = False
+
+    @property
+    def total(self) -> float:
+        """Reward of the whole conversation, weighted."""
+        return float(sum(turn.reward for turn in self.dialogue.said if turn.speaker == AGENT))
+
+
+class Conversing:
+    """Lets a policy talk with a partner about samples, one conversation for each.
+
+    Args:
+        make_env: Builds an environment for a policy.
+        partner: The partner, if it answers from the main process.
+        task_rewards: Rewards of the conversations; none by default.
+        iteration: Iteration for changing weights of rewards.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[LMActorCriticPolicy], UtteranceView],
+        partner: PartnerService | None = None,
+        task_rewards: TaskRewards | None = None,
+        iteration: int = 1,
+    ) -> None:
+        self._make_env, self._partner = make_env, partner
+        self._task_rewards, self._iteration = task_rewards, iteration
+
+    def __call__(
+        self, policy: LMActorCriticPolicy, samples: Sequence[Sample], seeds: Sequence[int], **generation_kwargs: Any
+    ) -> list[Talk]:
+        """Hold one conversation about each sample, all of them at once.
+
+        Args:
+            policy: The agent.
+            samples: The samples.
+            seeds: Seed of the partner in each conversation.
+            generation_kwargs: Generation settings; by default those of the policy.
+
+        Returns:
+            The conversations, in the order of the samples. One whose reward or partner fails ends there.
+        """
+        envs = [self._make_env(policy) for _ in samples]
+        talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
+        found: list[dict[str, np.ndarray]] = []
+        started = []
+        for row, (env, sample, seed) in enumerate(zip(envs, samples, seeds, strict=True)):
+            try:
+                found.append(env.reset(seed=seed, options={"sample": sample})[0])
+                started.append(row)
+            except PartnerError as error:
+                talks[row].fail(str(error), partner_failed=True)
+                found.append({})
+        rows = np.array(started, dtype=int)
+        while rows.size:
+            blank = found[rows[0]]  # stands in for conversations that never began
+            observations = {name: np.stack([(each or blank)[name] for each in found]) for name in blank}
+            speech = speak(policy, observations, rows, self._partner, **generation_kwargs)
+            settled: list[tuple[int, dict[str, Any], bool]] = []
+            for row in rows:
+                found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
+                if "error" in info:
+                    talks[row].fail(info["error"], info.get("partner_failed", False))
+                elif "reward_parts" in info:
+                    settled.append((int(row), info, terminated or truncated))
+            self._add(settled, talks)
+            rows = np.array([row for row in rows if not talks[row].is_over], dtype=int)
+        return [talk.finished(env) for talk, env in zip(talks, envs, strict=True)]
+
+    def _add(self, settled: list[tuple[int, dict[str, Any], bool]], talks: Sequence[_TalkInProgress]) -> None:
+        """Add completed turns to the conversations, with their rewards."""
+        if not settled:
+            return
+        rows, infos, overs = (list(each) for each in zip(*settled, strict=True))
+        paid, earlier = [np.zeros(1)] * len(rows), [np.zeros(0)] * len(rows)
+        parts: dict[str, list[float]] = {}
+        error = None
+        if self._task_rewards is not None:
+            lengths = [max((len(values) for values in info["reward_parts"].values()), default=1) for info in infos]
+            try:
+                paid, earlier, parts = self._task_rewards(infos, lengths, overs, self._iteration)
+            except RewardError as failure:
+                error = str(failure)
+        for i, row in enumerate(rows):
+            values = {name: each[i] for name, each in parts.items() if len(each) == len(rows)}
+            talks[row].add(infos[i], float(paid[i].sum()), earlier[i], values, overs[i])
+            if error is not None:
+                talks[row].fail(error, partner_failed=False)
+
+
+class _TalkInProgress:
+    """A conversation that is collected turn by turn."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.is_over = False
+        self._talk = Talk(Dialogue(sample.id, (), meta_data=sample.meta_data or {}))
+        self._rewards: list[float] = []
+        self._parts: dict[str, float] = defaultdict(float)
+        self._ended_by: Any = None
+
+    def add(
+        self, info: Mapping[str, Any], reward: float, earlier: np.ndarray, parts: Mapping[str, float], is_over: bool
+    ) -> None:
+        talk = self._talk
+        talk.prompts.append(info["prompt_text"])
+        talk.replies.append(info["gen_text"])
+        talk.references.append(info["ref_texts"])
+        talk.meta_infos.append(info["meta_info"])
+        self._rewards.append(reward)
+        for i, payment in enumerate(earlier):
+            self._rewards[i] += float(payment)
+        for name, value in parts.items():
+            self._parts[name] += value
+        self.is_over, self._ended_by = is_over, info.get("ended_by")
+
+    def fail(self, message: str, partner_failed: bool) -> None:
+        self._talk.error, self._talk.partner_failed, self.is_over = message, partner_failed, True
+        self._rewards, self._parts = [], {}
+
+    def finished(self, env: UtteranceView) -> Talk:
+        """Return the conversation, its rewards on the agent's utterances."""
+        conversation = env.env.conversation
+        dialogue = conversation.dialogue(self._ended_by)
+        rewards = iter(self._rewards)
+        turns = tuple(
+            replace(turn, reward=next(rewards, np.nan)) if i >= dialogue.n_given and turn.speaker == AGENT else turn
+            for i, turn in enumerate(dialogue.turns)
+        )
+        return replace(self._talk, dialogue=replace(dialogue, turns=turns), rewards=dict(self._parts))
+
+
+def talk_of_one_reply(sample: Sample, reply: str) -> Talk:
+    """Return a single reply to a sample as a conversation of one turn."""
+    prompt, info = sample.prompt_or_input_text, sample.meta_data or {}
+    dialogue = reply_dialogue(sample.id, prompt, reply, info)
+    return Talk(dialogue, [prompt], [reply], [sample.references], [info], is_single_reply=True)
