@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 
 from rl4dialog.core.config import SupervisedConfig, TextConfig
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Frame
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
 
@@ -57,4 +58,12 @@ def _learned_lengths(texts: Texts) -> dict[str, Any]:
         "max_length": lengths.total,
         "prompt_truncation_side": lengths.truncation_side,
         "whole_turns": not with_env,
+        "frame": _frame(texts),
     }
+
+
+def _frame(texts: Texts) -> Frame | None:
+    """Markup of conversations, if the samples continue."""
+    pool = texts.data.pools["train"]
+    continues = any((sample.meta_data or {}).get("continuation") for sample, _ in pool)
+    return pool.frame() if continues else None

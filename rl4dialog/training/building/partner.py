@@ -58,8 +58,8 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
     )
     if not isinstance(partner, (Partner, PartnerService)):
         raise ConfigError(
-            f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService of "
-            f"rl4dialog.core.protocols"
+            f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService "
+            f"of rl4dialog.core.protocols"
         )
     return partner
 

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
 from rl4dialog.text.chat_template import ChatTemplate
@@ -37,10 +38,15 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
     if config.tokenizer.model_name.startswith("builtin/"):
         data = build_data(config)
         train = data.samples("train")
-        corpus = [text for sample in train for text in (sample.prompt_or_input_text, *sample.references)]
+        corpus = [text for sample in train for text in _texts(sample)]
         return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
     tokenizer = build_tokenizer(**settings)
     return tokenizer, build_data(config, tokenizer)
+
+
+def _texts(sample: Sample) -> list[str]:
+    """All texts of a sample that a model reads or writes."""
+    return [sample.prompt_or_input_text, *sample.references, *(sample.meta_data or {}).get("continuation", ())]
 
 
 def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:

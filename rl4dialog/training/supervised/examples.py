@@ -3,6 +3,9 @@
 Prompt and reply are tokenized separately and their ids concatenated. Rollouts also continue the ids of a prompt, so
 training and rollouts see the same sequences; tokenizing the joined text could merge tokens across the boundary. The
 target includes the end of the reply: the turn marker of the dialogue format, or else the end-of-sequence token.
+
+A sample with a ``continuation`` in its meta data is learned as a whole conversation, in the rows that a rollout would
+make of it: all utterances of the agent are targets, and those of its partner are read.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Frame, Sample
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
-from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.text.prompts import History, encode_prompt
 
 IGNORED_LABEL = -100
 
@@ -134,6 +138,7 @@ def build_examples(
     in_encoder: bool = False,
     prompt_truncation_side: str = "left",
     whole_turns: bool = False,
+    frame: Frame | None = None,
 ) -> tuple[list[SupervisedExample], Truncation]:
     """Tokenize samples, one example per reference.
 
@@ -150,6 +155,7 @@ def build_examples(
         in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
         prompt_truncation_side: Side from which long prompts are truncated.
         whole_turns: Whether prompts truncated on the left lose whole turns.
+        frame: Markup around the utterances of conversations; required for samples with a continuation.
 
     Returns:
         The examples, and counts of truncated samples.
@@ -165,6 +171,12 @@ def build_examples(
     turn_end = (end_of_turn or tokenizer.eos_token) if whole_turns else None
     examples, truncation = [], Truncation()
     for sample in samples:
+        if (sample.meta_data or {}).get("continuation") and sample.references:
+            turns = _turns(sample, tokenizer, end_of_turn, max_prompt_length, max_reply_length, max_length, frame)
+            truncation.n_prompts_cut += turns[-1].n_dropped > 0
+            truncation.n_references_cut += sum(turn.is_cut for turn in turns)
+            examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
+            continue
         whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None)
         for reference in sample.references:
             whole_reply = encode_reply(tokenizer, reference, end_of_turn)
@@ -196,6 +208,62 @@ def build_examples(
     if not examples:
         raise DataError("there is nothing to fine-tune on: no sample of the datapool has a reference")
     return examples, truncation
+
+
+@dataclass(frozen=True)
+class _LearnedTurn:
+    """One reply in a conversation: what the model reads, and what it learns to say."""
+
+    prompt: list[int]
+    reply: list[int]
+    is_cut: bool
+    n_dropped: int
+
+    def example(self) -> SupervisedExample:
+        return SupervisedExample(input_ids=self.prompt, labels=self.reply)
+
+
+def _turns(
+    sample: Sample,
+    tokenizer: PreTrainedTokenizerBase,
+    end_of_turn: str | None,
+    max_prompt_length: int | None,
+    max_reply_length: int | None,
+    max_length: int | None,
+    frame: Frame | None,
+) -> list[_LearnedTurn]:
+    """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
+    said = [sample.references[0], *(sample.meta_data or {})["continuation"]]
+    whole = [encode_reply(tokenizer, text, end_of_turn) for text in said[::2]]
+    limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
+    replies = [
+        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit)
+        for ids, text in zip(whole, said[::2], strict=True)
+    ]
+    room = max_length and max_length - max(map(len, replies))
+    limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
+    end = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), end_of_turn)
+    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame)
+    turns = []
+    for i, reply in enumerate(replies):
+        turns.append(_LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))
+        if 2 * i + 2 < len(said):
+            history.go_on(reply, said[2 * i], said[2 * i + 1], end)
+    return turns
+
+
+def _rows(turns: Sequence[_LearnedTurn], learns_all: bool) -> list[SupervisedExample]:
+    """Join the turns to rows; a new row begins where earlier utterances were dropped."""
+    rows: list[SupervisedExample] = []
+    for turn in turns:
+        ids = rows[-1]["input_ids"] if rows else []
+        if not rows or turn.prompt[: len(ids)] != ids:
+            rows.append(SupervisedExample(input_ids=[], labels=[]))
+            ids = []
+        between = turn.prompt[len(ids) :]
+        rows[-1]["input_ids"] = [*turn.prompt, *turn.reply]
+        rows[-1]["labels"] += [*(between if learns_all else [IGNORED_LABEL] * len(between)), *turn.reply]
+    return rows
 
 
 class PaddingCollator:
