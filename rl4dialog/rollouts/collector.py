@@ -137,6 +137,8 @@ class RolloutCollector:
             started = time.perf_counter()
             _evaluate(policy, replies)
             replies = replies.to("cpu")
+            n_before = torch.tensor([len(running[row]) for row in rows])
+            replies.turn = replies.response_mask * n_before[:, None]
             stats.seconds["time/evaluate_s"] += time.perf_counter() - started
             started = time.perf_counter()
             observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
@@ -253,12 +255,12 @@ def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
 def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
     """Fill ``stats.means``, averaged over all processes."""
     kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
-    ids = replies.per_row("response_ids")
+    ids = replies.per_reply("response_ids")
     mine = {
         **series,
         "rollout/task_reward": [episode["r"] for episode in stats.episodes],
         "rollout/kl": kl.numpy(),
-        "rollout/kl_per_reply": [row.sum() for row in replies.per_row(kl)],
+        "rollout/kl_per_reply": [row.sum() for row in replies.per_reply(kl)],
         "rollout/log_prob": replies.flat("log_probs").numpy(),
         "rollout/values": replies.flat("values").numpy(),
         "rollout/reply_length": [len(row) for row in ids],

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
+from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import worker_death_as_error
 from rl4dialog.functional.distributed import (
@@ -25,7 +26,7 @@ from rl4dialog.functional.distributed import (
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
+from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
@@ -60,6 +61,10 @@ class LMRolloutMixin:
         on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
             ``raise`` at once.
         sharding: Sharding method of the policy: ``"fsdp"``, ``"deepspeed"`` or ``None``.
+        credit: ``token`` for one step of advantage estimation per agent token, ``turn`` for one per turn of a
+            conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
+        turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
+        turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
         kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
         learning_rate: Learning rate of policy and critic.
         n_steps: Minimum number of agent tokens per environment and iteration.
@@ -94,9 +99,13 @@ class LMRolloutMixin:
         normalize_rewards: bool = False,
         on_nan_gradient: Literal["skip", "raise"] = "skip",
         sharding: str | None = None,
+        credit: Credit = "token",
+        turn_gamma: Fraction | None = None,
+        turn_gae_lambda: Fraction | None = None,
         **kwargs: Unpack[OnPolicyArguments],
     ) -> None:
         self._sharding = sharding
+        self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
@@ -129,7 +138,7 @@ class LMRolloutMixin:
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""
-        return {}
+        return self._credit
 
     def _reward_kl_coeff(self) -> float:
         """KL penalty per nat in the reward."""
