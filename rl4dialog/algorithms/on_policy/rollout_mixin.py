@@ -65,10 +65,13 @@ class LMRolloutMixin:
             conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
         turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
         turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
+        join_turns: Evaluate and train on the turns of a conversation in one row, if each prompt continues the previous
+            one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
+            Encoder-decoder models always have one row per reply.
         kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
         learning_rate: Learning rate of policy and critic.
         n_steps: Minimum number of agent tokens per environment and iteration.
-        batch_size: Approximate number of agent tokens per minibatch; replies are never split.
+        batch_size: Approximate number of agent tokens per minibatch; rows are never split.
         n_epochs: Number of passes over the replies of an iteration.
         gamma: Discount factor per agent token.
         gae_lambda: Lambda of generalized advantage estimation: 1 gives no bias from the critic, 0 the lowest variance.
@@ -102,9 +105,11 @@ class LMRolloutMixin:
         credit: Credit = "token",
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
+        join_turns: bool = True,
         **kwargs: Unpack[OnPolicyArguments],
     ) -> None:
         self._sharding = sharding
+        self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
@@ -229,6 +234,7 @@ class LMRolloutMixin:
                     on_step,
                     self.group_size,
                     self.iteration + 1,
+                    self._join_turns,
                 )
         finally:
             self._rollout_began_at = None
