@@ -156,11 +156,11 @@ class SequenceRolloutBuffer(RolloutBuffer):
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
     def get(self, batch_size: int | None = None) -> Generator[ReplySamples, None, None]:  # type: ignore[override]
-        """Yield minibatches of whole replies in random order, each reply exactly once.
+        """Yield minibatches of whole rows in random order, each row exactly once.
 
         Args:
-            batch_size: Approximate number of agent tokens per minibatch over all processes. Replies are never split,
-                and minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
+            batch_size: Approximate number of agent tokens per minibatch over all processes. Rows are never split, and
+                minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
         """
         units = self._units()
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()

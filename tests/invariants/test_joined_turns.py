@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+import architectures
 import numpy as np
 import pytest
 import torch
@@ -14,12 +15,11 @@ from conversing import (
     MAX_REPLY,
     algorithm_on_conversations,
     collect,
-    conversation_env,
     conversation_tokenizer,
     ending_often,
 )
 from rows import evaluated
-from tiny import make_gpt2, make_llama, make_policy, make_t5, maskable_class_of
+from tiny import make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer, maskable_class_of
 
 from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.grpo import GRPO
@@ -307,14 +307,16 @@ def test_conversations_are_evaluated_while_the_workers_step() -> None:
         assert (len(replies) < len(replies.per_reply("turn"))) is is_deferred
 
 
-def test_separate_rows_of_a_buffer_are_those_of_a_policy_that_joins_nothing() -> None:
-    """Rows written by hand: a policy reads them as one, and as three with the same numbers."""
-    tokenizer = conversation_tokenizer()
-    policy: Any = make_policy(conversation_env(tokenizer), make_llama(tokenizer))
+@pytest.mark.parametrize("name", architectures.CAUSAL)
+def test_every_architecture_reads_three_turns_as_one_row(name: str) -> None:
+    env = make_env(make_tokenizer(), vocab_size=25, max_prompt_length=12)
+    policy: Any = make_policy(env, architectures.make_model(name), critic="shared")
     prompts = [[3, 4], [3, 4, 5, 6, 9, 9], [3, 4, 5, 6, 9, 9, 7, 10]]
     separate = Replies.from_ids(prompts, [[5, 6], [7], [8, 8, 11]])
     separate.episode = torch.zeros(3, dtype=torch.long)
     joined = joined_turns(separate)
     assert joined.response_ids.tolist() == [[5, 6, 9, 9, 7, 10, 8, 8, 11]]
-    for number, other in zip(evaluated(policy, joined), evaluated(policy, separate), strict=True):
+    with torch.no_grad():
+        both = evaluated(policy, joined), evaluated(policy, separate)
+    for number, other in zip(*both, strict=True):
         torch.testing.assert_close(number[joined.response_mask], other[separate.response_mask], rtol=1e-5, atol=1e-5)
