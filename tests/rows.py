@@ -12,10 +12,11 @@ from rl4dialog.functional.replies import Replies
 
 
 def one_row(prompt_ids: Any, response_ids: Any, episode: int = 0, group: int = 0, **numbers: Any) -> Replies:
-    """One reply; numbers per token are given without padding, and `last_value` as it is."""
+    """One row; numbers per token are given without padding, `last_value` as it is, and `turn` of one or all tokens."""
     replies = Replies.from_ids([prompt_ids], [response_ids])
     replies.episode, replies.group = torch.tensor([episode]), torch.tensor([group])
     replies.last_value = torch.tensor([numbers.pop("last_value", 0.0)])
+    replies.turn = replies.response_mask * torch.as_tensor(numbers.pop("turn", 0))
     for name, values in numbers.items():
         setattr(replies, name, torch.as_tensor(values).float()[None])
     return replies

@@ -74,7 +74,7 @@ class ScriptedEnv:
 class ScriptedPolicy:
     """Says what the environments' script wants, which it reads from their prompts."""
 
-    device, max_reply_length, lockstep = torch.device("cpu"), MAX_REPLY, False
+    device, max_reply_length, lockstep, joins_turns = torch.device("cpu"), MAX_REPLY, False, False
 
     def __init__(self, scripts: Sequence[Sequence[Conversation]]) -> None:
         self.scripts = scripts

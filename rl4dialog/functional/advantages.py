@@ -1,4 +1,4 @@
-"""Generalized advantage estimation over the agent tokens of whole episodes."""
+"""Advantages: generalized advantage estimation over the tokens or turns of whole episodes, and those of groups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ def generalized_advantages(
     values: np.ndarray,
     mask: np.ndarray,
     last_values: np.ndarray,
-    gamma: float,
-    gae_lambda: float,
+    gamma: float | np.ndarray,
+    gae_lambda: float | np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Advantages and returns, GAE(lambda) of Schulman et al. 2016 (arXiv 1506.02438, eq. 16).
 
-    delta_t = r_t + gamma * V(s_{t+1}) - V(s_t);  A_t = sum_k (gamma * lambda)^k delta_{t+k}. The agent tokens of an
+    delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t);  A_t = delta_t + gamma_t lambda_t A_{t+1}. The agent tokens of an
     episode are consecutive, without the conversation partner's tokens. The recursion therefore runs from the last token
     of one agent turn to the first of the next.
 
@@ -24,26 +24,86 @@ def generalized_advantages(
         values: Value of the state before each token. Shape (E, L).
         mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
         last_values: Value of the state after the last token; 0 if the episode ended there. Shape (E,).
-        gamma: Discount factor per token.
-        gae_lambda: 1 gives Monte Carlo returns, 0 the one-step temporal difference.
+        gamma: Discount factor of the step after each token. Scalar or shape (E, L).
+        gae_lambda: 1 gives Monte Carlo returns, 0 the one-step temporal difference. Scalar or shape (E, L).
 
     Returns:
         Advantages and returns (advantages + values), 0 where mask is False. Shapes (E, L), (E, L).
     """
     rewards = np.where(mask, rewards, 0.0).astype(np.float32)
     values = np.where(mask, values, 0.0).astype(np.float32)
+    discounts, decays = (np.broadcast_to(np.float32(factor), mask.shape) for factor in (gamma, gamma * gae_lambda))
     advantages = np.zeros_like(rewards)
     next_advantage = np.zeros(len(rewards), dtype=np.float32)
     next_value = last_values.astype(np.float32)
     for t in reversed(range(rewards.shape[1])):
         real = mask[:, t]
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = delta + gamma * gae_lambda * next_advantage
+        delta = rewards[:, t] + discounts[:, t] * next_value - values[:, t]
+        advantage = delta + decays[:, t] * next_advantage
         advantages[:, t] = np.where(real, advantage, 0.0)
         # Skip columns after the end of an episode.
         next_advantage = np.where(real, advantage, next_advantage)
         next_value = np.where(real, values[:, t], next_value)
     return advantages, advantages + values
+
+
+def turn_bounds(turns: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the first and the last token of each turn.
+
+    Args:
+        turns: Number of the turn of each agent token. Shape (E, L).
+        mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
+
+    Returns:
+        Whether each token is the first, and whether it is the last, of its turn. Shapes (E, L), (E, L).
+    """
+    changes = (turns[:, 1:] != turns[:, :-1]) | ~mask[:, 1:]
+    is_first, is_last = mask.copy(), mask.copy()
+    is_first[:, 1:] &= changes
+    is_last[:, :-1] &= changes
+    return is_first, is_last
+
+
+def turn_advantages(
+    task_rewards: np.ndarray,
+    values: np.ndarray,
+    mask: np.ndarray,
+    turns: np.ndarray,
+    last_values: np.ndarray,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and returns with one step per turn: all tokens of a turn have the same.
+
+    R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u;
+    A_u = delta_u + gamma * lambda * A_{u+1}. This is GAE (Schulman et al. 2016, arXiv 1506.02438, eq. 16) over turns
+    instead of tokens.
+
+    Args:
+        task_rewards: Reward of each agent token, without the KL penalty. Shape (E, L).
+        values: Value of the state before each token. Shape (E, L).
+        mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
+        turns: Number of the turn of each token. Shape (E, L).
+        last_values: Value of the state after the last token; 0 if the episode ended there. Shape (E,).
+        gamma: Discount factor per turn.
+        gae_lambda: Lambda per turn.
+
+    Returns:
+        A_u and A_u + V_u at each token of turn u, 0 where mask is False. Shapes (E, L), (E, L).
+    """
+    starts, _ = turn_bounds(turns, mask)
+    n_turns = starts.sum(axis=1)
+    of_turns = np.arange(n_turns.max(initial=0)) < n_turns[:, None]
+    episodes, tokens = mask.nonzero()
+    turn_of_token = starts.cumsum(axis=1)[episodes, tokens] - 1
+    sums, first_values = np.zeros((2, *of_turns.shape))
+    np.add.at(sums, (episodes, turn_of_token), task_rewards[episodes, tokens])
+    first_values[of_turns] = values[starts]
+    advantages, returns = np.zeros((2, *mask.shape), dtype=np.float32)
+    found = generalized_advantages(sums, first_values, of_turns, last_values, gamma, gae_lambda)
+    for of_tokens, of_each_turn in zip((advantages, returns), found, strict=True):
+        of_tokens[episodes, tokens] = of_each_turn[episodes, turn_of_token]
+    return advantages, returns
 
 
 def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ class Replies:
         response_mask: True at the agent's tokens, which are trained on. Shape (B, T).
         token_mask: True at all real tokens, which fill each row from the left; by default only the agent's. Shape (B,
             T), as for all numbers down to ``sampler_log_probs``.
+        turn: Number of the turn within the conversation, from 0. Replies of one conversation have different numbers.
         log_probs: Log-probabilities under the policy's distribution at sampling (before top-k and other filters), in
             nats.
         unmasked_log_probs: The same without a maskable policy's mask, for the KL penalty.
@@ -33,6 +34,7 @@ class Replies:
         values: Value of the state before each token.
         task_rewards: Rewards without the KL penalty.
         rewards: Rewards with the KL penalty.
+        kl_penalties: KL penalty of each token, which ``rewards`` subtract.
         reward_scales: Sum of the absolute values of each reward's summands, which determines its numerical precision.
         advantages: Advantages, not whitened.
         advantage_scales: Like ``reward_scales``, for the advantages.
@@ -50,12 +52,14 @@ class Replies:
     response_ids: Tensor
     response_mask: Tensor
     token_mask: Tensor = None  # type: ignore[assignment]
+    turn: Tensor | None = None
     log_probs: Tensor | None = None
     unmasked_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
     task_rewards: Tensor | None = None
     rewards: Tensor | None = None
+    kl_penalties: Tensor | None = None
     reward_scales: Tensor | None = None
     advantages: Tensor | None = None
     advantage_scales: Tensor | None = None
@@ -159,6 +163,14 @@ class Replies:
         flat = self.flat(numbers) if isinstance(numbers, str) else numbers
         ends = self.response_mask.sum(dim=1).cumsum(dim=0).cpu().numpy()
         return np.split(flat.cpu().numpy(), ends[:-1])
+
+    def per_reply(self, numbers: str | Tensor) -> list[np.ndarray]:
+        """Split numbers as :meth:`per_row`, but into the agent tokens of each reply, where a row has several."""
+        if self.turn is None:
+            return self.per_row(numbers)
+        of_rows, of_turns = self.per_row(numbers), self.per_row("turn")
+        starts = [np.flatnonzero(np.diff(turns)) + 1 for turns in of_turns]
+        return [reply for row, cuts in zip(of_rows, starts, strict=True) for reply in np.split(row, cuts)]
 
     def row_episodes(self) -> np.ndarray:
         """Episode index of each row, counted from 0 without gaps. Shape (B,)."""

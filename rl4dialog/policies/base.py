@@ -138,6 +138,8 @@ class LMActorCriticPolicy(BasePolicy):
     """The transformers Auto class that loads this policy's language model."""
     maskable = False
     """Whether a mask policy restricts the allowed tokens."""
+    joins_turns = False
+    """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model

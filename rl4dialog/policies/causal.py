@@ -22,6 +22,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     """
 
     auto_class = AutoModelForCausalLM
+    joins_turns = True
 
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
         return model.base_model

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from rl4dialog.functional.advantages import generalized_advantages
+from rl4dialog.functional.advantages import generalized_advantages, turn_advantages, turn_bounds
 from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, n_processes
 from rl4dialog.functional.kl import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.rounding import is_constant, log_probs_agree
 from rl4dialog.rollouts.reward_normalizer import whitened
 
+Credit = Literal["token", "turn"]
+
 
 class SequenceRolloutBuffer(RolloutBuffer):
-    """Stores whole replies, computes GAE over the agent tokens of each episode, and yields minibatches of replies.
+    """Stores whole replies, computes GAE over the agent tokens or turns of each episode, and yields minibatches.
 
     Pass it to an algorithm as ``rollout_buffer_class``.
 
     Args:
         args: Arguments of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
+        credit: ``token`` for one step of GAE per agent token, ``turn`` for one per turn.
+        turn_gamma: Discount factor of the step after a turn. ``None`` is ``gamma``.
+        turn_gae_lambda: Lambda of the step after a turn. ``None`` is ``gae_lambda``.
         kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:
@@ -38,9 +43,19 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     whitened = False
 
-    def __init__(self, *args: Any, normalize_rewards: bool = False, **kwargs: Any) -> None:
-        self.normalize_rewards = normalize_rewards
+    def __init__(
+        self,
+        *args: Any,
+        normalize_rewards: bool = False,
+        credit: Credit = "token",
+        turn_gamma: float | None = None,
+        turn_gae_lambda: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.normalize_rewards, self.credit = normalize_rewards, credit
         super().__init__(*args, **kwargs)
+        self.turn_gamma = self.gamma if turn_gamma is None else turn_gamma
+        self.turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
 
     def reset(self) -> None:
         """Remove all replies."""
@@ -81,13 +96,20 @@ class SequenceRolloutBuffer(RolloutBuffer):
         if self.kl_is_rounding:
             kl_coeff = 0.0
         rewards = kl_penalized_rewards(task_rewards, log_probs, ref_log_probs, kl_coeff)
-        scales = np.abs(task_rewards) + np.abs(rewards - task_rewards)
+        penalties = task_rewards - rewards
+        scales = np.abs(task_rewards) + np.abs(penalties)
         if self.normalize_rewards:
-            rewards, scales, self.constant_rewards = whitened(rewards, scales)
-        self._set(rewards=rewards, reward_scales=scales)
+            rewards, penalties, scales, self.constant_rewards = whitened(rewards, penalties, scales)
+        self._set(rewards=rewards, kl_penalties=penalties, reward_scales=scales)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compute GAE over the agent tokens of each episode in order, skipping the partner's tokens."""
+        """Compute GAE over the agent tokens of each episode in order, skipping the partner's tokens.
+
+        With ``credit: token``, the step after the last token of a turn has ``turn_gamma`` and ``turn_gae_lambda``. With
+        ``credit: turn``, each turn is one step with these two; a token's advantage is that of its turn minus the
+        token's own KL penalty (a penalty for the whole turn would punish its first token for its last one). Both also
+        apply to the step to the value after a truncated episode.
+        """
         del last_values, dones  # unused: replies hold the value after each episode's end
         self.full = True
         if not self._added:
@@ -96,19 +118,30 @@ class SequenceRolloutBuffer(RolloutBuffer):
         episodes = self.replies.token_episodes()
         order, lengths = np.argsort(episodes, kind="stable"), np.bincount(episodes)
         mask = np.arange(lengths.max()) < lengths[:, None]
-        rewards, values, scales = np.zeros((3, *mask.shape), dtype=np.float32)
-        for array, numbers in zip(
-            (rewards, values, scales), self._numbers("rewards", "values", "reward_scales"), strict=True
-        ):
-            array[mask] = numbers[order]
+
+        def of_episodes(name: str) -> np.ndarray:
+            array = np.zeros(mask.shape, dtype=np.float32)
+            array[mask] = self.replies.flat(name).numpy()[order]
+            return array
+
+        rewards, values, scales, turns = map(of_episodes, ("rewards", "values", "reward_scales", "turn"))
         last = np.zeros(len(lengths), dtype=np.float32)
         assert self.replies.last_value is not None
         last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
-        advantages, returns = generalized_advantages(rewards, values, mask, last, self.gamma, self.gae_lambda)
-        scales += 2 * np.abs(values)  # each value is added once and subtracted once
-        added_up, _ = generalized_advantages(
-            scales, np.zeros_like(values), mask, np.abs(last), self.gamma, self.gae_lambda
-        )
+        is_first, is_last = turn_bounds(turns, mask)
+        twice, none = 2 * np.abs(values), np.zeros_like(values)  # each value is added once and subtracted once
+        if self.credit == "turn":
+            penalties, factors = of_episodes("kl_penalties"), (self.turn_gamma, self.turn_gae_lambda)
+            advantages, returns = turn_advantages(rewards + penalties, values, mask, turns, last, *factors)
+            advantages -= penalties
+            scales += is_first * twice - np.abs(penalties)
+            added_up, _ = turn_advantages(scales, none, mask, turns, np.abs(last), *factors)
+            added_up += np.abs(penalties)
+        else:
+            gammas = np.where(is_last, self.turn_gamma, self.gamma)
+            lambdas = np.where(is_last, self.turn_gae_lambda, self.gae_lambda)
+            advantages, returns = generalized_advantages(rewards, values, mask, last, gammas, lambdas)
+            added_up, _ = generalized_advantages(scales + twice, none, mask, np.abs(last), gammas, lambdas)
         back = np.argsort(order)
         self._set(advantages=advantages[mask][back], returns=returns[mask][back], advantage_scales=added_up[mask][back])
         self.values, self.returns = self._numbers("values", "returns")
@@ -123,11 +156,11 @@ class SequenceRolloutBuffer(RolloutBuffer):
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
     def get(self, batch_size: int | None = None) -> Generator[ReplySamples, None, None]:  # type: ignore[override]
-        """Yield minibatches of whole replies in random order, each reply exactly once.
+        """Yield minibatches of whole rows in random order, each row exactly once.
 
         Args:
-            batch_size: Approximate number of agent tokens per minibatch over all processes. Replies are never split,
-                and minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
+            batch_size: Approximate number of agent tokens per minibatch over all processes. Rows are never split, and
+                minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
         """
         units = self._units()
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()

@@ -1,8 +1,8 @@
 """Collection of rollouts: generate, step the workers, score.
 
 While the workers step through the replies (token rewards, the partner's replies, the next prompts), the main
-process computes values and reference log-probabilities of the same replies. Each step produces a batch of replies;
-the replies of complete episodes go into the buffer.
+process computes values and reference log-probabilities: of the same replies, or of conversations that have ended if
+their turns are joined to rows. Each step produces a batch of replies; complete episodes go into the buffer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
+from rl4dialog.rollouts.conversations import Conversations, evaluate
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -58,6 +59,8 @@ class RolloutCollector:
         normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
         log_infos: Names of numbers in the environments' infos or in their ``meta_info``. Their means over an iteration
             are logged as ``rollout/info/<name>``.
+        max_turns: Maximum number of turns of a conversation, if it is known. With 1 there is nothing to join, so
+            replies are evaluated at once.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class RolloutCollector:
         bootstrap_truncated: bool = False,
         normalizer: RewardNormalizer | None = None,
         log_infos: Sequence[str] = (),
+        max_turns: int | None = None,
     ) -> None:
         self._info_numbers = InfoNumbers(log_infos)
         self._task_rewards = task_rewards
         self._mask_failed_rewards = mask_failed_rewards
         self._bootstrap_truncated = bootstrap_truncated
+        self._max_turns = max_turns
         self.normalizer = normalizer
 
     def collect(
@@ -84,6 +89,7 @@ class RolloutCollector:
         on_step: Callable[[dict[str, Any], int, bool], bool],
         group_size: int = 1,
         iteration: int = 1,
+        join_turns: bool = False,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
         """Collect whole episodes until they hold at least ``n_tokens`` agent tokens.
 
@@ -100,6 +106,7 @@ class RolloutCollector:
             group_size: Number of consecutive environments that answer the same prompts. All environments of a group
                 complete the same number of episodes, and the episodes to one prompt share a ``group`` in the buffer.
             iteration: Iteration number, from 1, for scheduled reward weights. The infos are checked in the first one.
+            join_turns: Join the turns of a conversation to rows, if the policy supports it.
 
         Returns:
             Statistics (``None`` if stopped), and the new observations.
@@ -113,10 +120,9 @@ class RolloutCollector:
         stats = RolloutStats()
         series: dict[str, list[float]] = defaultdict(list)
         active = np.ones(env.num_envs, dtype=bool)
-        spoken: list[Replies] = []
+        conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
         earned: list[np.ndarray] = []  # task rewards per token of each reply so far
         running: list[list[int]] = [[] for _ in range(env.num_envs)]  # reply indices
-        completed: list[tuple[int, int, int, float]] = []  # reply index, episode, group, last value
         n_episodes = n_spoken = 0
         n_done = np.zeros(env.num_envs, dtype=int)
         n_wanted: np.ndarray | None = None  # known once enough tokens are collected
@@ -135,8 +141,9 @@ class RolloutCollector:
             actions[rows, : ids.shape[1]] = ids
             env.step_async(actions)
             started = time.perf_counter()
-            _evaluate(policy, replies)
-            replies = replies.to("cpu")
+            replies = conversations.evaluate(replies)
+            n_before = torch.tensor([len(running[row]) for row in rows])
+            replies.turn = replies.response_mask * n_before[:, None]
             stats.seconds["time/evaluate_s"] += time.perf_counter() - started
             started = time.perf_counter()
             observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
@@ -145,7 +152,7 @@ class RolloutCollector:
             lengths = replies.response_mask.sum(dim=1).tolist()
             rewards = self._score(task_rewards, lengths, infos, done, series, iteration)
             replies.task_rewards = replies.scattered(np.concatenate(rewards))
-            spoken.append(replies)
+            conversations.add(replies)
             stats.seconds["time/score_s"] += time.perf_counter() - started
 
             self._info_numbers.add(infos, series)
@@ -162,10 +169,10 @@ class RolloutCollector:
                 if any(np.isnan(earned[number]).any() for number in episode):
                     stats.n_masked += 1
                     continue
-                completed += [(number, n_episodes, group, 0.0) for number in episode]
+                last_value = 0.0
                 if self._bootstrap_truncated and info["TimeLimit.truncated"]:
                     last_value = _terminal_value(policy, info["terminal_observation"])
-                    completed[-1] = (episode[-1], n_episodes, group, last_value)
+                conversations.end(episode, n_episodes, group, last_value)
                 n_episodes += 1
                 n_tokens_of_episode = sum(len(earned[number]) for number in episode)
                 stats.n_tokens += n_tokens_of_episode
@@ -185,7 +192,9 @@ class RolloutCollector:
                 return None, observations
             _check_progress(stats, n_episodes)
 
-        buffer.add(_whole_episodes(spoken, completed))
+        started = time.perf_counter()
+        buffer.add(conversations.rows())
+        stats.seconds["time/evaluate_s"] += time.perf_counter() - started
         _summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:
@@ -219,23 +228,10 @@ class RolloutCollector:
         return found
 
 
-@torch.no_grad()
-def _evaluate(policy: LMActorCriticPolicy, replies: Replies) -> None:
-    """Add values and reference log-probabilities."""
-    replies.values = replies.computed(policy.predict_sequence_values, policy.lockstep)
-    replies.ref_log_probs = replies.computed(policy.reference_log_probs, policy.lockstep)
-
-
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
     """Run the same forward passes as the other processes and discard the results."""
     obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
-    _evaluate(policy, policy.generate(obs))
-
-
-def _whole_episodes(spoken: list[Replies], completed: list[tuple[int, int, int, float]]) -> Replies:
-    """Concatenate the replies of episodes to train on, in order."""
-    rows, episode, group, last_value = (torch.tensor(numbers) for numbers in zip(*completed, strict=True))
-    return replace(Replies.concatenate(spoken)[rows], episode=episode, group=group, last_value=last_value)
+    evaluate(policy, policy.generate(obs))
 
 
 def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
@@ -253,12 +249,12 @@ def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
 def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
     """Fill ``stats.means``, averaged over all processes."""
     kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
-    ids = replies.per_row("response_ids")
+    ids = replies.per_reply("response_ids")
     mine = {
         **series,
         "rollout/task_reward": [episode["r"] for episode in stats.episodes],
         "rollout/kl": kl.numpy(),
-        "rollout/kl_per_reply": [row.sum() for row in replies.per_row(kl)],
+        "rollout/kl_per_reply": [row.sum() for row in replies.per_reply(kl)],
         "rollout/log_prob": replies.flat("log_probs").numpy(),
         "rollout/values": replies.flat("values").numpy(),
         "rollout/reply_length": [len(row) for row in ids],

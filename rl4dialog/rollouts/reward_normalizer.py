@@ -93,17 +93,22 @@ class RewardNormalizer:
         return mean, 1.0 if constant else deviation, constant
 
 
-def whitened(rewards: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+def whitened(
+    rewards: np.ndarray, penalties: np.ndarray, scales: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Whiten the rewards of an iteration's tokens, including the KL penalty, like RL4LMs' ``norm_reward``.
 
     Args:
         rewards: Rewards of this process. Mean and deviation are those of all processes. Shape (N,).
+        penalties: KL penalties, which the rewards include. Shape (N,).
         scales: Sizes of the numbers that were added up to the rewards. Shape (N,).
 
     Returns:
-        Whitened rewards and their scales, each (N,), and whether all rewards are equal up to rounding; they are 0 then.
+        Whitened rewards, and penalties and scales in the same unit, each (N,); and whether all rewards are equal up to
+        rounding, in which case all three are 0. The mean is subtracted from the task rewards, not from the penalties.
     """
     mean, std = mean_and_std(rewards)
     if is_constant(rewards, scales, of_all_processes=True):
-        return *np.zeros((2, len(rewards)), dtype=np.float32), True  # type: ignore[return-value]
-    return (rewards - mean) / (std + 1e-8), (scales + abs(mean)) / (std + 1e-8), False
+        return *np.zeros((3, len(rewards)), dtype=np.float32), True  # type: ignore[return-value]
+    unit = std + 1e-8
+    return (rewards - mean) / unit, penalties / unit, (scales + abs(mean)) / unit, False

@@ -134,6 +134,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__policy__args__model_name": "builtin/tiny-t5"}, ("'builtin/tiny-t5'", "encoder-decoder", "seq2seq policy")),
     ({"alg__id": "rloo", "alg__args__n_generations": 3}, ("n_generations", "3", "n_envs")),
     ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "without a critic")),
+    ({"alg__id": "rloo", "alg__args__credit": "turn", "alg__args__n_generations": 2}, ("alg.args.credit", "total")),
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
     ({"alg__policy__args__reference": "none"}, ("alg.kl_div.coeff is 0.1", "alg.policy.args.reference is none")),
     (
@@ -143,6 +144,9 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__args__seed": 3}, ("alg.args.seed", "is set by other parts")),
     ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
     ({"alg__args__gae_lambda": "high"}, ("gae_lambda", "'high'")),
+    ({"alg__args__turn_gamma": 1.5}, ("alg.args.turn_gamma", "less than or equal to 1", "1.5")),
+    ({"alg__args__turn_gae_lambda": -0.1}, ("alg.args.turn_gae_lambda", "greater than or equal to 0", "-0.1")),
+    ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),
     ({"tokenizer__model_name": "nobody/nothing"}, ("'nobody/nothing'", "builtin/tiny-gpt2")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,27 @@ import pytest
 import sb3_contrib
 import stable_baselines3
 import torch
+from conversing import conversation_env, conversation_tokenizer, ending_often
 from rows import one_row, rows_of
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
+from tiny import (
+    make_env,
+    make_gpt2,
+    make_llama,
+    make_policy,
+    make_t5,
+    make_tokenizer,
+    maskable_class_of,
+    policy_class_of,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.nlpo import NLPO
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
@@ -55,6 +67,11 @@ class ReplayMixin:
         return action, values.unsqueeze(1), logits.log_softmax(-1).gather(1, action[:, None])[:, 0]
 
 
+def single_reply_env() -> TextGenEnv:
+    tokenizer = make_tokenizer()
+    return make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, ENDS))
+
+
 def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
     target.load_state_dict(copy.deepcopy(source.state_dict()))
 
@@ -64,18 +81,20 @@ def pair(
     critic: str,
     bootstrap: bool,
     algorithms: tuple[Any, Any] = (PPO, stable_baselines3.PPO),
+    env: Callable[[], TextGenEnv] = single_reply_env,
+    n_steps: int = 40,
+    join_turns: bool = True,
     **overrides: Any,
 ) -> tuple[Any, Any]:
     """Ours after a rollout, and vanilla after stepping through the same one."""
-    tokenizer = make_tokenizer()
-    ends = EndOfTurn(tokenizer, ENDS)
-    policy_kwargs = {"end_of_turn": ends, "critic": critic, **overrides.pop("policy_kwargs", {})}
+    policy_kwargs = {"end_of_turn": env().end_of_turn, "critic": critic, **overrides.pop("policy_kwargs", {})}
     policy_class = overrides.pop("policy_class", policy_class_of(model))
     settings = {**SETTINGS, "batch_size": 40, **overrides}
     ours = algorithms[0](
         policy_class,
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends))]),
-        n_steps=40,
+        DummyVecEnv([lambda: UtteranceView(env())]),
+        n_steps=n_steps,
+        join_turns=join_turns,
         policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
         collector=RolloutCollector(bootstrap_truncated=bootstrap),
         **{name: value for name, value in settings.items() if value is not None},
@@ -89,7 +108,7 @@ def pair(
 
     vanilla = algorithms[1](
         type("ReplayPolicy", (ReplayMixin, policy_class), {}),
-        DummyVecEnv([lambda: make_env(tokenizer, end_of_turn=ends)]),
+        DummyVecEnv([env]),
         n_steps=n_tokens,
         policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
         **{name: value for name, value in settings.items() if value is not None},
@@ -103,8 +122,9 @@ def pair(
 
 def assert_same_rollout(ours: Any, vanilla: Any) -> None:
     stored = rows_of(ours.rollout_buffer)
-    n_cut = sum(len(u.response_ids) == 5 and u.response_ids[-1] not in ENDS for u in stored)
-    assert 0 < n_cut < len(stored), "both ways of ending a reply must occur"
+    replies = ours.rollout_buffer.replies.per_reply("response_ids")
+    ended = [ours.policy.end_of_turn.is_end(reply.tolist()) for reply in replies]
+    assert 0 < sum(ended) < len(ended), "both ways of ending a reply must occur"
     # Not the rewards: vanilla adds the bootstrapped value to them, ours keeps it apart.
     for name in ("log_probs", "values", "advantages", "returns"):
         mine = np.concatenate([getattr(u, name) for u in stored])
@@ -130,6 +150,30 @@ PPO_KEYS = ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
     ours, vanilla = pair(model, critic, bootstrap=True)
+    assert_same_rollout(ours, vanilla)
+    assert_same_update(ours, vanilla, PPO_KEYS)
+
+
+def conversations_env() -> TextGenEnv:
+    return conversation_env(conversation_tokenizer())
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize("join_turns", [True, False])
+@pytest.mark.parametrize("architecture", [make_gpt2, make_llama, make_t5])
+def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
+    architecture: Any, join_turns: bool, critic: str
+) -> None:
+    """Conversations of one, three and six turns, with a partner that leaves at random."""
+    model = ending_often(architecture(conversation_tokenizer()))
+    ours, vanilla = pair(model, critic, True, env=conversations_env, n_steps=120, join_turns=join_turns)
+    replies = ours.rollout_buffer.replies
+    turns, episodes = replies.flat("turn").numpy(), replies.token_episodes()
+    n_turns = [int(turns[episodes == episode].max()) + 1 for episode in range(episodes.max() + 1)]
+    assert {1, 3, 6} <= set(n_turns) and (replies.last_value != 0).any()
+    is_joined = join_turns and not model.config.is_encoder_decoder
+    assert (len(replies) < sum(n_turns)) is is_joined
+    assert len({len(reply) for reply in replies.per_reply("turn")}) > 1
     assert_same_rollout(ours, vanilla)
     assert_same_update(ours, vanilla, PPO_KEYS)
 

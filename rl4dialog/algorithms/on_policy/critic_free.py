@@ -18,6 +18,7 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
+_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -34,7 +35,8 @@ class CriticFree(PPO):
         n_generations: Number of replies to each prompt; must divide the number of environments.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
-        kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef`` and ``clip_range_vf``.
+        kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
+            ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -62,6 +64,13 @@ class CriticFree(PPO):
         for name in _WITHOUT_MEANING:
             if name in args:
                 raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
+        for name in _OF_CREDIT:
+            if name in args:
+                raise ConfigError(
+                    f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "
+                    f"of its total reward, so no turn gets credit of its own; remove it, or use an algorithm with a "
+                    f"critic, such as ppo"
+                )
         n_generations = args.get("n_generations", 4)
         if n_envs % n_generations:
             raise ConfigError(

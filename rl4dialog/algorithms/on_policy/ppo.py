@@ -28,9 +28,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     Args:
         args: Arguments of the mixin and of ``stable_baselines3.PPO``.
-        micro_batch_size: Replies per forward and backward pass. Gradients are accumulated over the minibatch. ``None``
-            leaves the size to ``split_by_length``.
-        split_by_length: Split a minibatch by reply length where this saves more padding than an additional pass costs.
+        micro_batch_size: Rows per forward and backward pass: replies, or conversations with ``join_turns``. Gradients
+            are accumulated over the minibatch. ``None`` leaves the size to ``split_by_length``.
+        split_by_length: Split a minibatch by row length where this saves more padding than an additional pass costs.
             The gradient is the same up to rounding.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """

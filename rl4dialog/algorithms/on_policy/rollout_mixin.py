@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
+from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import worker_death_as_error
 from rl4dialog.functional.distributed import (
@@ -25,7 +26,7 @@ from rl4dialog.functional.distributed import (
 from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy
-from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
+from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
@@ -60,10 +61,17 @@ class LMRolloutMixin:
         on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
             ``raise`` at once.
         sharding: Sharding method of the policy: ``"fsdp"``, ``"deepspeed"`` or ``None``.
+        credit: ``token`` for one step of advantage estimation per agent token, ``turn`` for one per turn of a
+            conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
+        turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
+        turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
+        join_turns: Evaluate and train on the turns of a conversation in one row, if each prompt continues the previous
+            one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
+            Encoder-decoder models always have one row per reply.
         kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
         learning_rate: Learning rate of policy and critic.
         n_steps: Minimum number of agent tokens per environment and iteration.
-        batch_size: Approximate number of agent tokens per minibatch; replies are never split.
+        batch_size: Approximate number of agent tokens per minibatch; rows are never split.
         n_epochs: Number of passes over the replies of an iteration.
         gamma: Discount factor per agent token.
         gae_lambda: Lambda of generalized advantage estimation: 1 gives no bias from the critic, 0 the lowest variance.
@@ -94,9 +102,15 @@ class LMRolloutMixin:
         normalize_rewards: bool = False,
         on_nan_gradient: Literal["skip", "raise"] = "skip",
         sharding: str | None = None,
+        credit: Credit = "token",
+        turn_gamma: Fraction | None = None,
+        turn_gae_lambda: Fraction | None = None,
+        join_turns: bool = True,
         **kwargs: Unpack[OnPolicyArguments],
     ) -> None:
         self._sharding = sharding
+        self._join_turns = join_turns
+        self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
@@ -129,7 +143,7 @@ class LMRolloutMixin:
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""
-        return {}
+        return self._credit
 
     def _reward_kl_coeff(self) -> float:
         """KL penalty per nat in the reward."""
@@ -220,6 +234,7 @@ class LMRolloutMixin:
                     on_step,
                     self.group_size,
                     self.iteration + 1,
+                    self._join_turns,
                 )
         finally:
             self._rollout_began_at = None

@@ -72,6 +72,7 @@ def build_algorithm(
                 bootstrap_truncated=env.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward),
                 log_infos=config.logging.log_infos,
+                max_turns=env.args.max_turns,
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),

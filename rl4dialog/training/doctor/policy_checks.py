@@ -114,7 +114,7 @@ def determinism(subject: Subject) -> Finding:
     """Check that two rollouts with the same seed are identical."""
     first, second = subject.rollout, subject.collect()
     both = (each.replies for each in (first, second))
-    ids = [[row.tolist() for row in replies.per_row("response_ids")] for replies in both]
+    ids = [[row.tolist() for row in replies.per_reply("response_ids")] for replies in both]
     if ids[0] != ids[1]:
         n = sum(a != b for a, b in zip(*ids, strict=False))
         advice = "runs cannot be repeated: something draws without the run's seed, or a kernel is not deterministic"

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from rl4dialog.functional.advantages import generalized_advantages, group_advantages, leave_one_out_advantages
+from rl4dialog.functional.advantages import (
+    generalized_advantages,
+    group_advantages,
+    leave_one_out_advantages,
+    turn_advantages,
+    turn_bounds,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -79,3 +85,96 @@ def test_group_advantages_are_scaled_by_the_unbiased_deviation() -> None:
 def test_advantages_are_in_single_precision() -> None:
     both = generalized_advantages(*one_episode(3), np.zeros(1), 0.9, 0.9)
     assert {array.dtype for array in both} == {np.dtype(np.float32)}
+
+
+CONVERSATIONS = [[3, 1, 4], [2], [1, 1, 1, 1, 1, 1], [5, 2]]
+"""Tokens per turn."""
+
+
+def conversations(lengths: list[list[int]] = CONVERSATIONS) -> dict[str, np.ndarray]:
+    """Random numbers of conversations, of which every second is bootstrapped; noise where no token is."""
+    longest = max(map(sum, lengths))
+    rewards, values = RNG.normal(size=(2, len(lengths), longest)).astype(np.float32)
+    mask = np.arange(longest) < np.array([[sum(turns)] for turns in lengths])
+    turns = RNG.integers(99, size=mask.shape)
+    for row, of_turns in enumerate(lengths):
+        turns[row, : sum(of_turns)] = np.repeat(np.arange(len(of_turns)), of_turns)
+    last = np.where(np.arange(len(lengths)) % 2, RNG.normal(size=len(lengths)), 0.0).astype(np.float32)
+    return {"rewards": rewards, "values": values, "mask": mask, "turns": turns, "last": last}
+
+
+def product(factors: list[float]) -> float:
+    return float(np.prod(factors)) if factors else 1.0
+
+
+@pytest.mark.parametrize(("turn_gamma", "turn_lambda"), [(0.9, 0.8), (1.0, 1.0), (0.5, 0.3), (0.7, 0.0)])
+def test_token_credit_equals_naive_quadratic_sum(turn_gamma: float, turn_lambda: float) -> None:
+    c = conversations()
+    _, is_last = turn_bounds(c["turns"], c["mask"])
+    gammas, lambdas = np.where(is_last, turn_gamma, 0.9), np.where(is_last, turn_lambda, 0.8)
+    advantages, returns = generalized_advantages(c["rewards"], c["values"], c["mask"], c["last"], gammas, lambdas)
+    for row, lengths in enumerate(CONVERSATIONS):
+        n, ends = sum(lengths), np.cumsum(lengths) - 1
+        steps = [(turn_gamma, turn_lambda) if t in ends else (0.9, 0.8) for t in range(n)]
+        v = [*c["values"][row, :n], c["last"][row]]
+        deltas = [c["rewards"][row, t] + steps[t][0] * v[t + 1] - v[t] for t in range(n)]
+        decays = [gamma * lam for gamma, lam in steps]
+        naive = [sum(product(decays[t:k]) * deltas[k] for k in range(t, n)) for t in range(n)]
+        np.testing.assert_allclose(advantages[row, :n], naive, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(returns[row, :n], np.add(naive, v[:n]), rtol=1e-5, atol=1e-6)
+        assert not advantages[row, n:].any()
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.8), (1.0, 1.0), (0.7, 0.0)])
+def test_turn_credit_equals_naive_quadratic_sum(gamma: float, lam: float) -> None:
+    c = conversations()
+    rest = c["mask"], c["turns"], c["last"], gamma, lam
+    advantages, returns = turn_advantages(c["rewards"], c["values"], *rest)
+    for row, lengths in enumerate(CONVERSATIONS):
+        starts = [sum(lengths[:u]) for u in range(len(lengths))]
+        earned = [
+            sum(c["rewards"][row, t] for t in range(start, start + n)) for start, n in zip(starts, lengths, strict=True)
+        ]
+        v = [*(c["values"][row, start] for start in starts), c["last"][row]]
+        deltas = [earned[u] + gamma * v[u + 1] - v[u] for u in range(len(lengths))]
+        naive = [sum((gamma * lam) ** (k - u) * deltas[k] for k in range(u, len(lengths))) for u in range(len(lengths))]
+        n = sum(lengths)
+        np.testing.assert_allclose(advantages[row, :n], np.repeat(naive, lengths), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(returns[row, :n], np.repeat(np.add(naive, v[:-1]), lengths), rtol=1e-5, atol=1e-6)
+        assert not advantages[row, n:].any() and not returns[row, n:].any()
+
+
+def test_turns_of_one_token_have_the_same_credit_either_way() -> None:
+    c = conversations([[1] * 4, [1], [1] * 7])
+    of_turns = turn_advantages(c["rewards"], c["values"], c["mask"], c["turns"], c["last"], 0.9, 0.8)
+    of_tokens = generalized_advantages(c["rewards"], c["values"], c["mask"], c["last"], 0.9, 0.8)
+    np.testing.assert_array_equal(of_turns, of_tokens)
+
+
+def test_turn_without_a_reward_is_a_turn() -> None:
+    """Two turns that earn nothing before the one that does are two steps of discount."""
+    mask, turns = np.ones((1, 6), dtype=bool), np.array([[0, 0, 1, 1, 2, 2]])
+    rewards = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
+    advantages, _ = turn_advantages(rewards, np.zeros((1, 6)), mask, turns, np.zeros(1), 0.5, 1.0)
+    assert advantages.tolist() == [[0.25, 0.25, 0.5, 0.5, 1.0, 1.0]]
+
+
+def test_turns_are_told_apart_by_their_numbers() -> None:
+    mask = np.array([[True] * 5, [True, True, False, False, False]])
+    turns = np.array([[0, 0, 2, 3, 3], [1, 1, 1, 0, 0]])
+    is_first, is_last = turn_bounds(turns, mask)
+    assert is_first.nonzero()[1].tolist() == [0, 2, 3, 0] and is_last.nonzero()[1].tolist() == [1, 2, 4, 1]
+
+
+def test_equal_factors_of_tokens_and_turns_change_no_bit() -> None:
+    """The recursion with one factor for all steps, in single precision, as it is written in the paper."""
+    c = conversations()
+    for gamma, lam in ((0.99, 0.95), (1.0, 1.0), (0.97, 0.3)):
+        factors = np.full(c["mask"].shape, gamma), np.full(c["mask"].shape, lam)
+        advantages, _ = generalized_advantages(c["rewards"], c["values"], c["mask"], c["last"], *factors)
+        for row, lengths in enumerate(CONVERSATIONS):
+            advantage, value = np.float32(0), c["last"][row]
+            for t in reversed(range(sum(lengths))):
+                delta = c["rewards"][row, t] + gamma * value - c["values"][row, t]
+                advantage, value = delta + gamma * lam * advantage, c["values"][row, t]
+                assert advantages[row, t] == advantage and type(advantage) is np.float32

@@ -62,6 +62,17 @@ def test_agent_tokens_need_not_be_all_that_is_real() -> None:
     assert other.scattered(torch.tensor([1, 2, 3])).tolist() == [[1, 2, 0, 0, 3]]
 
 
+def test_rows_of_several_turns_are_split_into_their_replies() -> None:
+    replies = one_row([3], [11, 12, 20, 21, 13])
+    replies.response_mask = torch.tensor([[True, True, False, False, True]])
+    replies.turn = torch.tensor([[0, 0, 0, 0, 1]])
+    replies = Replies.concatenate([replies, one_row([4], [15, 16], turn=1)])
+    assert [reply.tolist() for reply in replies.per_reply("response_ids")] == [[11, 12], [13], [15, 16]]
+    assert [reply.tolist() for reply in replies.per_row("response_ids")] == [[11, 12, 13], [15, 16]]
+    replies.turn = None
+    assert [reply.tolist() for reply in replies.per_reply("response_ids")] == [[11, 12, 13], [15, 16]]
+
+
 @pytest.mark.parametrize("lockstep", [True, False])
 def test_passes_over_parts_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
     monkeypatch.setattr("rl4dialog.functional.replies.FIXED_COST", {})

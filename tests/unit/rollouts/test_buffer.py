@@ -319,3 +319,102 @@ def test_constant_rewards_are_normalized_to_zero() -> None:
     buffer.compute_rewards(0.0)
     assert buffer.constant_rewards
     assert not buffer.replies.flat("rewards").any() and not buffer.replies.flat("reward_scales").any()
+
+
+LENGTHS = ([3, 1, 4], [2], [1, 5])
+
+
+def conversations_in(rng: np.random.Generator, **kwargs: Any) -> SequenceRolloutBuffer:
+    """A buffer of conversations of several turns each, of which the last is cut, with a KL penalty of 0.3 per nat."""
+    buffer = make_buffer(**kwargs)
+    for episode, lengths in enumerate(LENGTHS):
+        for turn, n in enumerate(lengths):
+            is_cut = episode == 2 and turn == 1
+            buffer.add(utterance(rng, n, episode, turn=turn, last_value=1.5 * is_cut))
+    buffer.compute_rewards(0.3)
+    buffer.compute_returns_and_advantage()
+    return buffer
+
+
+def episode_of(buffer: SequenceRolloutBuffer, episode: int, name: str) -> np.ndarray:
+    return np.concatenate([getattr(row, name) for row in rows_of(buffer) if row.episode == episode])
+
+
+@pytest.mark.parametrize("normalize_rewards", [False, True])
+def test_credit_of_turns_is_shared_and_the_kl_is_each_tokens_own(normalize_rewards: bool) -> None:
+    kwargs = {"turn_gamma": 0.7, "turn_gae_lambda": 0.6, "normalize_rewards": normalize_rewards}
+    buffer = conversations_in(np.random.default_rng(8), credit="turn", **kwargs)
+    kl = {e: 0.3 * (episode_of(buffer, e, "log_probs") - episode_of(buffer, e, "ref_log_probs")) for e in range(3)}
+    charged = np.concatenate([episode_of(buffer, e, "task_rewards") - kl[e] for e in range(3)])
+    mean, deviation = (charged.mean(), charged.std()) if normalize_rewards else (0.0, 1.0)
+    for episode, lengths in enumerate(LENGTHS):
+        task = (episode_of(buffer, episode, "task_rewards") - mean) / deviation
+        values, turns = episode_of(buffer, episode, "values"), np.repeat(np.arange(len(lengths)), lengths)
+        starts = np.cumsum([0, *lengths[:-1]])
+        v = [*values[starts], 1.5 if episode == 2 else 0.0]
+        deltas = [task[turns == u].sum() + 0.7 * v[u + 1] - v[u] for u in range(len(lengths))]
+        own = [sum(0.42 ** (k - u) * deltas[k] for k in range(u, len(lengths))) for u in range(len(lengths))]
+        expected = np.repeat(own, lengths) - kl[episode] / deviation
+        np.testing.assert_allclose(episode_of(buffer, episode, "advantages"), expected, rtol=1e-4, atol=1e-5)
+        targets = np.repeat(np.add(own, v[:-1]), lengths)
+        np.testing.assert_allclose(episode_of(buffer, episode, "returns"), targets, rtol=1e-4, atol=1e-5)
+
+
+def test_credit_of_tokens_has_factors_of_its_own_between_turns() -> None:
+    buffer = conversations_in(np.random.default_rng(9), turn_gamma=0.5, turn_gae_lambda=0.3)
+    for episode, lengths in enumerate(LENGTHS):
+        rewards, values = episode_of(buffer, episode, "rewards"), episode_of(buffer, episode, "values")
+        ends = np.isin(np.arange(len(values)), np.cumsum(lengths) - 1)
+        factors = np.where(ends, 0.5, 0.9)[None], np.where(ends, 0.3, 0.8)[None]
+        last = np.array([1.5 if episode == 2 else 0.0])
+        mask = np.ones((1, len(values)), dtype=bool)
+        expected, _ = generalized_advantages(rewards[None], values[None], mask, last, *factors)
+        np.testing.assert_array_equal(episode_of(buffer, episode, "advantages"), expected[0])
+
+
+@pytest.mark.parametrize("credit", ["token", "turn"])
+def test_factors_of_turns_are_by_default_those_of_tokens(credit: str) -> None:
+    unset, given = (
+        conversations_in(np.random.default_rng(10), credit=credit, **kwargs)
+        for kwargs in ({}, {"turn_gamma": 0.9, "turn_gae_lambda": 0.8})
+    )
+    for name in ("advantages", "returns", "advantage_scales"):
+        np.testing.assert_array_equal(unset.replies.flat(name), given.replies.flat(name))
+
+
+@pytest.mark.parametrize("credit", ["token", "turn"])
+def test_scales_of_advantages_are_the_sums_without_signs(credit: str) -> None:
+    """Numbers whose parts all count in one direction: then nothing cancels, and the scale is the advantage itself."""
+    rng = np.random.default_rng(11)
+    buffer = make_buffer(credit=credit, turn_gamma=0.7, turn_gae_lambda=0.6)
+    zeros, lengths = np.zeros(9), [2, 3, 4]
+    for turn, n in enumerate(lengths):
+        task, kl = rng.uniform(1, 2, size=(2, n))
+        numbers = {"values": zeros[:n], "unmasked_log_probs": -kl, "ref_log_probs": zeros[:n], "log_probs": -kl}
+        buffer.add(one_row([1], np.ones(n), turn=turn, task_rewards=task, last_value=2.0 * (turn == 2), **numbers))
+    buffer.compute_rewards(0.5)
+    buffer.compute_returns_and_advantage()
+    np.testing.assert_allclose(buffer.replies.flat("advantage_scales"), buffer.replies.flat("advantages"), rtol=1e-5)
+
+
+def test_scales_of_turns_count_each_value_once() -> None:
+    buffer = conversations_in(np.random.default_rng(12), credit="turn")
+    numbers = {name: episode_of(buffer, 1, name) for name in ("task_rewards", "values", "rewards", "advantage_scales")}
+    kl = np.abs(numbers["task_rewards"] - numbers["rewards"])
+    expected = np.abs(numbers["task_rewards"]).sum() + 2 * abs(numbers["values"][0]) + kl
+    np.testing.assert_allclose(numbers["advantage_scales"], expected, rtol=1e-5)
+
+
+def test_credit_of_turns_of_one_token_is_that_of_tokens_without_kl() -> None:
+    rng = np.random.default_rng(13)
+    rows = [utterance(rng, 1, i // 3, turn=i % 3, last_value=0.7 * (i == 5)) for i in range(6)]
+    found = []
+    for credit in ("token", "turn"):
+        buffer = make_buffer(credit=credit, turn_gamma=0.6, turn_gae_lambda=0.5)
+        for row in rows:
+            buffer.add(row)
+        buffer.compute_rewards(0.0)
+        buffer.compute_returns_and_advantage()
+        found.append([buffer.replies.flat(name) for name in ("advantages", "returns", "advantage_scales")])
+    for of_tokens, of_turns in zip(*found, strict=True):
+        np.testing.assert_allclose(of_tokens, of_turns, rtol=1e-6)

@@ -85,6 +85,15 @@ def test_utterances_keep_what_belongs_to_their_tokens() -> None:
         assert u.task_rewards.dtype == np.float32 and u.last_value == 0
 
 
+def test_tokens_know_the_number_of_their_turn_in_the_conversation() -> None:
+    scripts = [[turns(2, 1, 3), turns(1)], [turns(1), turns(2, 2), turns(1)]]
+    rollout = roll_out(scripts, n_tokens=5)
+    turn_of = {tuple(u.prompt_ids): u.turn.tolist() for u in rows_of(rollout.buffer)}
+    assert turn_of[1, 1, 1] == [0, 0] and turn_of[1, 1, 2] == [1] and turn_of[1, 1, 3] == [2, 2, 2]
+    assert turn_of[2, 1, 1] == [0] and turn_of[2, 2, 1] == [0, 0] and turn_of[2, 2, 2] == [1, 1]
+    assert rollout.buffer.replies.turn is not None and rollout.buffer.replies.turn.dtype == torch.int64
+
+
 def test_log_has_the_means_of_the_rollout() -> None:
     """Tokens 1 2 | 3 and 20 | 20 20 20 20 20 20; a token's KL is -id/20 + id/40."""
     scripts = [[turns(2, 1)], [Conversation([[20], [20] * 6], cut=True)]]

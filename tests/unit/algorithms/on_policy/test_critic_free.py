@@ -45,6 +45,9 @@ def test_defaults_are_those_of_the_papers() -> None:
         ({"gae_lambda": 0.9}, "gae_lambda has no meaning without a critic"),
         ({"vf_coef": 0.5}, "vf_coef has no meaning without a critic"),
         ({"clip_range_vf": 0.5}, "clip_range_vf has no meaning without a critic"),
+        ({"credit": "turn"}, r"alg\.args\.credit has no .* the advantage of its total reward.* such as ppo"),
+        ({"turn_gamma": 0.5}, r"alg\.args\.turn_gamma has no .* the advantage of its total reward.* such as ppo"),
+        ({"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no .* the advantage of its total reward"),
     ],
 )
 def test_constructor_and_config_refuse_the_same(arguments: dict[str, Any], words: str) -> None:
