@@ -294,6 +294,12 @@ class TextGenEnv(gym.Env):
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
         return arrays if self._outside is None else {**arrays, "speaker": np.int64(self.speaker)}
 
+    def blank(self) -> dict[str, np.ndarray]:
+        """Return an observation of an empty prompt, for a conversation that could not begin."""
+        pad = int(self.tokenizer.pad_token_id)
+        arrays = Observation([pad], [], "", [], {}, self.end_of_turn).to_dict(*self._sizes, pad)
+        return arrays if self._outside is None else {**arrays, "speaker": np.int64(AGENT)}
+
     def _next_sample(self) -> Sample:
         if not self._n_left:
             self._before_order = self.np_random.bit_generator.state

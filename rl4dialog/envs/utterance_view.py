@@ -54,13 +54,18 @@ class UtteranceView(gym.Env):
         self.action_space = spaces.Box(lowest, vocab_size - 1, (length,), np.int64)
         self._observation: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
+        self._failure = ""  # why the conversation could not begin
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         super().reset(seed=seed)
-        self._parts = {part.name: [] for part in self.env.reward_parts}
-        self._observation, info = self.env.reset(seed=seed, options=options)
+        self._parts, self._failure = {part.name: [] for part in self.env.reward_parts}, ""
+        try:
+            self._observation, info = self.env.reset(seed=seed, options=options)
+        except PartnerError as error:  # reported by the next step, because a reset has no way to fail
+            self._failure = str(error)
+            self._observation, info = self.env.blank(), {"sample_id": self.env.sample.id}
         return self._observation, info
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
@@ -73,6 +78,9 @@ class UtteranceView(gym.Env):
         if not tokens:
             return self._observation, 0.0, False, False, {}
         failure: dict[str, Any] = {"sample_id": self.env.sample.id}
+        if self._failure:
+            info = {"error": self._failure, "partner_failed": True, **failure}
+            return self._observation, 0.0, True, False, info
         try:
             with time_limit(self._timeout_s, self._ends_process):
                 return self._say(tokens)

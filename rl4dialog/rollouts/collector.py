@@ -11,20 +11,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.core.errors import RewardError
-from rl4dialog.envs.utterance_view import PADDING_ACTION
+from rl4dialog.core.errors import PartnerError, RewardError
+from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.types import EndedBy
 from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, all_reduce_numbers
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.conversations import Conversations, evaluate
+from rl4dialog.rollouts.conversing import Speech, speak
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -61,6 +63,9 @@ class RolloutCollector:
             are logged as ``rollout/info/<name>``.
         max_turns: Maximum number of turns of a conversation, if it is known. With 1 there is nothing to join, so
             replies are evaluated at once.
+        partner: The partner, if it answers from this process.
+        has_partner: Whether there is a partner at all, so that its conversations are logged.
+        mask_failed_partners: Exclude conversations whose partner failed, instead of raising.
     """
 
     def __init__(
@@ -71,7 +76,12 @@ class RolloutCollector:
         normalizer: RewardNormalizer | None = None,
         log_infos: Sequence[str] = (),
         max_turns: int | None = None,
+        partner: PartnerService | None = None,
+        has_partner: bool = False,
+        mask_failed_partners: bool = False,
     ) -> None:
+        self._partner, self._has_partner = partner, has_partner
+        self._mask_failed_partners = mask_failed_partners
         self._info_numbers = InfoNumbers(log_infos)
         self._task_rewards = task_rewards
         self._mask_failed_rewards = mask_failed_rewards
@@ -112,85 +122,54 @@ class RolloutCollector:
             Statistics (``None`` if stopped), and the new observations.
 
         Raises:
+            PartnerError: If the partner failed, unless failures are masked.
             RewardError: If a reward failed, unless failures are masked.
             ConfigError: If a number to be logged is missing in the infos.
             EnvWorkerError: If a worker process died, or an environment raised.
         """
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
-        stats = RolloutStats()
-        series: dict[str, list[float]] = defaultdict(list)
-        active = np.ones(env.num_envs, dtype=bool)
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        earned: list[np.ndarray] = []  # task rewards per token of each reply so far
-        running: list[list[int]] = [[] for _ in range(env.num_envs)]  # reply indices
-        n_episodes = n_spoken = 0
-        n_done = np.zeros(env.num_envs, dtype=int)
-        n_wanted: np.ndarray | None = None  # known once enough tokens are collected
+        rollout = _Rollout(conversations, env.num_envs, group_size)
+        stats, series = rollout.stats, rollout.series
+        active = np.ones(env.num_envs, dtype=bool)
+        n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
         while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
             rows = np.flatnonzero(active)
             if not len(rows):
                 _keep_in_step(policy, observations)
                 continue
-            obs = {name: torch.as_tensor(array[rows], device=policy.device) for name, array in observations.items()}
+            speech = speak(policy, observations, rows, self._partner)
+            stats.seconds["time/generate_s"] += speech.agent_seconds
+            if self._partner is not None:
+                stats.seconds["time/partner_s"] += speech.partner_seconds
+            env.step_async(speech.actions)
             started = time.perf_counter()
-            replies = policy.generate(obs)
-            stats.seconds["time/generate_s"] += time.perf_counter() - started
-
-            actions = np.full((env.num_envs, policy.max_reply_length), PADDING_ACTION, dtype=np.int64)
-            ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
-            actions[rows, : ids.shape[1]] = ids
-            env.step_async(actions)
-            started = time.perf_counter()
-            replies = conversations.evaluate(replies)
-            n_before = torch.tensor([len(running[row]) for row in rows])
-            replies.turn = replies.response_mask * n_before[:, None]
+            rollout.add(speech)
             stats.seconds["time/evaluate_s"] += time.perf_counter() - started
             started = time.perf_counter()
             observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
-            infos = [all_infos[row] for row in rows]
-            done = [bool(dones[row]) for row in rows]
-            lengths = replies.response_mask.sum(dim=1).tolist()
-            rewards = self._score(task_rewards, lengths, infos, done, series, iteration)
-            replies.task_rewards = replies.scattered(np.concatenate(rewards))
-            conversations.add(replies)
+            # Turns that are complete, or failed; the others wait for a partner in this process.
+            settled = [int(row) for row in rows if "reward_parts" in all_infos[row] or "error" in all_infos[row]]
+            infos = [all_infos[row] for row in settled]
+            self._score(task_rewards, rollout, settled, infos, dones, iteration)
             stats.seconds["time/score_s"] += time.perf_counter() - started
-
             self._info_numbers.add(infos, series)
-            for row, per_token, info, is_done in zip(rows, rewards, infos, done, strict=True):
-                running[row].append(len(earned))
-                earned.append(per_token)
-                if "error" not in info:
-                    series["rollout/cut_replies"].append(float(info["utterance_truncated"]))
-                if not is_done:
-                    continue
-                episode, running[row] = running[row], []
-                group = n_done[row] * env.num_envs + row // group_size
-                n_done[row] += 1
-                if any(np.isnan(earned[number]).any() for number in episode):
-                    stats.n_masked += 1
-                    continue
-                last_value = 0.0
-                if self._bootstrap_truncated and info["TimeLimit.truncated"]:
-                    last_value = _terminal_value(policy, info["terminal_observation"])
-                conversations.end(episode, n_episodes, group, last_value)
-                n_episodes += 1
-                n_tokens_of_episode = sum(len(earned[number]) for number in episode)
-                stats.n_tokens += n_tokens_of_episode
-                total_reward = float(sum(earned[number].sum() for number in episode))
-                stats.episodes.append({"r": total_reward, "l": float(n_tokens_of_episode)})
-            _measure_sampler(replies, series)
             step_rewards = np.zeros(env.num_envs)
-            step_rewards[rows] = [per_token.sum() for per_token in rewards]
-            step = {"actions": actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
+            for row, info in zip(settled, infos, strict=True):
+                step_rewards[row] = rollout.earned[rollout.running[row][-1]].sum()
+                rollout.count_turn(info, self._has_partner)
+                if dones[row]:
+                    is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
+                    last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
+                    rollout.end(row, info, last_value, self._has_partner)
             if n_wanted is None and stats.n_tokens >= n_tokens:
-                n_begun = n_done + np.array([len(numbers) > 0 for numbers in running])
-                n_wanted = n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
+                n_wanted = rollout.n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
             if n_wanted is not None:
-                active = n_done < n_wanted
-            n_spoken += sum(lengths)
-            if not on_step({**step, "new_obs": observations}, n_spoken, not active.any()):
+                active = rollout.n_done < n_wanted
+            step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
+            if not on_step({**step, "new_obs": observations}, rollout.n_spoken, not active.any()):
                 return None, observations
-            _check_progress(stats, n_episodes)
+            _check_progress(stats, len(stats.episodes))
 
         started = time.perf_counter()
         buffer.add(conversations.rows())
@@ -204,28 +183,114 @@ class RolloutCollector:
     def _score(
         self,
         task_rewards: TaskRewards,
-        lengths: list[int],
+        rollout: _Rollout,
+        rows: list[int],
         infos: list[dict[str, Any]],
-        dones: list[bool],
-        series: dict[str, list[float]],
+        dones: np.ndarray,
         iteration: int,
-    ) -> list[np.ndarray]:
-        """Task rewards per token of replies of these lengths; NaN for failed rewards."""
-        failed = [i for i, info in enumerate(infos) if "error" in info]
-        if failed and not self._mask_failed_rewards:
-            raise RewardError(infos[failed[0]]["error"])
-        good = [i for i in range(len(infos)) if i not in failed]
-        found = [np.full(length, np.nan, dtype=np.float32) for length in lengths]
+    ) -> None:
+        """Fill in the task rewards of the last reply in each of these environments; they stay NaN if they failed."""
+        good = []
+        for i, info in enumerate(infos):
+            if "error" not in info:
+                good.append(i)
+            elif info.get("partner_failed", False):
+                if not self._mask_failed_partners:
+                    raise PartnerError(info["error"])
+            elif not self._mask_failed_rewards:
+                raise RewardError(info["error"])
         if not good:
-            return found
-        rewards, _, parts = task_rewards(
-            [infos[i] for i in good], [lengths[i] for i in good], [dones[i] for i in good], iteration
+            return
+        earned, replies = rollout.earned, [rollout.running[rows[i]] for i in good]
+        lengths = [len(earned[numbers[-1]]) for numbers in replies]
+        found, earlier, values = task_rewards(
+            [infos[i] for i in good], lengths, [bool(dones[rows[i]]) for i in good], iteration
         )
-        for i, per_token in zip(good, rewards, strict=True):
-            found[i] = per_token.astype(np.float32)
-        for name, values in parts.items():
-            series[f"rollout/reward/{name}"].extend(value for value in values if np.isfinite(value))
-        return found
+        for numbers, per_token, payments in zip(replies, found, earlier, strict=True):
+            earned[numbers[-1]] = per_token.astype(np.float32)
+            for number, payment in zip(numbers, payments, strict=False):  # none, or one per earlier reply
+                earned[number][-1] += payment
+        for name, each in values.items():
+            rollout.series[f"rollout/reward/{name}"].extend(value for value in each if np.isfinite(value))
+
+
+class _Rollout:
+    """Conversations in progress and their rewards.
+
+    Args:
+        conversations: Takes the replies, and the conversations that have ended.
+        n_envs: Number of environments.
+        group_size: Number of consecutive environments that answer the same prompts.
+
+    Attributes:
+        stats: Statistics so far.
+        series: Numbers to average, by key.
+        running: For each environment, the numbers of the replies of its conversation.
+        earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
+        n_done: Number of conversations that have ended, per environment.
+        n_spoken: Number of agent tokens.
+    """
+
+    def __init__(self, conversations: Conversations, n_envs: int, group_size: int) -> None:
+        self._conversations, self._group_size = conversations, group_size
+        self.stats = RolloutStats()
+        self.series: dict[str, list[float]] = defaultdict(list)
+        self.running: list[list[int]] = [[] for _ in range(n_envs)]
+        self.earned: list[np.ndarray] = []
+        self.n_done = np.zeros(n_envs, dtype=int)
+        self.n_spoken = 0
+
+    @property
+    def n_begun(self) -> np.ndarray:
+        """Number of conversations that have begun, per environment."""
+        return self.n_done + np.array([len(numbers) > 0 for numbers in self.running])
+
+    def add(self, speech: Speech) -> None:
+        """Add what the agent said."""
+        if speech.replies is not None:
+            n_before = torch.tensor([len(self.running[row]) for row in speech.agent_rows])
+            mask = speech.replies.response_mask
+            speech.replies.turn = mask * n_before[:, None].to(mask.device)
+        replies = self._conversations.add(speech.replies)
+        if replies is None:
+            return
+        _measure_sampler(replies, self.series)
+        for row, n in zip(speech.agent_rows, replies.response_mask.sum(dim=1).tolist(), strict=True):
+            self.running[row].append(len(self.earned))
+            self.earned.append(np.full(n, np.nan, dtype=np.float32))
+            self.n_spoken += n
+
+    def count_turn(self, info: dict[str, Any], has_partner: bool) -> None:
+        """Log a turn that is complete."""
+        if "error" in info:
+            return
+        self.series["rollout/cut_replies"].append(float(info["utterance_truncated"]))
+        if has_partner:
+            self.series["rollout/context_dropped"].append(float(info["context_dropped"]))
+            self.series["rollout/empty_replies"].append(float(not info["gen_text"]))
+            self.series["rollout/partner_echo"].append(float(info["partner_echoes"]))
+
+    def end(self, row: int, info: dict[str, Any], last_value: float, has_partner: bool) -> None:
+        """End the conversation of an environment; it is trained on unless a reward failed."""
+        numbers, self.running[row] = self.running[row], []
+        if has_partner:
+            self.series["rollout/partner_failed"].append(float(info.get("partner_failed", False)))
+            if "error" not in info:
+                self.series["rollout/turns"].append(float(len(numbers)))
+                for cause in get_args(EndedBy):
+                    self.series[f"rollout/ended_by/{cause}"].append(float(info["ended_by"] == cause))
+        group = self.n_done[row] * len(self.running) + row // self._group_size
+        self.n_done[row] += 1
+        rewards = [self.earned[number] for number in numbers]
+        stats = self.stats
+        if any(np.isnan(per_token).any() for per_token in rewards):
+            stats.n_masked += 1
+            return
+        self._conversations.end(numbers, rewards, len(stats.episodes), group, last_value)
+        n_tokens = sum(map(len, rewards))
+        stats.n_tokens += n_tokens
+        total = float(sum(per_token.sum() for per_token in rewards))
+        stats.episodes.append({"r": total, "l": float(n_tokens)})
 
 
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:

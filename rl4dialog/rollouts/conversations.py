@@ -28,31 +28,38 @@ class Conversations:
         self._batches: list[Replies] = []
         self._starts: list[int] = []  # number of the first reply of each batch
         self._ended: list[tuple[int, int, int, float]] = []  # reply, episode, group, last value
+        self._earned: list[np.ndarray] = []  # task rewards per token of these replies
         self._rows: list[Replies] = []
 
-    def evaluate(self, replies: Replies) -> Replies:
-        """Evaluate new replies, or the conversations that have ended, and return the new replies in main memory."""
+    def add(self, replies: Replies | None) -> Replies | None:
+        """Append a batch of replies, and evaluate them, or the conversations that have ended.
+
+        Returns:
+            The replies in main memory.
+        """
+        if not self._at_once:
+            self._take_ended()
+        if replies is None:
+            return None
         if self._at_once:
             evaluate(self._policy, replies)
-        else:
-            self._take_ended()
-        return replies.to("cpu")
-
-    def add(self, replies: Replies) -> None:
-        """Append a batch of replies in main memory."""
+        replies = replies.to("cpu")
         self._starts.append(self._starts[-1] + len(self._batches[-1]) if self._batches else 0)
         self._batches.append(replies)
+        return replies
 
-    def end(self, numbers: list[int], episode: int, group: int, last_value: float) -> None:
+    def end(self, numbers: list[int], earned: list[np.ndarray], episode: int, group: int, last_value: float) -> None:
         """Note that a conversation has ended, which is to be trained on.
 
         Args:
             numbers: Its replies, in order.
+            earned: Task rewards per token of each of them.
             episode: Number of the conversation.
             group: Number shared by conversations about the same prompt.
             last_value: Value after its last token; 0 unless it is bootstrapped.
         """
         values = [0.0] * (len(numbers) - 1) + [last_value]
+        self._earned += earned
         self._ended += [(number, episode, group, value) for number, value in zip(numbers, values, strict=True)]
 
     def rows(self) -> Replies:
@@ -64,8 +71,9 @@ class Conversations:
         if not self._ended:
             return
         numbers, episode, group, last_value = (torch.tensor(column) for column in zip(*self._ended, strict=True))
-        self._ended = []
         rows = replace(self._chosen(numbers.numpy()), episode=episode, group=group, last_value=last_value)
+        rows.task_rewards = rows.scattered(np.concatenate(self._earned))
+        self._ended, self._earned = [], []
         if self._join:
             rows = joined_turns(rows)
         if not self._at_once:

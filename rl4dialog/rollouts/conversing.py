@@ -5,6 +5,7 @@ Rollouts, evaluations and simulations let both sides speak through :func:`speak`
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl4dialog.core.errors import PartnerError, RewardError
+from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, reply_dialogue
 from rl4dialog.envs.utterance_view import LEAVES_ACTION, PADDING_ACTION, UtteranceView
@@ -30,11 +31,15 @@ class Speech:
         actions: Token ids of each utterance, padded with -1. Shape (n_envs, T).
         agent_rows: Environments in which the agent speaks, in order.
         replies: The agent's utterances; ``None`` if it says nothing.
+        agent_seconds: Time of the agent.
+        partner_seconds: Time of the partner.
     """
 
     actions: np.ndarray
     agent_rows: np.ndarray
     replies: Replies | None
+    agent_seconds: float
+    partner_seconds: float
 
 
 def speak(
@@ -57,19 +62,20 @@ def speak(
     actions = np.full((n_envs, length), PADDING_ACTION, dtype=np.int64)
     speakers = observations["speaker"][rows] if "speaker" in observations else np.full(len(rows), AGENT)
     mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
-    replies = None
+    replies, started = None, time.perf_counter()
     if len(mine):
         obs = {name: torch.as_tensor(array[mine], device=policy.device) for name, array in observations.items()}
         replies = policy.generate(obs, **generation_kwargs)
         ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
         actions[mine, : ids.shape[1]] = ids
+    agent_seconds, started = time.perf_counter() - started, time.perf_counter()
     if len(theirs):
         assert partner is not None
         answers = partner.answers({name: array[theirs] for name, array in observations.items()})
         for row, answer in zip(theirs, answers, strict=True):
             said = [LEAVES_ACTION] if answer is None else answer
             actions[row, : len(said)] = said
-    return Speech(actions, mine, replies)
+    return Speech(actions, mine, replies, agent_seconds, time.perf_counter() - started)
 
 
 @dataclass
@@ -140,19 +146,13 @@ class Conversing:
         """
         envs = [self._make_env(policy) for _ in samples]
         talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
-        found: list[dict[str, np.ndarray]] = []
-        started = []
-        for row, (env, sample, seed) in enumerate(zip(envs, samples, seeds, strict=True)):
-            try:
-                found.append(env.reset(seed=seed, options={"sample": sample})[0])
-                started.append(row)
-            except PartnerError as error:
-                talks[row].fail(str(error), partner_failed=True)
-                found.append({})
-        rows = np.array(started, dtype=int)
+        found = [
+            env.reset(seed=seed, options={"sample": sample})[0]
+            for env, sample, seed in zip(envs, samples, seeds, strict=True)
+        ]
+        rows = np.arange(len(envs))
         while rows.size:
-            blank = found[rows[0]]  # stands in for conversations that never began
-            observations = {name: np.stack([(each or blank)[name] for each in found]) for name in blank}
+            observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
             speech = speak(policy, observations, rows, self._partner, **generation_kwargs)
             settled: list[tuple[int, dict[str, Any], bool]] = []
             for row in rows:

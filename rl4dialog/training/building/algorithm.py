@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.core.protocols import PartnerService
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import check_workers, make_vec_env
 from rl4dialog.functional.distributed import n_processes
@@ -73,6 +74,9 @@ def build_algorithm(
                 normalizer=build_reward_normalizer(reward),
                 log_infos=config.logging.log_infos,
                 max_turns=env.args.max_turns,
+                partner=partner if isinstance(partner, PartnerService) else None,
+                has_partner=partner is not None,
+                mask_failed_partners=env.args.partner_on_error == "mask",
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),
