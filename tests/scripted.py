@@ -48,7 +48,8 @@ class ScriptedEnv:
     def observations(self) -> dict[str, np.ndarray]:
         """Each prompt is [padding, environment + 1, conversation + 1, turn + 1]."""
         prompts = np.array([[9, env + 1, number + 1, turn + 1] for env, (number, turn) in enumerate(self.at)])
-        return {"prompt_ids": prompts, "prompt_mask": np.array([[0, 1, 1, 1]] * self.num_envs)}
+        reply = np.zeros((self.num_envs, MAX_REPLY), dtype=np.int64)
+        return {"prompt_ids": prompts, "prompt_mask": np.array([[0, 1, 1, 1]] * self.num_envs), "context_ids": reply}
 
     def step_async(self, actions: np.ndarray) -> None:
         self.actions.append([row[row != PADDING_ACTION].tolist() for row in actions])

@@ -166,7 +166,7 @@ def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
 ) -> None:
     """Conversations of one, three and six turns, with a partner that leaves at random."""
     model = ending_often(architecture(conversation_tokenizer()))
-    ours, vanilla = pair(model, critic, True, env=conversations_env, n_steps=120, join_turns=join_turns)
+    ours, vanilla = pair(model, critic, True, env=conversations_env, n_steps=120, join_turns=join_turns, seed=5)
     replies = ours.rollout_buffer.replies
     turns, episodes = replies.flat("turn").numpy(), replies.token_episodes()
     n_turns = [int(turns[episodes == episode].max()) + 1 for episode in range(episodes.max() + 1)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rows import rows_of
@@ -87,9 +87,10 @@ def test_replies_of_several_batches_are_put_in_the_order_of_their_conversations(
     conversations = Conversations(policy, join=False)
     for batch in ([[5], [6, 6]], [[7, 7, 7]], [[8], [9]]):
         replies = Replies.from_ids([[1]] * len(batch), batch)
-        conversations.add(replace(conversations.evaluate(replies)))
-    conversations.end([1, 2, 4], episode=0, group=3, last_value=0.5)
-    conversations.end([0, 3], episode=1, group=3, last_value=0.0)
+        conversations.add(replies)
+    earned = [np.full(n, 0.1 * n, dtype=np.float32) for n in (1, 2, 3, 1, 1)]
+    for episode, (numbers, last_value) in enumerate([([1, 2, 4], 0.5), ([0, 3], 0.0)]):
+        conversations.end(numbers, [earned[number] for number in numbers], episode, 3, last_value)
     rows = conversations.rows()
     assert [row.tolist() for row in rows.per_row("response_ids")] == [[6, 6], [7, 7, 7], [9], [5], [8]]
     assert rows.episode is not None and rows.episode.tolist() == [0, 0, 0, 1, 1]
@@ -98,3 +99,4 @@ def test_replies_of_several_batches_are_put_in_the_order_of_their_conversations(
     assert rows.values is not None and rows.flat("values").tolist() == pytest.approx(
         [0.06, 0.06, 0.07, 0.07, 0.07, 0.09, 0.05, 0.08]
     )
+    assert rows.flat("task_rewards").tolist() == pytest.approx([0.2, 0.2, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1])
