@@ -112,14 +112,17 @@ class DialogueFormat:
         assert self.render_chat is not None
         return ChatMarkup.of(self.render_chat).prompt(messages)
 
-    def frame(self) -> Frame:
+    def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.
+
+        Args:
+            with_system: Whether the prompts have a persona or a system message.
 
         Raises:
             DataError: If the chat template writes earlier messages differently once a conversation continues.
         """
         if self.render_chat is not None and self.name == "chat_template":
-            return replace(ChatMarkup.of(self.render_chat).frame(), markup=self.reserved)
+            return replace(ChatMarkup.of(self.render_chat).frame(with_system), markup=self.reserved)
         return Frame(_ANSWERED, EOU_TOKEN, self.reserved)
 
 
