@@ -254,7 +254,7 @@ class History:
         """
         assert self._frame is not None
         frame = self._frame
-        own = PromptTurn(own_text, frame.to_partner, not frame.in_pairs)
+        own = PromptTurn(self.prompt.reply_opening + own_text, frame.to_partner, not frame.in_pairs)
         other = PromptTurn(answer, frame.to_agent)
         closing, self._space = _without_space(own.closing)
         self._utterances.append(_Utterance(self._closed(own_ids, closing, end_of_turn), own, closing))
