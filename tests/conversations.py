@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat
@@ -189,13 +189,16 @@ def make_format(name: str, tokenizer: Any) -> Format:
     if name == "eou":
         if tokenizer.eos_token is None:
             tokenizer.add_special_tokens({"eos_token": "<eos>"})
+        if EOU_TOKEN not in tokenizer.decode(tokenizer(EOU_TOKEN, add_special_tokens=False)["input_ids"]):
+            tokenizer.add_tokens([AddedToken(EOU_TOKEN, normalized=False)])
+        tokenizer.pad_token = tokenizer.eos_token
         end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], EOU_TOKEN)
         return Format(name, DialogueFormat("eou", None, in_conversation=True), tokenizer, end)
     template = TEMPLATES[name]
     tokenizer.add_special_tokens({"additional_special_tokens": list(template.control), "eos_token": template.end})
     if template.bos is not None:
         tokenizer.add_special_tokens({"bos_token": template.bos})
-    tokenizer.chat_template = template.source
+    tokenizer.pad_token, tokenizer.chat_template = template.end, template.source
     chat = DialogueFormat("chat_template", None, ChatTemplate(tokenizer))
     return Format(name, chat, tokenizer, EndOfTurn(tokenizer, [tokenizer.eos_token_id]))
 

@@ -47,7 +47,9 @@ class ChatTemplate:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
-            raise DataError(f"the chat template of {self.name} rejects messages of the roles {roles}: {error}") from error
+            raise DataError(
+                f"the chat template of {self.name} rejects messages of the roles {roles}: {error}"
+            ) from error
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 All prompts are encoded here: those of samples, of supervised examples, of rollouts, chats and rewards. An utterance is
 encoded together with the markup after it, as the continuation of the markup before it. The ids of a conversation are
-therefore those of its text in one piece, unless a token of that piece spans two utterances, or a utterance contains a
+therefore those of its text in one piece, unless a token of that piece spans two utterances, or an utterance contains a
 special token, which is encoded as ordinary text.
 """
 
@@ -321,9 +321,8 @@ class History:
 
     def _drop(self) -> None:
         """Drop the oldest utterances until the others fit."""
-        said, first = self._utterances, 0
+        said, first, before, space = self._utterances, 0, self._before, self._space
         n_ids = sum(len(utterance.ids) for utterance in said)
-        before, space = self._before, self._space
         while self._is_too_long(n_ids, len(said) - first):
             later = next((i for i in range(first + 1, len(said)) if said[i].turn.can_be_first), None)
             if later is None:
@@ -335,11 +334,11 @@ class History:
                 said[later] = self._encoded(said[later].turn, said[later].closing)
                 n_ids += len(said[later].ids)
             first = later
-        self._before, self._space = before, space
         self.n_dropped += first
         self._utterances = said[first:]
         if self._max_length is not None and len(self._opening) + n_ids + len(self._last_ids) > self._max_length:
             self._cut_beginning(self._max_length)
+        self._before, self._space = before, space  # the end of the prompt is the same
 
     def _is_too_long(self, n_ids: int, n_utterances: int) -> bool:
         if self._max_utterances is not None and n_utterances > self._max_utterances:
@@ -349,6 +348,9 @@ class History:
 
     def _cut_beginning(self, max_length: int) -> None:
         """Cut the beginning of the first utterance, which has no place whole."""
+        if self._utterances and self._utterances[0].space:  # which is markup, and stays
+            self._set_opening(self.prompt.later_opening if self.n_dropped else self.prompt.opening, None)
+            self._utterances[0] = self._encoded(self._utterances[0].turn, self._utterances[0].closing)
         has_opening = len(self._opening) > len(self._first_ids)
         if not has_opening and max_length <= len(self._first_ids) + len(self._last_ids):
             self._last_ids = []
