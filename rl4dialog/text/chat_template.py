@@ -40,8 +40,8 @@ class ChatTemplate:
 
         if not self._tokenizer.chat_template:
             raise DataError(
-                f"format 'chat_template' needs a tokenizer with a chat template, and {self.name} has none; choose another "
-                "tokenizer.model_name, or format 'eou'"
+                f"format 'chat_template' needs a tokenizer with a chat template, and {self.name} has none; choose "
+                "another tokenizer.model_name, or format 'eou'"
             )
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import types
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from tokenizers import AddedToken
 from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.types import Frame, Prompt, PromptTurn, Sample
 from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_prompt, encoder_of, with_turns
+from rl4dialog.training import evaluation
+from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.supervised.examples import build_examples, encode_reply
 
 SAID = ["i like tea", "do you ?", "yes , i do", "and the sea ?", "no , i do not"]
@@ -153,6 +157,32 @@ def test_supervised_examples_rollouts_and_samples_have_the_same_ids(name: str, k
     assert env.state.prompt_or_input_text == (later.replace("you ?", "you?") if kind == "word_piece" else later)
     if name != "llama2":  # whose template puts a space before the end, which is not in the reply that is learned
         assert env.state.prompt_ids == encode_prompt(form.tokenizer, later, None)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_rollouts_evaluations_chats_and_examples_read_the_same_prompt(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = built("eou", "llama")
+    prompt = form.dialogue.prompt(SAID, None if is_plain else "i am kind")
+    sample = Sample(0, str(prompt) if is_plain else prompt, ["no"])
+    P = len(encode_prompt(form.tokenizer, prompt, None)) - 3
+    env = make_env(form.tokenizer, end_of_turn=form.end, max_prompt_length=P, vocab_size=len(form.tokenizer))
+    env.reset(options={"sample": sample})
+    lengths = Lengths(P, 60, turn_end="<EOU>")
+    loaded: Any = types.SimpleNamespace(tokenizer=form.tokenizer, lengths=lengths)
+    (example,), _ = build_examples(
+        [sample], form.tokenizer, end_of_turn="<EOU>", max_prompt_length=P, max_reply_length=None
+    )
+    read: list[list[int]] = []
+    policy: Any = types.SimpleNamespace(end_of_turn=form.end, language_model=None)
+    monkeypatch.setattr(evaluation, "generate_texts", lambda policy, ids, kwargs: read.extend(ids) or [""] * len(ids))
+    evaluation.evaluate(policy, [sample], [], "test", P, 1, None, "left", 0, turn_end="<EOU>")
+    ids = env.state.prompt_ids
+    assert len(ids) <= P and decoded(form.tokenizer, ids).endswith(f"{SAID[-1]} <EOU>")
+    assert ids == LoadedPolicy.prompt_ids(loaded, sample.prompt_or_input_text)
+    assert ids == example["input_ids"][: -len([id for id in example["labels"] if id >= 0])]
+    assert read == [ids]
 
 
 def test_sentencepiece_reads_a_reply_as_it_was_generated() -> None:
