@@ -48,19 +48,10 @@ def test_sample_of_a_whole_dialogue_starts_at_its_first_reply() -> None:
         (1, "a <EOU>", ["b"]),
         (7, "f <EOU>", ["g"]),
     ]
-    assert samples[0].meta_data == {
-        "emotion": [1],
-        "intent": [2],
-        "history": ["a"],
-        "continuation": ["c", "d", "e"],
-    } | {"continuation_labels": [{"emotion": [i % 7], "intent": [i % 4 + 1]} for i in (2, 3, 4)]}
-    assert samples[1].meta_data == {
-        "emotion": [1],
-        "intent": [2],
-        "history": ["f"],
-        "continuation": [],
-        "continuation_labels": [],
+    assert samples[0].meta_data == {"emotion": [1], "intent": [2], "history": ["a"], "continuation": ["c", "d", "e"]} | {
+        "continuation_labels": [{"emotion": [i % 7], "intent": [i % 4 + 1]} for i in (2, 3, 4)]
     }
+    assert samples[1].meta_data == {"emotion": [1], "intent": [2], "history": ["f"], "continuation": [], "continuation_labels": []}
 
 
 def test_chat_roles_alternate_back_from_the_user() -> None:

@@ -15,10 +15,7 @@ from rl4dialog.core.types import PartnerReply
         ([], [PartnerReply(leaves=True)]),
         (["p1"], [PartnerReply("p1", leaves=True), PartnerReply(leaves=True)]),
         (["p1", "a1"], [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply(leaves=True)]),
-        (
-            ["p1", "a1", "p2"],
-            [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply("p2", leaves=True)],
-        ),
+        (["p1", "a1", "p2"], [PartnerReply("p1", info={"references": ["a1"], "labels": {}}), PartnerReply("p2", leaves=True)]),
     ],
 )
 def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[str], replies: list[object]) -> None:
