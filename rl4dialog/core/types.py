@@ -36,12 +36,14 @@ class Prompt(str):
         opening: Text before the first utterance.
         later_opening: The same if utterances were dropped.
         agent_opening: The whole prompt if the agent speaks first; ``None`` if the format does not allow this.
+        reply_opening: Whitespace between the prompt and a reply, which is generated with the reply.
     """
 
     turns: tuple[PromptTurn, ...]
     opening: tuple[str, ...]
     later_opening: tuple[str, ...]
     agent_opening: tuple[str, ...] | None
+    reply_opening: str
 
     def __new__(
         cls,
@@ -49,14 +51,41 @@ class Prompt(str):
         opening: tuple[str, ...] = (),
         later_opening: tuple[str, ...] | None = None,
         agent_opening: tuple[str, ...] | None = (),
+        reply_opening: str = "",
     ) -> Prompt:
-        self = super().__new__(cls, "".join(opening) + "".join(turn.text + turn.closing for turn in turns))
-        self.turns, self.opening, self.agent_opening = tuple(turns), opening, agent_opening
+        text = "".join(opening) + "".join(turn.text + turn.closing for turn in turns)
+        return cls._of(text, tuple(turns), opening, later_opening, agent_opening, reply_opening)
+
+    @classmethod
+    def _of(
+        cls,
+        text: str,
+        turns: tuple[PromptTurn, ...],
+        opening: tuple[str, ...],
+        later_opening: tuple[str, ...] | None,
+        agent_opening: tuple[str, ...] | None,
+        reply_opening: str,
+    ) -> Prompt:
+        self = super().__new__(cls, text)
+        self.turns, self.opening, self.agent_opening, self.reply_opening = turns, opening, agent_opening, reply_opening
         self.later_opening = opening if later_opening is None else later_opening
         return self
 
+    @property
+    def last_markup(self) -> str:
+        """Markup after which the reply starts."""
+        if self.turns:
+            return self.turns[-1].closing
+        return self.opening[-1] if self.opening else ""
+
+    def continued(self, *turns: PromptTurn) -> Prompt:
+        """Return the prompt with further utterances."""
+        text = str(self) + "".join(turn.text + turn.closing for turn in turns)  # not joined anew from all turns
+        openings = (self.opening, self.later_opening, self.agent_opening, self.reply_opening)
+        return Prompt._of(text, (*self.turns, *turns), *openings)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening)
+        return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening, self.reply_opening)
 
 
 @dataclass(frozen=True)

@@ -53,38 +53,56 @@ class ChatMarkup:
         n = next((i for i, role in enumerate(roles) if role not in INSTRUCTIONS), len(roles))
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
         if markup is not None and later is not None:
+            reply_opening = self._reply_opening(roles)
             for said in (texts, [text.strip() for text in texts]):  # many templates strip
-                turns = [
-                    PromptTurn(text, closing, role == "user")
-                    for role, text, closing in zip(roles[n:], said[n:], markup[n + 1 :], strict=True)
-                ]
                 opening = _alternating(markup[: n + 1], said[:n])
-                prompt = Prompt(turns, opening, later, self._opening((*roles[:n], "assistant"), said[:n]))
+                turns = _turns(roles[n:], said[n:], markup[n + 1 :], reply_opening)
+                alone = self._opening((*roles[:n], "assistant"), said[:n])
+                prompt = Prompt(turns, opening, later, alone, reply_opening)
                 if prompt == written:
                     return prompt
-        return Prompt([PromptTurn(written, "")], agent_opening=None)
+        return Prompt([PromptTurn("", written)], agent_opening=None)
 
-    def frame(self) -> Frame:
+    def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.
+
+        Args:
+            with_system: Whether conversations have a system message.
 
         Raises:
             DataError: If the template writes earlier messages differently once a conversation continues.
         """
-        whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
         name = getattr(self._render, "name", "the tokenizer")
-        if whole is None or beginning is None:
+        whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
+        cure = "choose another tokenizer.model_name, or format: eou"
+        if whole is None or beginning is None or not self._keeps_thoughts():
             raise DataError(
-                f"the chat template of {name} omits or changes earlier messages of a conversation, so it cannot be "
-                f"used with several turns; choose another tokenizer.model_name, or format: eou"
+                f"the chat template of {name} rewrites the past: it omits or changes earlier messages of a "
+                f"conversation, so it cannot be used with several turns; {cure}"
             )
-        opening, to_agent, to_partner = whole[:3]
-        if (opening, to_agent, to_partner, to_agent) != beginning or whole[3:] != (to_agent, to_partner, to_agent):
+        to_partner, to_agent = whole[2], whole[-1]
+        if not _appends(whole, beginning) or (with_system and not self._keeps_system()):
             raise DataError(
                 f"the chat template of {name} rewrites the past: it writes earlier messages differently once the "
                 f"conversation continues. Several turns need a template that only appends, so that the tokens of a "
-                f"reply stay those that were generated; choose another tokenizer.model_name, or format: eou"
+                f"reply stay those that were generated; {cure}"
             )
         return Frame(to_agent, to_partner, in_pairs=True)
+
+    def _keeps_system(self) -> bool:
+        """Whether a system message stays in its place as the conversation continues."""
+        try:
+            whole, beginning = (self._around(("system", *_CONVERSATION[:n])) for n in (5, 3))
+        except DataError:  # prompts with a system message are errors anyway
+            return True
+        return whole is not None and beginning is not None and _appends(whole[1:], beginning[1:])
+
+    def _keeps_thoughts(self) -> bool:
+        """Whether an earlier message keeps its beginning, which some templates drop as a thought."""
+        thought = "<think>\nPlaceholder\n</think>\n\n"
+        contents = ("Question", f"{thought}Answer", "Question")
+        messages = [{"role": role, "content": text} for role, text in zip(_CONVERSATION, contents, strict=False)]
+        return f"{thought}Answer" in self._render(messages)
 
     def _around(self, roles: tuple[str, ...]) -> tuple[str, ...] | None:
         """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one.
@@ -95,14 +113,14 @@ class ChatMarkup:
         if roles not in self._known:
             said = [f"Placeholder{i}of{len(roles)}" for i in range(len(roles))]
             rest = self._render([{"role": role, "content": text} for role, text in zip(roles, said, strict=True)])
-            pieces = []
+            pieces, is_kept = [], True
             for text in said:
-                before, _, rest = rest.partition(text)
+                before, found, rest = rest.partition(text)
+                is_kept = is_kept and bool(found)
                 pieces.append(before)
             pieces.append(rest)
-            joined = _alternating(pieces, said)
-            is_kept = all(joined.count(text) == 1 and "Placeholder" not in "".join(pieces) for text in said)
-            self._known[roles] = tuple(pieces) if is_kept and (rest or not said) else None
+            is_kept = is_kept and not any("Placeholder" in piece for piece in pieces)
+            self._known[roles] = tuple(pieces) if is_kept else None
         return self._known[roles]
 
     def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
@@ -112,6 +130,37 @@ class ChatMarkup:
         except DataError:
             return None
         return None if markup is None else _alternating(markup[: len(instructions) + 1], instructions)
+
+    def _reply_opening(self, roles: tuple[str, ...]) -> str:
+        """Whitespace that the template writes before a reply, but not at the end of a prompt."""
+        try:
+            prompt, answered = self._around(roles), self._around((*roles, "assistant"))
+        except DataError:
+            return ""
+        if prompt is None or answered is None or not answered[-2].startswith(prompt[-1]):
+            return ""
+        between = answered[-2][len(prompt[-1]) :]
+        return between if between.isspace() else ""
+
+
+def _turns(roles: Sequence[str], texts: Sequence[str], closings: Sequence[str], reply_opening: str) -> list[PromptTurn]:
+    """Utterances of a prompt. The whitespace before an earlier reply belongs to the reply, as when it was generated."""
+    turns: list[PromptTurn] = []
+    for role, text, closing in zip(roles, texts, closings, strict=True):
+        if role == "assistant" and turns and reply_opening and turns[-1].closing.endswith(reply_opening):
+            turns[-1] = turns[-1]._replace(closing=turns[-1].closing.removesuffix(reply_opening))
+            text = reply_opening + text
+        turns.append(PromptTurn(text, closing, role == "user"))
+    return turns
+
+
+def _appends(whole: Sequence[str], beginning: Sequence[str]) -> bool:
+    """Whether the markup of five messages continues that of the first three, with the same markup for each pair."""
+    _, to_agent, to_partner, *later, end = whole
+    if [*whole[:3], *later, end] != [*beginning[:3], to_agent, to_partner, beginning[3]]:
+        return False
+    # Whitespace before a reply may be left to the reply.
+    return to_agent.startswith(end) and not to_agent[len(end) :].strip()
 
 
 def _alternating(markup: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ the marker; it is the pool's ``end_of_turn``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -112,15 +113,25 @@ class DialogueFormat:
         assert self.render_chat is not None
         return ChatMarkup.of(self.render_chat).prompt(messages)
 
-    def frame(self) -> Frame:
+    def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.
+
+        Args:
+            with_system: Whether the prompts have a persona or a system message.
 
         Raises:
             DataError: If the chat template writes earlier messages differently once a conversation continues.
         """
         if self.render_chat is not None and self.name == "chat_template":
-            return replace(ChatMarkup.of(self.render_chat).frame(), markup=self.reserved)
+            frame = ChatMarkup.of(self.render_chat).frame(with_system)
+            return replace(frame, markup=tuple(dict.fromkeys([*self.reserved, *self._plain_markup(frame)])))
         return Frame(_ANSWERED, EOU_TOKEN, self.reserved)
+
+    def _plain_markup(self, frame: Frame) -> list[str]:
+        """Find markup that is ordinary text to the tokenizer, such as ``[INST]`` or ``USER:``, but not plain words."""
+        control = "|".join(map(re.escape, self.reserved))
+        pieces = re.split(rf"{control}|\s+" if control else r"\s+", f"{frame.to_agent}\n{frame.to_partner}")
+        return [piece for piece in pieces if len(piece) > 1 and not piece.isalnum()]
 
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:

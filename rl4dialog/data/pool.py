@@ -16,7 +16,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import Frame, Sample
+from rl4dialog.core.types import Frame, Prompt, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 
 SPLITS = ("train", "val", "test")
@@ -61,7 +61,10 @@ class TextGenPool:
             DataError: If the chat template writes earlier messages differently once a conversation continues.
         """
         if self.dialogue_format is not None:
-            return self.dialogue_format.frame()
+            prompts = (sample.prompt_or_input_text for sample in self._samples)
+            # Where a system message is not in its place, the prompt has no known opening.
+            with_system = any(isinstance(prompt, Prompt) and len(prompt.opening) != 1 for prompt in prompts)
+            return self.dialogue_format.frame(with_system)
         if self.end_of_turn is None:
             return Frame("\n", "\n")
         return Frame(f" {self.end_of_turn}", self.end_of_turn, (self.end_of_turn,))

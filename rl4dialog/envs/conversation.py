@@ -152,7 +152,8 @@ class Conversation:
         self._turns = [Turn(text, PARTNER)]
         prompt = self._own_prompt()
         turn = PromptTurn(text, self.frame.to_agent)
-        self._see(Prompt([turn], prompt.later_opening, agent_opening=prompt.agent_opening))
+        openings = (prompt.later_opening, prompt.later_opening, prompt.agent_opening, prompt.reply_opening)
+        self._see(Prompt([turn], *openings))
         self._follow(reply)
 
     def settle(self, own_text: str, ended: bool, reply: PartnerReply) -> EndedBy | None:
@@ -215,7 +216,8 @@ class Conversation:
                 "starts; use first_speaker: partner or sample"
             )
         self.meta_info = {**self.meta_info, "history": []}
-        return Prompt([], prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
+        openings = (prompt.agent_opening, prompt.later_opening, prompt.agent_opening, prompt.reply_opening)
+        return Prompt([], *openings)
 
     def _own_prompt(self) -> Prompt:
         """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""

@@ -63,7 +63,8 @@ class PartnersSide:
         if self._history is None:
             prompt = outside.dialogue_format.prompt(texts or ["-"], self._persona)
             if not texts:  # the partner opens
-                prompt = Prompt([], prompt.agent_opening or (), prompt.later_opening, prompt.agent_opening)
+                openings = (prompt.agent_opening or (), prompt.later_opening, prompt.agent_opening)
+                prompt = Prompt([], *openings, prompt.reply_opening)
             tokenizer = outside.end_of_turn.tokenizer
             self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
         elif self._last is not None:

@@ -270,8 +270,11 @@ class LoadedPolicy:
         _check_as_many(prompts, replies=replies)
         if not prompts:
             return []
-        texts = (reply.strip() for reply in replies)
-        responses = [encode_reply(self.tokenizer, text, self.turn_marker, self.lengths.reply) for text in texts]
+        alone = self.config.is_encoder_decoder
+        responses = [
+            encode_reply(self.tokenizer, reply.strip(), self.turn_marker, self.lengths.reply, "" if alone else prompt)
+            for prompt, reply in zip(prompts, replies, strict=True)
+        ]
         batch = Replies.from_ids([self.prompt_ids(prompt) for prompt in prompts], responses, policy.device)
         numbers = batch.computed(numbers_of)[batch.response_mask]
         return [row.tolist() for row in batch.per_row(numbers)]

@@ -25,6 +25,11 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
 
+    @property
+    def name(self) -> str:
+        """Name of the tokenizer, for messages."""
+        return repr(self._tokenizer.name_or_path)
+
     def __call__(self, messages: list[Message]) -> str:
         """Format messages with ``role`` and ``content``.
 
@@ -33,17 +38,18 @@ class ChatTemplate:
         """
         from jinja2 import TemplateError
 
-        name = self._tokenizer.name_or_path
         if not self._tokenizer.chat_template:
             raise DataError(
-                f"format 'chat_template' needs a tokenizer with a chat template, and {name!r} has none; choose another "
-                "tokenizer.model_name, or format 'eou'"
+                f"format 'chat_template' needs a tokenizer with a chat template, and {self.name} has none; choose "
+                "another tokenizer.model_name, or format 'eou'"
             )
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
-            raise DataError(f"the chat template of {name!r} rejects messages of the roles {roles}: {error}") from error
+            raise DataError(
+                f"the chat template of {self.name} rejects messages of the roles {roles}: {error}"
+            ) from error
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Token ids of prompts and of conversations in progress.
 
 All prompts are encoded here: those of samples, of supervised examples, of rollouts, chats and rewards. An utterance is
-encoded together with the markup after it, as the continuation of the markup before it, so that the ids of a
-conversation are those of its text in one piece.
+encoded together with the markup after it, as the continuation of the markup before it. The ids of a conversation are
+therefore those of its text in one piece, unless a token of that piece spans two utterances, or an utterance contains a
+special token, which is encoded as ordinary text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.types import Frame, Prompt, PromptTurn
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rl4dialog.text.end_of_turn import EndOfTurn
 
 _CACHE_SIZE = 20_000  # utterances
+# Texts whose last token does not depend on the text after them.
+_ANCHORS = ("\n", ".")
 
 
 def encode_prompt(
@@ -53,14 +56,10 @@ def with_turns(text: str, end_of_turn: str | None) -> str:
     """Split a plain text into turns at the marker, if there is one."""
     if isinstance(text, Prompt) or not end_of_turn or end_of_turn not in text:
         return text
-    *said, rest = text.split(end_of_turn)
+    marker = re.escape(end_of_turn)
+    turns = re.findall(rf"(?s:.*?){marker}(?:\s*\Z|\n*)|(?s:.+)", text)
     # As markup, in which special tokens are recognized, because a plain text may contain some.
-    turns = [PromptTurn("", each + end_of_turn) for each in said]
-    if rest.strip():
-        turns.append(PromptTurn("", rest))
-    else:
-        turns[-1] = turns[-1]._replace(closing=turns[-1].closing + rest)
-    return Prompt(turns, agent_opening=None)
+    return Prompt([PromptTurn("", turn) for turn in turns], agent_opening=None)
 
 
 class Encoder:
@@ -69,14 +68,20 @@ class Encoder:
     Attributes:
         opening: Ids that the tokenizer puts before every text, such as the begin-of-sequence token.
         closing: Ids that it puts after every text.
-        special_ids: Ids of its special tokens.
+        special_ids: Ids of its special and added tokens, except unknown words and whitespace.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        added = sorted(map(str, tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
-        self.special_ids = frozenset(tokenizer.added_tokens_decoder)
-        self._added = re.compile("|".join(map(re.escape, added)) or "(?!)")
+        self._backend = _checked_backend(tokenizer)
+        added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items()}
+        self._unknown_id = tokenizer.unk_token_id
+        if self._unknown_id not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+            added.pop(self._unknown_id, None)
+        added = {id: token for id, token in added.items() if not token.isspace()}
+        self.special_ids = frozenset(added)
+        longest_first = sorted(added.values(), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         inner, outer = self.ids("a"), tokenizer("a", verbose=False)["input_ids"]
         start = next((i for i in range(len(outer)) if outer[i : i + len(inner)] == inner), 0)
         self.opening, self.closing = outer[:start], outer[start + len(inner) :]
@@ -85,19 +90,25 @@ class Encoder:
 
     def ids(self, text: str) -> list[int]:
         """Encode a text without the tokens that the tokenizer adds to every text."""
+        ids: list[int]
+        backend = self._backend
+        if backend is not None and backend.truncation is None and backend.padding is None:
+            ids = backend.encode(text, add_special_tokens=False).ids
+            return ids
         # Not the tokenizer's own truncation, which is mutable state shared by all its users.
-        encoded = self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)
-        ids: list[int] = encoded["input_ids"]
+        ids = self._tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
         return ids
 
     def continued(self, text: str, before: str) -> list[int]:
         """Encode a text as the continuation of another one, for tokenizers that add a space in front of a text."""
         if not text or not before:
             return self.ids(text)
-        first, both = self._known_ids(before), self.ids(before + text)
-        is_apart = both[: len(first)] == first and len(both) > len(first)
-        # A token across the border, or an unknown word, belongs to both texts.
-        return both[len(first) :] if is_apart and self._tokenizer.unk_token_id not in both else self.ids(text)
+        # If a token spans the border of the two, the text only continues some other text.
+        for anchor in (before, *_ANCHORS):
+            first, both = self._known_ids(anchor), self.ids(anchor + text)
+            if first and first[-1] != self._unknown_id and both[: len(first)] == first:
+                return both[len(first) :]
+        return self.ids(text)
 
     def _utterance(self, text: str, markup: str, before: str) -> tuple[int, ...]:
         """Encode an utterance, in which special tokens are ordinary text, and the markup after it.
@@ -105,26 +116,43 @@ class Encoder:
         Args:
             text: The utterance.
             markup: Text after it.
-            before: Markup before it; empty at the start of the prompt.
+            before: Text before it, which ends with markup; empty at the start of the prompt.
         """
         ids: list[int] = []
         for piece in self._inert(text + markup, len(text)):
             ids += self.continued(piece, before)
-            before = piece[-1]
+            before = piece[-1:]
+        if text and self._n_special(ids) != self._n_special(self._known_ids(markup)):
+            # The tokenizer recognizes a special token in another spelling, such as lower case.
+            inert = [id for letter in text for id in self.continued(letter, ".") if id not in self.special_ids]
+            ids = inert + self.continued(markup, ".")
         return tuple(ids)
+
+    def _n_special(self, ids: Sequence[int]) -> int:
+        return sum(id in self.special_ids for id in ids)
 
     def _inert(self, text: str, n: int) -> Iterator[str]:
         """Split a text within each special token among its first n characters, so that none is recognized there."""
         start = 0
-        for match in self._added.finditer(text, 0, n):
+        for match in self._special.finditer(text, 0, n):
             yield text[start : match.start() + 1]
             start = match.start() + 1
         yield text[start:]
 
-    def is_marked(self, text: str) -> bool:
-        """Whether a text already starts with the begin-of-sequence token, written by a chat template."""
+    def is_marked(self, markup: str) -> bool:
+        """Whether a prompt's first markup is the begin-of-sequence token, written by a chat template."""
         bos = self._tokenizer.bos_token
-        return bool(bos) and text.startswith(str(bos))
+        return bool(bos) and markup.startswith(str(bos))
+
+
+def _checked_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Return the Rust tokenizer behind a tokenizer, which is several times faster, if it gives the same ids."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    text = f"A text , with 1 added token{next(map(str, tokenizer.added_tokens_decoder.values()), '')}\n "
+    expected = tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+    if backend is None or backend.encode(text, add_special_tokens=False).ids != expected:
+        return None
+    return backend
 
 
 def encoder_of(tokenizer: PreTrainedTokenizerBase) -> Encoder:
@@ -139,8 +167,19 @@ def _encoder(tokenizer: PreTrainedTokenizerBase, n_tokens: int) -> Encoder:
 
 
 class _Utterance(NamedTuple):
+    """An utterance in a prompt.
+
+    Attributes:
+        ids: Its tokens and those of the markup after it.
+        turn: The utterance as text.
+        closing: The markup after it, as far as it is in ``ids``.
+        space: Whitespace of the markup before it, as far as it is in ``ids``.
+    """
+
     ids: Sequence[int]
     turn: PromptTurn
+    closing: str = ""
+    space: str = ""
 
 
 class History:
@@ -177,28 +216,19 @@ class History:
     ) -> None:
         self._tokenizer, self._encoder = tokenizer, encoder_of(tokenizer)
         self._max_length, self._frame, self._max_utterances = max_length, frame, max_utterances
-        self.prompt, self.n_dropped = prompt, 0
-        is_marked = self._encoder.is_marked(prompt)
-        self._first_ids: list[int] = [] if is_marked else self._encoder.opening
-        self._last_ids: list[int] = [] if is_marked else self._encoder.closing
+        self.prompt = prompt if isinstance(prompt, Prompt) else Prompt([PromptTurn("", prompt)], agent_opening=None)
+        self.n_dropped = 0
         self._utterances: list[_Utterance] = []
-        if isinstance(prompt, Prompt):
-            self._set_opening(prompt.opening)
-            before = prompt.opening[-1] if prompt.opening else ""
-            for turn in prompt.turns:
-                self._add(self._encoder.utterance(turn.text, turn.closing, before), turn)
-                before = turn.closing
-        else:
-            self._opening = self._first_ids
-            self._add(self._encoder.ids(prompt), PromptTurn(prompt, ""))
+        self._set_opening(self.prompt.opening, self.prompt.turns[0] if self.prompt.turns else None)
+        for i, turn in enumerate(self.prompt.turns):
+            later = self.prompt.turns[i + 1 : i + 2]
+            self._add(turn, leaves_space=bool(later) and _takes_space(later[0]))
         if not self.prompt_ids:
             self._opening = [self._start_id()]
         if truncation_side == "left":
             self._drop()
         elif max_length is not None and len(self.prompt_ids) > max_length:
-            n = max(max_length - len(self._last_ids), 0)
-            self._opening = self.prompt_ids[:n] if n else self.prompt_ids[:max_length]
-            self._utterances, self._last_ids = [], self._last_ids if n else []
+            self._cut_end(max_length)
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -224,79 +254,129 @@ class History:
         """
         assert self._frame is not None
         frame = self._frame
-        own = PromptTurn(own_text, frame.to_partner, not frame.in_pairs)
+        own = PromptTurn(self.prompt.reply_opening + own_text, frame.to_partner, not frame.in_pairs)
         other = PromptTurn(answer, frame.to_agent)
-        self._add(self._closed(own_ids, end_of_turn), own)
-        if answer_ids is None or self._encoder.special_ids.intersection(answer_ids):
-            self._add(self._encoder.utterance(answer, other.closing, frame.to_partner), other)
-        else:
-            self._add([*answer_ids, *self._encoder.continued(other.closing, answer[-1:])], other)
-        if isinstance(self.prompt, Prompt):
-            past = self.prompt
-            openings = (past.opening, past.later_opening, past.agent_opening)
-            self.prompt = Prompt((*past.turns, own, other), *openings)
-        else:
-            self.prompt += own_text + own.closing + answer + other.closing
+        closing, self._space = _without_space(own.closing)
+        self._utterances.append(_Utterance(self._closed(own_ids, closing, end_of_turn), own, closing))
+        self._before = closing
+        self._add(other, ids=None if self._encoder.special_ids.intersection(answer_ids or ()) else answer_ids)
+        self.prompt = self.prompt.continued(own, other)
         self._drop()
 
-    def _closed(self, ids: Sequence[int], end_of_turn: EndOfTurn) -> list[int]:
+    def _closed(self, ids: Sequence[int], markup: str, end_of_turn: EndOfTurn) -> list[int]:
         """Complete the markup after the agent's utterance, of which its end is the beginning."""
-        assert self._frame is not None
-        markup = self._frame.to_partner
-        if not end_of_turn.is_end(ids):
-            return [*ids, *self._encoder.continued(markup, "a")]
-        if ids[-1] not in end_of_turn.eos_token_ids:
-            _, _, rest = markup.partition(str(end_of_turn.marker))
-            return [*ids, *self._encoder.continued(rest, str(end_of_turn.marker))]
-        closing = self._encoder.continued(markup, "a")
-        # An end-of-sequence token that the format does not write is not part of the conversation.
-        return [*ids[:-1], *closing] if closing[:1] != [ids[-1]] else [*ids, *closing[1:]]
+        end = ""
+        if end_of_turn.is_end(ids):
+            is_token = ids[-1] in end_of_turn.eos_token_ids
+            end = str(self._tokenizer.convert_ids_to_tokens(int(ids[-1])) if is_token else end_of_turn.marker)
+            before, found, rest = markup.partition(end)
+            if found and not before.strip():
+                return [*ids, *self._encoder.continued(rest, end)]
+            if is_token:  # not part of the conversation, because the format does not end a turn with it
+                ids = ids[:-1]
+        return [*ids, *self._encoder.continued(markup, "a")]
 
-    def _add(self, ids: Sequence[int], turn: PromptTurn) -> None:
-        self._utterances.append(_Utterance(ids, turn))
+    def _add(self, turn: PromptTurn, leaves_space: bool = False, ids: Sequence[int] | None = None) -> None:
+        """Append an utterance.
 
-    def _set_opening(self, pieces: Sequence[str]) -> None:
-        """Encode an opening, in which markup and texts alternate."""
-        self._opening = [*self._first_ids]
-        for i, piece in enumerate(pieces):
-            before = pieces[i - 1] if i else ""
-            is_markup = i % 2 == 0
-            self._opening.extend(
-                self._encoder.continued(piece, before) if is_markup else self._encoder.utterance(piece, "", before)
-            )
+        Args:
+            turn: The utterance.
+            leaves_space: Whether whitespace at the end of its markup is left to the next utterance. The tokens of
+                whitespace depend on the text after it, which is not yet known before a reply.
+            ids: Tokens of its text, if they are known.
+        """
+        closing, space = _without_space(turn.closing) if leaves_space else (turn.closing, "")
+        if ids is not None:
+            start = self._encoder.continued(self._space, self._before)
+            ids = (*start, *ids, *self._encoder.continued(closing, turn.text[-1:]))
+        self._utterances.append(self._encoded(turn, closing) if ids is None else _Utterance(ids, turn, closing))
+        self._before, self._space = closing or turn.text or self._before, space
+
+    def _encoded(self, turn: PromptTurn, closing: str) -> _Utterance:
+        if not turn.text and not self._before:  # plain texts are not worth remembering
+            return _Utterance(self._encoder.ids(self._space + closing), turn, closing, self._space)
+        ids = self._encoder.utterance(self._space + turn.text, closing, self._before)
+        return _Utterance(ids, turn, closing, self._space)
+
+    def _set_opening(self, pieces: Sequence[str], first: PromptTurn | None) -> None:
+        """Encode an opening, in which markup and texts alternate.
+
+        Args:
+            pieces: The opening.
+            first: The utterance after it, if there is one.
+        """
+        markup = pieces[0] if pieces else first.closing if first is not None and not first.text else ""
+        is_marked = self._encoder.is_marked(markup)
+        self._first_ids: list[int] = [] if is_marked else self._encoder.opening
+        self._last_ids: list[int] = [] if is_marked else self._encoder.closing
+        self._opening, self._before, self._space = [*self._first_ids], "", ""
+        for i in range(0, len(pieces), 2):
+            text, markup = self._space + (pieces[i - 1] if i else ""), pieces[i]
+            if i + 2 < len(pieces) or (first is not None and _takes_space(first)):
+                markup, self._space = _without_space(markup)
+            else:
+                self._space = ""
+            self._opening += self._encoder.utterance(text, markup, self._before)
+            self._before = markup or text
 
     def _drop(self) -> None:
         """Drop the oldest utterances until the others fit."""
-        while self._is_too_long():
-            later = (i for i, said in enumerate(self._utterances) if i and said.turn.can_be_first)
-            n = next(later, None)
-            if n is None:
+        said, first, before, space = self._utterances, 0, self._before, self._space
+        n_ids = sum(len(utterance.ids) for utterance in said)
+        while self._is_too_long(n_ids, len(said) - first):
+            later = next((i for i in range(first + 1, len(said)) if said[i].turn.can_be_first), None)
+            if later is None:
                 break
-            self._utterances = self._utterances[n:]
-            if not self.n_dropped and isinstance(self.prompt, Prompt):
-                self._set_opening(self.prompt.later_opening)
-            self.n_dropped += n
-        if self._max_length is not None and len(self.prompt_ids) > self._max_length:
-            self._cut(self._max_length)
+            self._set_opening(self.prompt.later_opening, said[later].turn)
+            n_ids -= sum(len(utterance.ids) for utterance in said[first:later])
+            if said[later].space != self._space:
+                n_ids -= len(said[later].ids)
+                said[later] = self._encoded(said[later].turn, said[later].closing)
+                n_ids += len(said[later].ids)
+            first = later
+        self.n_dropped += first
+        self._utterances = said[first:]
+        if self._max_length is not None and len(self._opening) + n_ids + len(self._last_ids) > self._max_length:
+            self._cut_beginning(self._max_length)
+        self._before, self._space = before, space  # the end of the prompt is the same
 
-    def _is_too_long(self) -> bool:
-        if self._max_utterances is not None and len(self._utterances) > self._max_utterances:
+    def _is_too_long(self, n_ids: int, n_utterances: int) -> bool:
+        if self._max_utterances is not None and n_utterances > self._max_utterances:
             return True
-        return self._max_length is not None and len(self.prompt_ids) > self._max_length
+        n_ids += len(self._opening) + len(self._last_ids)
+        return self._max_length is not None and n_ids > self._max_length
 
-    def _cut(self, max_length: int) -> None:
+    def _cut_beginning(self, max_length: int) -> None:
         """Cut the beginning of the first utterance, which has no place whole."""
-        ids, turn = self._utterances[0]
-        if self._opening == self._first_ids and len(self._first_ids) + len(self._last_ids) >= max_length:
-            self._opening, self._last_ids = [], []
+        if self._utterances and self._utterances[0].space:  # which is markup, and stays
+            self._set_opening(self.prompt.later_opening if self.n_dropped else self.prompt.opening, None)
+            self._utterances[0] = self._encoded(self._utterances[0].turn, self._utterances[0].closing)
+        has_opening = len(self._opening) > len(self._first_ids)
+        if not has_opening and max_length <= len(self._first_ids) + len(self._last_ids):
+            self._last_ids = []
+            if max_length <= len(self._first_ids):
+                self._first_ids = self._opening = []
         n_excess = len(self.prompt_ids) - max_length
-        n_closing = len(self._encoder.continued(turn.closing, turn.text[-1])) if turn.text else 0
-        if n_excess > 0 and len(ids) - n_excess <= n_closing:
+        if not self._utterances or (has_opening and n_excess > self._n_loose(self._utterances[0])):
             raise DataError(
                 f"a prompt's beginning, such as a persona or system message, has {len(self._opening)} tokens, which "
                 f"leaves no room for a turn in max_prompt_length: {max_length}; raise it, or shorten the beginning"
             )
-        self._utterances[0] = _Utterance(ids[max(n_excess, 0) :], turn)
+        ids = [id for said in self._utterances for id in said.ids]
+        self._utterances = [_Utterance(ids[max(n_excess, 0) :], self._utterances[0].turn, self._utterances[0].closing)]
+
+    def _n_loose(self, said: _Utterance) -> int:
+        """Number of tokens that an utterance can lose without losing all its text, or the markup after it."""
+        n_closing = len(self._encoder.continued(said.closing, said.turn.text[-1:]))
+        return max(len(said.ids) - n_closing - 1, 0) if said.turn.text else 0
+
+    def _cut_end(self, max_length: int) -> None:
+        """Cut the end of the prompt, except what the tokenizer adds to every text."""
+        if len(self._last_ids) >= max_length:
+            self._last_ids = []
+        ids = self.prompt_ids[: max_length - len(self._last_ids)]
+        n = len(self._opening)
+        self._opening, self._utterances = ids[:n], [_Utterance(ids[n:], PromptTurn("", ""))]
 
     def _start_id(self) -> int:
         tokenizer = self._tokenizer
@@ -304,3 +384,14 @@ class History:
         if start is None:
             raise ModelError("a prompt is empty, and the tokenizer has no token to start from")
         return int(start)
+
+
+def _takes_space(turn: PromptTurn) -> bool:
+    """Whether whitespace before an utterance is encoded with it. Before replies, it is the end of a prompt."""
+    return turn.can_be_first
+
+
+def _without_space(markup: str) -> tuple[str, str]:
+    """Split whitespace off the end of markup, if anything else is in it."""
+    kept = markup.rstrip()
+    return (kept, markup[len(kept) :]) if kept else (markup, "")

@@ -66,7 +66,11 @@ def run_lengths(
         return _tokenizer_lengths(config, tokenizer, data, model_name or config.model_name)
     args = config.env.args
     return Lengths(
-        args.max_prompt_length, reply_limit(config), args.prompt_truncation_side, target=args.max_episode_length
+        args.max_prompt_length,
+        reply_limit(config),
+        args.prompt_truncation_side,
+        target=args.max_episode_length,
+        turn_end=data.turn_marker if data is not None else None,  # as in rollouts
     )
 
 
@@ -81,7 +85,7 @@ def _tokenizer_lengths(
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:
-        prompt, target = _longest_texts(tokenizer, data)
+        prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
         return Lengths(prompt, reply, side, total=prompt + target if together else max(prompt, target))
     if total is None:
         return Lengths(_NO_LIMIT, reply, side)
@@ -94,9 +98,13 @@ def _tokenizer_lengths(
     return Lengths(prompt, reply, side, total=total, turn_end=turn_end)
 
 
-def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data) -> tuple[int, int]:
+def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data, in_encoder: bool) -> tuple[int, int]:
     """Token counts of the longest prompt and of the longest reference with its end, over all splits."""
     samples = [sample for split in data.pools for sample in data.samples(split)]
     prompt = max(len(encode_prompt(tokenizer, sample.prompt_or_input_text, None)) for sample in samples)
-    targets = (encode_reply(tokenizer, text, data.turn_marker) for sample in samples for text in sample.references)
+    targets = (
+        encode_reply(tokenizer, text, data.turn_marker, prompt="" if in_encoder else sample.prompt_or_input_text)
+        for sample in samples
+        for text in sample.references
+    )
     return prompt, max(map(len, targets), default=1)

@@ -2,7 +2,8 @@
 
 Prompt and reply are tokenized separately and their ids concatenated. Rollouts also continue the ids of a prompt, so
 training and rollouts see the same sequences; tokenizing the joined text could merge tokens across the boundary. The
-target includes the end of the reply: the turn marker of the dialogue format, or else the end-of-sequence token.
+reply to a dialogue is tokenized as its continuation, so that it has the same ids as in the history of a later reply.
+The target includes the end of the reply: the turn marker of the dialogue format, or else the end-of-sequence token.
 
 A sample with a ``continuation`` in its meta data is learned as a whole conversation, in the rows that a rollout would
 make of it: all utterances of the agent are targets, and those of its partner are read.
@@ -18,12 +19,12 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.types import Frame, Sample
+from rl4dialog.core.types import Frame, Prompt, Sample
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.text.prompts import History, encode_prompt
+from rl4dialog.text.prompts import History, encode_prompt, encoder_of, with_turns
 
 IGNORED_LABEL = -100
 
@@ -154,7 +155,8 @@ def build_examples(
         loss_on: ``reply``, or ``all`` for prompt and reply.
         in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
         prompt_truncation_side: Side from which long prompts are truncated.
-        whole_turns: Whether prompts truncated on the left lose whole turns.
+        whole_turns: Whether plain prompts truncated on the left lose whole turns even if there is no ``end_of_turn``,
+            which is then the tokenizer's end-of-sequence token.
         frame: Markup around the utterances of conversations; required for samples with a continuation.
 
     Returns:
@@ -168,21 +170,25 @@ def build_examples(
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
     _check_end(tokenizer, end_of_turn)
-    turn_end = (end_of_turn or tokenizer.eos_token) if whole_turns else None
+    turn_end = end_of_turn or (tokenizer.eos_token if whole_turns else None)
     examples, truncation = [], Truncation()
     for sample in samples:
         if (sample.meta_data or {}).get("continuation") and sample.references:
-            turns = _turns(sample, tokenizer, end_of_turn, max_prompt_length, max_reply_length, max_length, frame)
+            prompt = "" if in_encoder else sample.prompt_or_input_text
+            turns = _turns(
+                sample, tokenizer, end_of_turn, max_prompt_length, max_reply_length, max_length, frame, prompt
+            )
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
             examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
             continue
-        whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None)
+        whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
+        before = "" if in_encoder else sample.prompt_or_input_text
         for reference in sample.references:
-            whole_reply = encode_reply(tokenizer, reference, end_of_turn)
+            whole_reply = encode_reply(tokenizer, reference, end_of_turn, prompt=before)
             reply = whole_reply
             if max_reply_length is not None and len(reply) > max_reply_length:
-                reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length)
+                reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length, before)
             room = max_length if max_length is None or in_encoder else max_length - len(reply)
             if max_length is not None and (len(reply) > max_length or (room is not None and room < 1)):
                 truncation.left_out.append(sample.id)
@@ -190,7 +196,15 @@ def build_examples(
             limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
             prompt = whole_prompt
             if limit is not None and len(prompt) > limit:
-                prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, limit, prompt_truncation_side, turn_end)
+                try:
+                    prompt = encode_prompt(
+                        tokenizer, sample.prompt_or_input_text, limit, prompt_truncation_side, turn_end
+                    )
+                except DataError:  # its beginning and the reply leave no room for a turn
+                    if limit == max_prompt_length:
+                        raise
+                    truncation.left_out.append(sample.id)
+                    continue
             truncation.n_prompts_cut += len(prompt) < len(whole_prompt)
             truncation.n_references_cut += len(reply) < len(whole_reply)
             if in_encoder:
@@ -231,13 +245,14 @@ def _turns(
     max_reply_length: int | None,
     max_length: int | None,
     frame: Frame | None,
+    prompt: str,
 ) -> list[_LearnedTurn]:
     """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
     said = [sample.references[0], *(sample.meta_data or {})["continuation"]]
-    whole = [encode_reply(tokenizer, text, end_of_turn) for text in said[::2]]
+    whole = [encode_reply(tokenizer, text, end_of_turn, prompt=prompt) for text in said[::2]]
     limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
     replies = [
-        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit)
+        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit, prompt)
         for ids, text in zip(whole, said[::2], strict=True)
     ]
     room = max_length and max_length - max(map(len, replies))
@@ -280,21 +295,34 @@ class PaddingCollator:
 
 
 def encode_reply(
-    tokenizer: PreTrainedTokenizerBase, text: str, end_of_turn: str | None, max_length: int | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    end_of_turn: str | None,
+    max_length: int | None = None,
+    prompt: str = "",
 ) -> list[int]:
-    """Encode a reply with its end. A longer reply is cut to ``max_length`` tokens, without an end."""
-    whole: list[int] = _encode(tokenizer, text + (end_of_turn or ""))
+    """Encode a reply with its end.
+
+    Args:
+        tokenizer: The model's.
+        text: The reply.
+        end_of_turn: Text that ends it; by default the tokenizer's end-of-sequence token.
+        max_length: Maximum number of tokens. A longer reply is cut and has no end.
+        prompt: Prompt that the reply continues if it is a dialogue; empty if a decoder generates the reply alone.
+    """
+    prompt = with_turns(prompt, end_of_turn)
+    if isinstance(prompt, Prompt):
+        text, before = prompt.reply_opening + text, prompt.last_markup
+    else:
+        before = ""
+    encode = encoder_of(tokenizer).continued
+    whole = encode(text + (end_of_turn or ""), before)
     if end_of_turn is None:
         whole = [*whole, tokenizer.eos_token_id]
     if max_length is None or len(whole) <= max_length:
         return whole
     # Truncate without the end, to avoid keeping a part of it.
-    return _encode(tokenizer, text)[:max_length]
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
-    return ids
+    return encode(text, before)[:max_length]
 
 
 def _check_end(tokenizer: PreTrainedTokenizerBase, end_of_turn: str | None) -> None:
@@ -302,5 +330,5 @@ def _check_end(tokenizer: PreTrainedTokenizerBase, end_of_turn: str | None) -> N
     if end_of_turn is None:
         if tokenizer.eos_token_id is None:
             raise ModelError("the tokenizer has no end-of-sequence token, and the datapool no end_of_turn text")
-    elif end_of_turn not in tokenizer.decode(_encode(tokenizer, end_of_turn), skip_special_tokens=False):
+    elif end_of_turn not in tokenizer.decode(encoder_of(tokenizer).ids(end_of_turn), skip_special_tokens=False):
         raise ModelError(f"the tokenizer cannot write {end_of_turn!r}, the text that ends a reply in this datapool")

@@ -72,6 +72,7 @@ def test_decoding_settings_do_not_cut_what_is_learned(tmp_path: Path) -> None:
         make_config(tmp_path, alg__policy__args__generation_kwargs={"do_sample": True, "max_new_tokens": 3}), "test"
     )
     assert run_lengths(config, make_tokenizer()) == Lengths(24, 3, "left", target=10)
+    assert run_lengths(config, make_tokenizer(), Data({}, "<EOU>")).turn_end == "<EOU>", "as in rollouts"
 
 
 def make_supervised(tmp_path: Path, max_length: int) -> dict[str, Any]:

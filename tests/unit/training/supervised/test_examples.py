@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import DataError, ModelError
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Prompt, PromptTurn, Sample
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_examples
 
@@ -98,6 +98,17 @@ def test_prompt_gives_way_to_the_reference_its_oldest_turns_first() -> None:
     ]
     assert (truncation.n_prompts_cut, truncation.n_references_cut, truncation.left_out) == (2, 0, [7])
     assert str(truncation) == ("of 4 references: 2 with a cut prompt; 1 left out, too long by themselves (samples 7)")
+
+
+def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out() -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    prompt = Prompt([PromptTurn("w1", " <EOU>")], ("", "w0 w0 w0", " <EOU>"))
+    shape: dict[str, Any] = {"end_of_turn": "<EOU>", "max_prompt_length": 9, "max_reply_length": None, "max_length": 10}
+    samples = [Sample("fits", prompt, ["w2"]), Sample("long", prompt, ["w2 w3 w4 w5 w6"])]
+    examples, truncation = build_examples(samples, tokenizer, **shape)
+    assert (len(examples), truncation.left_out) == (1, ["long"])
+    with pytest.raises(DataError, match="leaves no room for a turn in max_prompt_length: 4"):
+        build_examples(samples, tokenizer, **{**shape, "max_prompt_length": 4})
 
 
 def test_prompt_loses_its_end_where_the_truncation_side_is_right() -> None:
