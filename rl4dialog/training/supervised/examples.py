@@ -173,17 +173,15 @@ def build_examples(
     turn_end = end_of_turn or (tokenizer.eos_token if whole_turns else None)
     examples, truncation = [], Truncation()
     for sample in samples:
+        before = "" if in_encoder else sample.prompt_or_input_text
         if (sample.meta_data or {}).get("continuation") and sample.references:
-            prompt = "" if in_encoder else sample.prompt_or_input_text
-            turns = _turns(
-                sample, tokenizer, end_of_turn, max_prompt_length, max_reply_length, max_length, frame, prompt
-            )
+            limits = max_prompt_length, max_reply_length, max_length
+            turns = _turns(sample, tokenizer, end_of_turn, *limits, frame, before)
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
             examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
             continue
         whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
-        before = "" if in_encoder else sample.prompt_or_input_text
         for reference in sample.references:
             whole_reply = encode_reply(tokenizer, reference, end_of_turn, prompt=before)
             reply = whole_reply
@@ -245,14 +243,14 @@ def _turns(
     max_reply_length: int | None,
     max_length: int | None,
     frame: Frame | None,
-    prompt: str,
+    before: str,
 ) -> list[_LearnedTurn]:
     """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
     said = [sample.references[0], *(sample.meta_data or {})["continuation"]]
-    whole = [encode_reply(tokenizer, text, end_of_turn, prompt=prompt) for text in said[::2]]
+    whole = [encode_reply(tokenizer, text, end_of_turn, prompt=before) for text in said[::2]]
     limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
     replies = [
-        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit, prompt)
+        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit, before)
         for ids, text in zip(whole, said[::2], strict=True)
     ]
     room = max_length and max_length - max(map(len, replies))
