@@ -8,6 +8,7 @@ and computes the metrics.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import time
 from collections import ChainMap
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
@@ -35,6 +36,8 @@ from rl4dialog.training.building.generation import build_evaluation_post_process
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -79,6 +82,7 @@ class Evaluator:
         conversing: Conversing | None = None,
     ) -> None:
         self._conversing = conversing
+        self._masks_partners = config.env is not None and config.env.args.partner_on_error == "mask"
         self._settings, self._seed = config.train_evaluation, config.seed
         self._texts, self._metrics, self._tracker = texts, metrics, tracker
         self._rewards = rewards
@@ -93,6 +97,7 @@ class Evaluator:
         """Evaluate a policy after ``epoch`` iterations.
 
         Raises:
+            PartnerError: If the partner fails, unless such conversations are left out.
             RewardError: If a reward fails and ``reward_must_work`` is set.
         """
         rewards = self._rewards
@@ -103,14 +108,18 @@ class Evaluator:
         else:
             prompts = self._prompts(policy, samples)
             talk, sizes = functools.partial(_reply, prompts, self._post_process), [len(ids) for ids in prompts]
-        talks = hold_talks(policy, samples, sizes, talk, split, self._settings.eval_batch_size, self._kwargs, seed)
-        columns: dict[str, list[float]] = {}
-        if rewards is not None and self._conversing is None:
-            replies = [talk.replies[0] for talk in talks]
-            columns = rewards.score(samples[: len(talks)], replies, must_work=reward_must_work)
-        elif rewards is not None:
-            columns = rewards.of_conversations(talks, must_work=reward_must_work)
-        result = judged(talks, samples, self._metrics, split, policy.language_model, columns)
+        result = evaluate(
+            policy,
+            samples,
+            sizes,
+            talk,
+            self._metrics,
+            split,
+            self._settings.eval_batch_size,
+            self._kwargs,
+            seed,
+            functools.partial(self._columns, samples, must_work=reward_must_work),
+        )
         result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:
             self._tracker.log_metrics(epoch, split, result.metrics)
@@ -118,6 +127,26 @@ class Evaluator:
         numbers = "".join(f"{key} {value:.3f}, " for key, value in result.metrics.items() if is_headline(key))
         say(f"evaluation of {split} after iteration {epoch}: {numbers}{duration(time.perf_counter() - started)}")
         return result
+
+    def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:
+        """Rewards of the talks.
+
+        Raises:
+            PartnerError: If the partner failed, unless such conversations are left out.
+            RewardError: If a reward failed and ``must_work`` is set.
+        """
+        failures = [talk.error for talk in talks if talk.partner_failed and talk.error is not None]
+        if failures and not self._masks_partners:
+            raise PartnerError(failures[0])
+        if failures:
+            _logger.warning(
+                "the partner failed in %d of the %d conversations of this evaluation", len(failures), len(talks)
+            )
+        if self._rewards is None:
+            return {}
+        if self._conversing is not None:
+            return self._rewards.of_conversations(talks, must_work)
+        return self._rewards.score(samples, [talk.replies[0] for talk in talks], must_work)
 
     def _prompts(self, policy: LMActorCriticPolicy, samples: Sequence[Sample]) -> list[list[int]]:
         """Token ids of the prompts of samples."""
@@ -165,6 +194,45 @@ class Evaluator:
 
 
 @random_states_kept()
+def evaluate(
+    policy: LMActorCriticPolicy,
+    samples: Sequence[Sample],
+    sizes: Sequence[int],
+    talk: Callable[..., list[Talk]],
+    metrics: Sequence[BaseMetric | DialogueMetric],
+    split_name: str,
+    batch_size: int,
+    generation_kwargs: dict[str, Any] | None,
+    seed: int,
+    columns_of: Callable[[Sequence[Talk]], Mapping[str, list[float]]] | None = None,
+) -> Evaluation:
+    """Let a policy talk about samples, and compute all metrics. All processes must call this together.
+
+    All random states are restored afterwards, so the number of evaluations does not affect training.
+
+    Args:
+        policy: The policy that speaks.
+        samples: Samples of one split.
+        sizes: As for :func:`hold_talks`, like the next argument.
+        talk: Lets the policy talk.
+        metrics: Metrics to compute over the whole split.
+        split_name: Name passed to the metrics and shown in the progress bar.
+        batch_size: Samples per batch.
+        generation_kwargs: Generation settings; ``None`` uses those of the rollouts.
+        seed: Sampling seed. It is the same for every evaluation, so that differences come from the policy.
+        columns_of: Returns further columns of the predictions, one number per talk. The mean of ``reward`` becomes a
+            metric.
+
+    Returns:
+        The evaluation; empty in all processes but the main one.
+    """
+    talks = hold_talks(policy, samples, sizes, talk, split_name, batch_size, generation_kwargs, seed)
+    if not talks:
+        return Evaluation({}, [])
+    columns = {} if columns_of is None else columns_of(talks)
+    return judged(talks, samples, metrics, split_name, policy.language_model, columns)
+
+
 def hold_talks(
     policy: LMActorCriticPolicy,
     samples: Sequence[Sample],
@@ -175,9 +243,7 @@ def hold_talks(
     generation_kwargs: dict[str, Any] | None,
     seed: int,
 ) -> list[Talk]:
-    """Let a policy talk about each sample. All processes must call this together.
-
-    All random states are restored afterwards, so the number of evaluations does not affect training.
+    """Let a policy talk about each sample. Changes the random state.
 
     Args:
         policy: The policy that speaks.
@@ -251,7 +317,7 @@ def judged(
     """Compute all metrics, and make the records of the predictions.
 
     Args:
-        talks: Conversations about the samples; none in all processes but the main one.
+        talks: Conversations about the samples.
         samples: The samples.
         metrics: Metrics to compute over the whole split.
         split_name: Name passed to the metrics.
@@ -259,8 +325,6 @@ def judged(
         columns: Further columns of the predictions, one number per conversation. The mean of ``reward`` becomes a
             metric.
     """
-    if not talks:
-        return Evaluation({}, [])
     scores = compute_metrics(metrics, talks, split_name, model)
     predictions = []
     for i, (sample, talk) in enumerate(zip(samples, talks, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
@@ -9,15 +10,16 @@ import numpy as np
 import torch
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
+from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import Sample
-from rl4dialog.training.evaluation import Evaluation, evaluate
+from rl4dialog.training.evaluation import Evaluation, _reply, evaluate
 
 
 def draw() -> list[float]:
     return [random.random(), np.random.rand(), torch.rand(()).item()]
 
 
-class Drawing:
+class Drawing(BaseMetric):
     """A metric that draws random numbers, as bootstraps do."""
 
     def compute(self, *args: Any) -> dict[str, tuple[None, float]]:
@@ -35,7 +37,9 @@ def test_random_states_are_afterwards_as_before_whatever_metrics_draw() -> None:
 
     def result() -> Evaluation:
         kwargs = {"do_sample": True, "max_new_tokens": 4}
-        return evaluate(policy, samples, metrics, "val", 8, 2, kwargs, "left", seed=1)
+        prompts = [[3], [4, 5], [6]]
+        talk = functools.partial(_reply, prompts, None)
+        return evaluate(policy, samples, [1, 2, 1], talk, metrics, "val", 2, kwargs, seed=1)
 
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     expected = draw()
