@@ -155,7 +155,16 @@ AlgorithmRegistry = Registry(
 EnvRegistry = Registry(
     "environment",
     {"text_generation": "rl4dialog.envs.text_generation:TextGenEnv"},
-    provided=("end_of_turn", "samples", "reward_parts", "vocab_size", "partner", "frame", "shares_dialogues"),
+    provided=(
+        "end_of_turn",
+        "samples",
+        "reward_parts",
+        "vocab_size",
+        "partner",
+        "outside_partner",
+        "frame",
+        "shares_dialogues",
+    ),
 )
 
 TurnAlgorithmRegistry = Registry(

@@ -359,12 +359,12 @@ def compute_metrics(
         if isinstance(metric, DialogueMetric) and not (single and isinstance(metric, BaseMetric)):
             results.update(metric.compute([talk.dialogue for talk in talks], model, split_name))
             continue
-        assert isinstance(metric, BaseMetric)
+        needs_references = getattr(metric, "needs_references", False)  # RL4LMs' classes do not say
         rows = [
             (i, j)
             for i, talk in enumerate(talks)
             for j in range(len(talk.replies))
-            if single or talk.references[j] or not metric.needs_references
+            if single or talk.references[j] or not needs_references
         ]
         found = metric.compute(
             [talks[i].prompts[j] for i, j in rows],

@@ -18,7 +18,7 @@ from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.building.partner import AnyPartner, build_partner, check_rewards
+from rl4dialog.training.building.partner import AnyPartner, build_partner
 from rl4dialog.training.building.texts import Texts
 
 
@@ -43,12 +43,10 @@ def env_kwargs(
         partner: The partner, if there is one.
 
     Raises:
-        ConfigError: If the rewards do not fit the partner.
         DataError: If the dialogue format does not support conversations.
     """
     assert config.env is not None
     args = config.env.args
-    check_rewards(args, partner, parts)
     is_outside = isinstance(partner, PartnerService)
     return {
         "end_of_turn": end_of_turn,
@@ -75,7 +73,7 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     """Build the conversations of evaluations; ``None`` if the run has no partner.
 
     Raises:
-        ConfigError: If the rewards do not fit the partner.
+        ConfigError: If the partner cannot be built.
         DataError: If the dialogue format does not support conversations.
     """
     if config.env is None:

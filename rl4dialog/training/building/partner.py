@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
@@ -23,24 +24,38 @@ def check_partner(config: TextConfig) -> None:
     Raises:
         ConfigError: If not.
     """
-    own = config.train_evaluation.partner
-    if config.env is None or config.env.args.conversation_partner is None:
-        if own is not None:
-            raise ConfigError("train_evaluation.partner replaces env.args.partner in evaluations, but there is none")
-        return
-    args = config.env.args
-    for chosen, where in ((args.conversation_partner, "env.args.partner"), (own, "train_evaluation.partner")):
-        if chosen is None:
-            continue
+    if config.train_evaluation.partner is not None and not chosen_partners(config):
+        raise ConfigError("train_evaluation.partner replaces env.args.partner in evaluations, but there is none")
+    for chosen, where in chosen_partners(config):
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
-        partner = PartnerRegistry.resolve(chosen.id)
-        if inspect.isclass(partner) and issubclass(partner, Partner) and not _takes_tokenizer(partner):
-            partner = PartnerRegistry.get(chosen.id, chosen.args)
-        if args.first_speaker == "partner" and not getattr(partner, "can_open", True):
+        assert config.env is not None
+        if config.env.args.first_speaker == "partner" and not abilities(chosen).can_open:
             raise ConfigError(
                 f"env.args.first_speaker is partner, but partner {chosen.id!r} has no first utterance; use "
                 f"first_speaker: sample or agent"
             )
+
+
+def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
+    """Partners of rollouts and evaluations, with their keys; empty if the run has none."""
+    if config.env is None or config.env.args.conversation_partner is None:
+        return []
+    own = config.train_evaluation.partner
+    others = [(own, "train_evaluation.partner")] if own is not None else []
+    return [(config.env.args.conversation_partner, "env.args.partner"), *others]
+
+
+def abilities(chosen: ComponentConfig) -> Any:
+    """Return the object that says what a partner can do: the partner itself, or its class if building it is costly.
+
+    Raises:
+        ConfigError: If it is not a partner.
+    """
+    partner = PartnerRegistry.resolve(chosen.id)
+    is_class = inspect.isclass(partner)
+    if is_class and (issubclass(partner, PartnerService) or "tokenizer" in inspect.signature(partner).parameters):
+        return partner
+    return _checked(PartnerRegistry.get(chosen.id, chosen.args), chosen)
 
 
 def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPartner:
@@ -56,6 +71,10 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
         max_prompt_length=texts.lengths.prompt,
         max_length=args.max_partner_length or texts.lengths.reply,
     )
+    return _checked(partner, chosen)
+
+
+def _checked(partner: Any, chosen: ComponentConfig) -> AnyPartner:
     if not isinstance(partner, (Partner, PartnerService)):
         raise ConfigError(
             f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService "
@@ -64,42 +83,46 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
     return partner
 
 
-def _takes_tokenizer(partner: type) -> bool:
-    return "tokenizer" in inspect.signature(partner).parameters
-
-
-def check_rewards(args: EnvArgs, partner: AnyPartner | None, parts: Sequence[RewardPart]) -> None:
-    """Check that the rewards get from the partner what they need.
+def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
+    """Check that the rewards get from the partners what they need.
 
     Raises:
         ConfigError: If a reward compares later replies with references that nobody gives, if the partner pays and
             nothing takes it or the reverse, or if the partner does not report an outcome that is rewarded.
     """
-    name = args.conversation_partner.id if args.conversation_partner is not None else None
-    names = ", ".join(repr(part.name) for part in parts if getattr(part.function, "needs_references", False))
-    if args.max_turns > 1 and names and partner is not None and not partner.gives_references:
-        raise ConfigError(
-            f"reward {names} compares replies with references, but with env.args.max_turns: {args.max_turns} only the "
-            f"first reply of a conversation has some: partner {name!r} gives none. Use partner replay, another reward, "
-            f"or max_turns: 1"
-        )
     takes = any(isinstance(part.function, PartnerReward) for part in parts)
-    if takes and (partner is None or not partner.pays):
-        who = "there is no env.args.partner" if partner is None else f"partner {name!r} never pays"
-        raise ConfigError(f"reward 'partner' pays what the partner's replies carry, but {who}; remove the reward")
-    if partner is not None and partner.pays and not takes:
+    weights = {
+        key: part.name for part in parts if isinstance(part.function, OutcomeReward) for key in part.function.weights
+    }
+    names = ", ".join(repr(part.name) for part in parts if getattr(part.function, "needs_references", False))
+    partners = chosen_partners(config)
+    if takes and not partners:
+        raise ConfigError("reward 'partner' pays what a partner's replies carry, but there is no env.args.partner")
+    if weights and not partners:
         raise ConfigError(
-            f"the replies of partner {name!r} carry rewards, which nothing uses; add the reward 'partner', alone or as "
-            f"a part of 'composite'"
+            f"reward {next(iter(weights.values()))!r} pays a partner's outcome, but there is no env.args.partner"
         )
-    for part in parts:
-        if isinstance(part.function, OutcomeReward):
-            known = partner.outcomes if partner is not None else ()
-            for key in part.function.weights:
-                if key not in known:
-                    who = (
-                        f"partner {name!r} reports {', '.join(known) or 'no outcome'}"
-                        if name
-                        else "there is no partner"
-                    )
-                    raise ConfigError(f"reward {part.name!r} pays the outcome {key!r}, but {who}")
+    for chosen, where in partners:
+        assert config.env is not None
+        can, max_turns = abilities(chosen), config.env.args.max_turns
+        if max_turns > 1 and names and not can.gives_references:
+            raise ConfigError(
+                f"reward {names} compares replies with references, but with env.args.max_turns: {max_turns} only the "
+                f"first reply of a conversation has some: {where}.id: {chosen.id} gives none. Use partner replay, "
+                f"another reward, or max_turns: 1"
+            )
+        if takes and not can.pays:
+            raise ConfigError(
+                f"reward 'partner' pays what the replies of {where}.id: {chosen.id} carry, which never pays"
+            )
+        if can.pays and not takes:
+            raise ConfigError(
+                f"the replies of {where}.id: {chosen.id} carry rewards, which nothing uses; add the reward 'partner', "
+                f"alone or as a part of 'composite'"
+            )
+        for key, name in weights.items():
+            if key not in can.outcomes:
+                known = ", ".join(can.outcomes) or "none"
+                raise ConfigError(
+                    f"reward {name!r} pays the outcome {key!r}, but {where}.id: {chosen.id} reports {known}"
+                )

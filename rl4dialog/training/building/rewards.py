@@ -14,6 +14,7 @@ from rl4dialog.core.reward_parts import RewardPart, clip_bounds
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.training.building.partner import check_rewards
 from rl4dialog.training.building.toolkit import offered
 from rl4dialog.training.reward_columns import RewardColumns
 
@@ -26,9 +27,9 @@ def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | Non
     if reward is None or not config.uses_reward:
         return None
     parts = as_parts(reward_builder(toolkit)(reward.id, reward.args), reward.id)
-    parts = [
-        replace(part, each_turn=reward.pay == "turn" if part.each_turn is None else part.each_turn) for part in parts
-    ]
+    check_rewards(config, parts)
+    each_turn = reward.pay == "turn"
+    parts = [replace(part, each_turn=each_turn) if part.each_turn is None else part for part in parts]
     return Scorer(parts, reward.on_error, toolkit["async_calls"], reward.timeout_s, toolkit["tokenizer"])
 
 

@@ -83,7 +83,7 @@ def test_assistant_who_must_not_be_first_is_reported(name: str) -> None:
     prompt = form.dialogue.prompt(SAID[:1])
     assert prompt.agent_opening is None
     env = make_env(form.tokenizer, end_of_turn=form.end, frame=form.dialogue.frame(), first_speaker="agent")
-    with pytest.raises(DataError, match="first_speaker is 'agent', but the chat template rejects"):
+    with pytest.raises(DataError, match="first_speaker is agent, but the chat template rejects"):
         env.reset(options={"sample": Sample("s", prompt, ["x"])})
 
 

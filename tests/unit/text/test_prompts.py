@@ -177,7 +177,8 @@ def test_rollouts_evaluations_chats_and_examples_read_the_same_prompt(
     read: list[list[int]] = []
     policy: Any = types.SimpleNamespace(end_of_turn=form.end, language_model=None)
     monkeypatch.setattr(evaluation, "generate_texts", lambda policy, ids, kwargs: read.extend(ids) or [""] * len(ids))
-    evaluation.evaluate(policy, [sample], [], "test", P, 1, None, "left", 0, turn_end="<EOU>")
+    evaluator: Any = types.SimpleNamespace(_texts=types.SimpleNamespace(lengths=lengths))
+    evaluation._reply(evaluation.Evaluator._prompts(evaluator, policy, [sample]), None, policy, [sample], [0], {})
     ids = env.state.prompt_ids
     assert len(ids) <= P and decoded(form.tokenizer, ids).endswith(f"{SAID[-1]} <EOU>")
     assert ids == LoadedPolicy.prompt_ids(loaded, sample.prompt_or_input_text)

@@ -69,7 +69,7 @@ def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
 @pytest.mark.parametrize(
     ("on_error", "n_missing", "message"),
     [
-        ("mask", 1, "the reward failed for 1 of the 3 replies of this evaluation"),
+        ("mask", 1, "the reward failed for 1 of the 3 samples of this evaluation"),
         ("raise", 3, "this evaluation has no rewards: reward 'said' failed on sample 1: ZeroDivisionError"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,24 @@ import pytest
 from runs import make_config
 
 from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.training.building.rewards import build_scorer
 
 TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
 
 
-@pytest.mark.parametrize(("id", "max_turns", "is_warned"), [("rouge", 2, True), ("rouge", 1, False), ("chrf", 3, True)])
-def test_references_of_the_first_reply_are_announced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, id: str, max_turns: int, is_warned: bool
+@pytest.mark.parametrize(
+    ("id", "max_turns", "is_refused"), [("rouge", 2, True), ("rouge", 1, False), ("chrf", 3, True)]
+)
+def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
+    tmp_path: Path, id: str, max_turns: int, is_refused: bool
 ) -> None:
     turns = {"max_turns": max_turns, "partner_replies": ["yes"] * max_turns}
     config = make_config(tmp_path, reward_fn={"id": id}, **{f"env__args__{key}": each for key, each in turns.items()})
-    build_scorer(parse_config(config, "config"), TOOLKIT)
-    assert (f"'{id}' compares every reply of a conversation with the references of the first one" in caplog.text) == (
-        is_warned
-    )
+    message = rf"reward '{id}' compares replies with references.*env\.args\.partner\.id: scripted gives none"
+    with pytest.raises(ConfigError, match=message) if is_refused else nullcontext():
+        build_scorer(parse_config(config, "config"), TOOLKIT)
 
 
 def test_reward_without_references_is_not_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
