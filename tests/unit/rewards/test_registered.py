@@ -47,6 +47,7 @@ OTHERS = (
     *("intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
     *("repetition_penalty", "rouge_combined"),
 )
+OF_CONVERSATIONS = ("outcome", "partner")
 DEPENDS_ON_THE_OTHERS = ("spider",)
 
 PROMPTS = ["generate a sentence with: cat."] * 3
@@ -90,7 +91,7 @@ def args(request: pytest.FixtureRequest) -> Any:
 
 
 def test_tables_have_every_reward() -> None:
-    assert sorted([*SAME_AS_METRIC, *OTHERS]) == RewardFunctionRegistry.ids()
+    assert sorted([*SAME_AS_METRIC, *OTHERS, *OF_CONVERSATIONS]) == RewardFunctionRegistry.ids()
 
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *(id for id in OTHERS if id != "missing_eos_penalty")])
@@ -212,7 +213,7 @@ def english_texts(n: int) -> list[str]:
 def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> None:
     """Each scores other replies at the same time. That no file is shared is checked elsewhere."""
     parts: list[RewardPart] = []
-    for id in RewardFunctionRegistry.ids():
+    for id in (*SAME_AS_METRIC, *OTHERS):
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else args(id))
         parts += [dataclasses.replace(part, name=f"{id}/{part.name}") for part in as_parts(reward, id)]
     parts = [part for part in parts if not part.in_main_process]
