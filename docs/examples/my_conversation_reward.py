@@ -21,7 +21,7 @@ class SharedSuccess(BatchedConversationReward):
     """The success of a conversation, paid in equal parts to all utterances of the model."""
 
     def __call__(self, dialogues, overs):
-        return [self.shares(dialogue) if over else 0.0 for dialogue, over in zip(dialogues, overs)]
+        return [self.shares(dialogue) if over else 0.0 for dialogue, over in zip(dialogues, overs, strict=True)]
 
     def shares(self, dialogue):
         n_turns = len(dialogue.texts(AGENT))
