@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-portable mutants benchmark check image docs clean
+.PHONY: help install demo demo-game test test-long test-portable mutants benchmark check image docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -24,6 +24,10 @@ install: $(STAMP) ## Set up .venv with pinned versions
 demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, without a network
 	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/small_talk/gpt2_ppo.yml \
 	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
+
+demo-game: $(STAMP) ## Train a tiny model to win a guessing game by playing it, without a network
+	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/guess_what/gpt2_ppo.yml \
+	    --project_name demo --experiment_name guess_what --base_path_to_store_results runs --overwrite
 
 test: $(STAMP) ## Run the test-suite, without what takes long
 	$(BIN)/python -m pytest --numprocesses auto -m 'not long'

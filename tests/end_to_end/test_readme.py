@@ -20,8 +20,11 @@ from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.config_blocks import GenerationConfig
-from rl4dialog.core.yaml_loader import parse_yaml
+from rl4dialog.core.plugins import load_imports
+from rl4dialog.core.yaml_loader import load_yaml, parse_yaml
 from rl4dialog.data.tables import Columns
+from rl4dialog.tasks.guess_what.questions import NO, NOT_UNDERSTOOD, OPENING, YES
+from rl4dialog.tasks.guess_what.things import THINGS
 from rl4dialog.training.building.components import check_components
 
 
@@ -84,6 +87,24 @@ def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, jud
     assert info["rollout/masked_rewards"] == 0
 
 
+def test_conversations_by_example_are_valid(tmp_path: Path) -> None:
+    page = "docs/conversations.md"
+    game, ends, reward, evaluation, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
+    game["env"]["args"] |= ends["env"]["args"]
+    load_imports(reward.pop("imports"), EXAMPLES)
+    shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "gpt2_ppo.yml")
+    shipped["train_evaluation"] |= evaluation["train_evaluation"]
+    check_components(parse_config(shipped | game | reward, page))
+    check_components(parse_config(make_config(tmp_path) | real, page))
+
+
+def test_things_of_the_game_are_listed() -> None:
+    (listed,) = re.findall(r"things:\n\n((?:> .*\n)+)", text_of("docs/conversations.md"))
+    assert tuple(listed.replace(">", "").replace("\n", " ").replace(" ", "").split(",")) == THINGS
+    for line in (OPENING, YES, NO, NOT_UNDERSTOOD):
+        assert f"`{line}`" in text_of("docs/conversations.md")
+
+
 def test_generation_by_example_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = yaml_of("docs/large_models.md", "generation:")
     fake_vllm.install(monkeypatch)
@@ -142,9 +163,9 @@ def test_code_that_is_shown_from_files_is_whole() -> None:
 
 
 def test_make_targets_that_are_named_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     for page in PAGES:
-        assert set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", text_of(page), re.MULTILINE)) <= {
+        assert set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text_of(page), re.MULTILINE)) <= {
             pair for target in targets for pair in ((target, ""), ("", target))
         }
 

@@ -21,6 +21,7 @@ LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
 FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
+    "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
 }
@@ -35,7 +36,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
     pool = config["datapool"]
     pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
-    if pool["id"] not in ("dummy_pool", "random_numbers", "small_talk"):
+    if pool["id"] not in ("dummy_pool", "guess_what", "random_numbers", "small_talk"):
         pool["args"]["path"] = str(write_original(pool["id"], data))
 
     alg, evaluation = config["alg"], config["train_evaluation"]

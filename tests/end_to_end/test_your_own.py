@@ -10,10 +10,10 @@ import pytest
 from pages import EXAMPLES, blocks, yaml_of
 from runs import lines, make_config, run_folder, train
 
-from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.catalog import MetricRegistry, PartnerRegistry, RewardFunctionRegistry
 from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.plugins import load_imports
-from rl4dialog.core.types import PartnerReply
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Turn
 
 
 def imports_of(*names: str) -> list[str]:
@@ -21,14 +21,14 @@ def imports_of(*names: str) -> list[str]:
 
 
 def test_rewards_metric_and_datapool_train_together(tmp_path: Path) -> None:
-    starts_with = yaml_of("docs/your_own/reward.md")["reward_fn"]
+    starts_with = yaml_of("docs/your_own/reward.md", "imports: [./my_reward")["reward_fn"]
     trl = yaml_of("docs/coming_from/trl.md")["reward_fn"]
     config = make_config(
         tmp_path,
         imports=imports_of("my_reward", "trl_reward", "my_metric", "my_datapool"),
         datapool=yaml_of("docs/your_own/datapool.md")["datapool"],
         reward_fn={"id": "composite", "args": {"rewards": [starts_with, {"id": "new_words"}, trl]}},
-        train_evaluation__metrics=yaml_of("docs/your_own/metric.md")["train_evaluation"]["metrics"],
+        train_evaluation__metrics=yaml_of("docs/your_own/metric.md", "imports: [./my_m")["train_evaluation"]["metrics"],
     )
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
@@ -55,6 +55,40 @@ def test_policy_and_algorithm_train_together(tmp_path: Path) -> None:
 
     with safe_open(folder / "checkpoints" / "iteration_000002" / "critic.safetensors", "pt") as critic:
         assert any(critic.get_tensor(name).shape == (32, 128) for name in critic.keys())  # noqa: SIM118
+
+
+def test_rewards_and_metric_of_conversations_train_together(tmp_path: Path) -> None:
+    rewards = yaml_of("docs/your_own/reward.md", "imports: [./my_conversation")["reward_fn"]
+    of_page = yaml_of("docs/conversations.md", "imports:")["reward_fn"]["args"]["rewards"]
+    rewards["args"]["rewards"] += [block for block in of_page if block["id"] != "asked_before"]
+    metrics = yaml_of("docs/your_own/metric.md", "imports: [./my_conv")["train_evaluation"]["metrics"]
+    config = make_config(
+        tmp_path,
+        imports=imports_of("my_conversation_reward", "my_conversation_metric"),
+        datapool={"id": "guess_what", "args": {"n_train": 20, "n_val": 4, "n_test": 4}},
+        reward_fn=rewards,
+        train_evaluation__metrics=metrics,
+        train_evaluation__n_iters=1,
+    )
+    config["env"]["args"].update(max_prompt_length=64, max_turns=3, partner={"id": "guess_what"})
+    assert train(tmp_path, config) == 0
+    (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    named = {"outcome", "repetition_penalty", "asked_before", "shared_success"}
+    assert {f"rollout/reward/{name}" for name in named} <= info.keys()
+    measured = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[0]["metrics"]
+    assert 0 <= measured["answers/yes"] <= 1 and measured["conversation/turns"] == 3
+
+
+def test_rewards_and_metric_of_conversations_read_the_dialogue() -> None:
+    load_imports(imports_of("my_conversation_reward", "my_conversation_metric"), EXAMPLES)
+    asked_before = RewardFunctionRegistry.get("asked_before", {"penalty": 0.2})
+    opening, fly, no = Turn("guess", PARTNER), Turn("can it fly ?", AGENT), Turn("no .", PARTNER)
+    once = Dialogue(0, (opening, fly, no), n_given=1)
+    assert asked_before(once, False) == 0
+    twice = Dialogue(0, (opening, fly, no, fly, Turn("yes , it is a bee !", PARTNER)), None, {}, 1, {"success": 1.0})
+    assert asked_before(twice, True) == -0.2
+    assert RewardFunctionRegistry.get("shared_success", {})([once, twice], [False, True]) == [0.0, [0.5, 0.5]]
+    assert MetricRegistry.get("answered_yes", {}).compute([once, twice]) == {"answers/yes": ([0.0, 0.5], 0.25)}
 
 
 def partner_of_page(first_key: str) -> Any:

@@ -39,7 +39,7 @@ def context_dropped(history: History, facts: RunFacts) -> str | None:
 
 @check(
     "Conversations whose partner fails are not trained on, which biases what is learned: read the error with "
-    "reward_fn.on_error: raise."
+    "env.args.partner_on_error: raise."
 )
 def partner_fails(history: History, facts: RunFacts) -> str | None:
     share = mean(history.last("rollout/partner_failed", WINDOW))
