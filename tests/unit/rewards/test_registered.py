@@ -196,7 +196,7 @@ def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float
 
 
 def conversation(env: Any) -> list[str | None]:
-    partner = env.env._partner
+    partner = env.env.conversation.partner
     partner.reset({}, 0)
     return [partner.reply([]) for _ in range(3)]
 
