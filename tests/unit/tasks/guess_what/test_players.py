@@ -29,8 +29,8 @@ N_GAMES = 2000
 # Success and turns over 20,000 games.
 MEASURED: dict[type[Player], tuple[float, float]] = {
     BlindPlayer: (0.183, 7.34),
-    CarelessPlayer: (0.287, 7.82),
-    MixedPlayer: (0.370, 7.77),
+    CarelessPlayer: (0.406, 7.47),
+    MixedPlayer: (0.434, 7.57),
     ConsistentPlayer: (0.494, 7.70),
     InformationGainPlayer: (1.000, 5.85),
 }
@@ -95,20 +95,9 @@ def guesses(game: Dialogue) -> list[tuple[int, bool]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [ConsistentPlayer, InformationGainPlayer])
+@pytest.mark.parametrize("kind", [CarelessPlayer, ConsistentPlayer, InformationGainPlayer])
 def test_guesses_never_contradict_an_answer(kind: type[Player], games: dict[type[Player], list[Dialogue]]) -> None:
     assert all(consistent for game in games[kind] for _, consistent in guesses(game))
-
-
-def test_careless_players_contradict_answers_with_early_guesses_only(
-    games: dict[type[Player], list[Dialogue]],
-) -> None:
-    last, early = [], []
-    for game in games[CarelessPlayer]:
-        for turn, consistent in guesses(game):
-            (last if turn == 8 else early).append(consistent)
-    assert all(last) and len(last) > N_GAMES / 2
-    assert 0.1 < statistics.mean(early) < 0.5
 
 
 @pytest.mark.parametrize("kind", [ConsistentPlayer, InformationGainPlayer])
