@@ -117,6 +117,6 @@ def print_metrics(
     console.print(table)
     if len(shown) < len(scores):
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
-    print_players(console, {"model": scores}, players)
+    print_players(console, "model", scores, players)
     console.print()
     console.print(Text(f"Evaluation: {folder}"), soft_wrap=True)

@@ -77,7 +77,7 @@ def print_summary(
     console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
     if len(shown) < len(keys):
         console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
-    print_players(console, dict(zip(labels, (before, after), strict=True)), players)
+    print_players(console, labels[1], after, players)
     if examples:
         console.print()
         console.print(Text("The same prompts, answered " + " and ".join(labels), style="bold"))
@@ -132,21 +132,25 @@ def _metrics_table(
 
 
 def print_players(
-    console: Console, models: Mapping[str, Mapping[str, float]], players: Mapping[str, Mapping[str, float]] | None
+    console: Console,
+    model: str,
+    scores: Mapping[str, float],
+    players: Mapping[str, Mapping[str, float]] | None,
 ) -> None:
-    """Print the metrics of scripted players, which are the floor and ceiling of a task, beside those of models.
+    """Print the metrics of scripted players, which are the floor and ceiling of a task, beside those of the model.
 
     Args:
         console: Console to print to.
-        models: Metrics by column title.
+        model: Column title of the model.
+        scores: Metrics of the model.
         players: Metrics by player; without any, nothing is printed.
     """
     measured = dict.fromkeys(key for metrics in (players or {}).values() for key in metrics if is_headline(key))
     if not players or not measured:
         return
     table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("metric", overflow="fold")
-    columns = {**models, **players}
+    table.add_column("metric", no_wrap=True)
+    columns = {model: scores, **players}
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")
     for key in measured:
