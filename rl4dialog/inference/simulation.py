@@ -71,9 +71,10 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
 
     Each line has the ``messages``: the system message, the sample's utterances (together the first ``n_given``), and
     those of the conversation. ``rewards`` are those of the assistant's messages, ``null`` for the sample's; ``reward``
-    is their sum, or ``null`` if the run scores no conversations. ``outcome`` and ``ended_by`` are the partner's account and the cause of the end.
-    ``sample_id``, ``seed`` and ``agent`` identify the conversation; ``meta_data`` is the sample's. Where a side said
-    nothing between two utterances of the other, or the assistant began, its message is empty.
+    is their sum, or ``null`` if the run scores no conversations. ``outcome`` and ``ended_by`` are the partner's account
+    and the cause of the end. ``sample_id``, ``seed`` and ``agent`` identify the conversation; ``meta_data`` is the
+    sample's. Where the partner said nothing between two utterances of the assistant, or before its first, the user's
+    message is empty.
 
     Conversations whose reward or partner failed are left out if the run masks such failures. Every batch has its own
     seed, so an interruption changes nothing.

@@ -20,6 +20,7 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
+from rl4dialog.training.building.conversation_checks import check_conversations
 from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, policy_class
@@ -47,6 +48,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 def _add_text_rows(table: Table, config: TextConfig) -> None:
     """Add tokenizer, data, rewards, metrics and supervised examples."""
     texts = build_texts(config)
+    check_conversations(config, texts)
     lengths = texts.lengths
     for split, pool in texts.data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")

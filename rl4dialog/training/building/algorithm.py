@@ -24,7 +24,7 @@ from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.environments import build_task_rewards, env_kwargs
 from rl4dialog.training.building.lengths import Lengths
-from rl4dialog.training.building.partner import AnyPartner, build_partner
+from rl4dialog.training.building.partner import AnyPartner, build_partner, check_rewards
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.building.texts import Texts
@@ -118,6 +118,8 @@ def _env_kwargs(
     scorer: Scorer,
     partner: AnyPartner | None,
 ) -> dict[str, Any]:
+    chosen = config.env.args.conversation_partner
+    check_rewards(chosen.id if chosen is not None else None, config.env.args.max_turns, partner, scorer.parts)
     samples = list(texts.data.pools["train"])
     return env_kwargs(config, texts, end_of_turn, embedding_rows(model), samples, scorer.parts, partner)
 

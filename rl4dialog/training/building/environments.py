@@ -43,12 +43,10 @@ def env_kwargs(
         partner: The partner, if there is one.
 
     Raises:
-        ConfigError: If the rewards do not fit the partner.
         DataError: If the dialogue format does not support conversations.
     """
     assert config.env is not None
     args = config.env.args
-    check_rewards(args, partner, parts)
     is_outside = isinstance(partner, PartnerService)
     return {
         "end_of_turn": end_of_turn,
@@ -86,6 +84,8 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     partner = build_partner(chosen, config.env.args, texts)
     is_scored = scorer is not None and config.train_evaluation.score_predictions
     parts = scorer.parts if scorer is not None and is_scored else []
+    if parts:
+        check_rewards(chosen.id, config.env.args.max_turns, partner, parts)
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
 
     def make_env(policy: LMActorCriticPolicy) -> UtteranceView:

@@ -68,18 +68,23 @@ def _takes_tokenizer(partner: type) -> bool:
     return "tokenizer" in inspect.signature(partner).parameters
 
 
-def check_rewards(args: EnvArgs, partner: AnyPartner | None, parts: Sequence[RewardPart]) -> None:
+def check_rewards(name: str | None, max_turns: int, partner: AnyPartner | None, parts: Sequence[RewardPart]) -> None:
     """Check that the rewards get from the partner what they need.
+
+    Args:
+        name: Id of the partner.
+        max_turns: Maximum number of the agent's utterances.
+        partner: The partner, if there is one.
+        parts: All rewards.
 
     Raises:
         ConfigError: If a reward compares later replies with references that nobody gives, if the partner pays and
             nothing takes it or the reverse, or if the partner does not report an outcome that is rewarded.
     """
-    name = args.conversation_partner.id if args.conversation_partner is not None else None
     names = ", ".join(repr(part.name) for part in parts if getattr(part.function, "needs_references", False))
-    if args.max_turns > 1 and names and partner is not None and not partner.gives_references:
+    if max_turns > 1 and names and partner is not None and not partner.gives_references:
         raise ConfigError(
-            f"reward {names} compares replies with references, but with env.args.max_turns: {args.max_turns} only the "
+            f"reward {names} compares replies with references, but with env.args.max_turns: {max_turns} only the "
             f"first reply of a conversation has some: partner {name!r} gives none. Use partner replay, another reward, "
             f"or max_turns: 1"
         )
