@@ -179,6 +179,11 @@ def _conversations_table(before: Dialogue, after: Dialogue, labels: tuple[str, s
     return table
 
 
+def transcript(dialogue: Dialogue) -> str:
+    """Format a conversation, one utterance per line with the rewards of the agent's, and its end."""
+    return _utterances(dialogue.turns, f"({ending(dialogue)})" if ending(dialogue) else "").plain
+
+
 def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
     """Format utterances, one per line, with the rewards of the agent's if any differs from 0."""
     has_rewards = any(turn.reward for turn in turns)
