@@ -27,7 +27,7 @@ from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
-from rl4dialog.training.memory import MIB, predict_memory
+from rl4dialog.training.memory import MIB, predict_memory, row_sizes
 from rl4dialog.training.turn_level.plan import add_turn_level_rows
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -118,6 +118,7 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     }
     table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
+    _add_conversation_rows(table, config, texts, args)
     if args.get("n_generations"):
         table.add_row("replies per prompt", f"{args['n_generations']}")
     if args.get("batch_size") and args.get("n_epochs"):
@@ -141,6 +142,25 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
         else "the policy's own distribution"
     )
     table.add_row("sampler", behaviour)
+
+
+def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, args: dict[str, Any]) -> None:
+    """Add partner and sizes of conversations, if the run has a partner."""
+    env, lengths = config.env.args, texts.lengths
+    if env.conversation_partner is None:
+        return
+    rows = row_sizes(config, texts, args)
+    table.add_row("conversation partner", env.conversation_partner.id)
+    table.add_row("turns per conversation", f"at most {env.max_turns}")
+    n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
+    if env.max_partner_length is not None:
+        n_tokens += f" and {env.max_turns * env.max_partner_length:,} of its partner"
+    table.add_row("tokens per conversation", n_tokens)
+    room = f"at most {lengths.prompt + lengths.reply:,} tokens"
+    if rows.n_turns > 1:
+        table.add_row("rows", f"whole conversations, {room}, or about {rows.n_turns} turns of maximum length")
+    else:
+        table.add_row("rows", f"single replies with their prompts, {room}")
 
 
 _ROWS: dict[type[RunConfig], Callable[[Table, Any], None]] = {
