@@ -28,6 +28,7 @@ from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, language_model_without_weights
+from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts
 
@@ -85,9 +86,11 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     algorithm = AlgorithmRegistry.resolve(config.alg.id)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
     n_envs = math.ceil(config.env.n_envs / n_processes())
-    n_rows = n_of_iteration = math.ceil(args["n_steps"] * n_envs / rows.n_agent_tokens)
+    # Every environment completes at least one conversation.
+    n_rows = max(math.ceil(args["n_steps"] * n_envs / rows.n_agent_tokens), n_envs if rows.n_turns > 1 else 0)
     if args.get("batch_size") and args.get("n_epochs"):  # otherwise one minibatch is the whole iteration
-        n_rows = min(n_of_iteration, math.ceil(args["batch_size"] / n_processes() / rows.n_agent_tokens))
+        n_tokens = n_rows * rows.n_agent_tokens * n_processes()
+        n_rows = math.ceil(n_rows / max(1, round(n_tokens / args["batch_size"])))
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
     fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf
     of_batch = np.resize(rows.prompt_lengths, n_rows) + rows.response
@@ -164,7 +167,7 @@ class RowSizes:
 
 
 def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> RowSizes:
-    """Predict the rows of a run. Without ``max_partner_length``, the partner's answers are as long as replies.
+    """Predict the rows of a run. Without ``max_partner_length``, answers are taken to be as long as replies.
 
     Args:
         config: Validated config of an RL run.
@@ -172,8 +175,10 @@ def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> 
         args: Arguments of algorithm and policy, including defaults.
     """
     reply, limit, max_turns = texts.lengths.reply, texts.lengths.prompt, config.env.args.max_turns
-    answer = config.env.args.max_partner_length or reply
-    first = _prompt_lengths(texts)
+    first, answer = _prompt_lengths(texts), 0
+    if config.env.args.conversation_partner is not None:
+        frame, ids = texts.data.pools["train"].frame(), encoder_of(texts.tokenizer).ids
+        answer = (config.env.args.max_partner_length or reply) + len(ids(frame.to_agent)) + len(ids(frame.to_partner))
     # The prompt of each turn contains the conversation so far.
     prompts = np.concatenate([first + turn * (reply + answer) for turn in range(max_turns)]).clip(max=limit)
     longest = int(prompts.max())

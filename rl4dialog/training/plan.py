@@ -155,6 +155,8 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
     n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
     if env.max_partner_length is not None:
         n_tokens += f" and {env.max_turns * env.max_partner_length:,} of its partner"
+    else:
+        n_tokens += f"; memory is predicted for answers of {lengths.reply} tokens (max_partner_length is not set)"
     table.add_row("tokens per conversation", n_tokens)
     room = f"at most {lengths.prompt + lengths.reply:,} tokens"
     if rows.n_turns > 1:
