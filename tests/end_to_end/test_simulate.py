@@ -153,15 +153,18 @@ def test_players_stand_beside_the_model(run: Path, tmp_path: Path, capsys: pytes
 
 
 def test_plan_of_conversations(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--dry_run", "--set", "env.args.max_partner_length=20"]
+    flags = ["--dry_run", "--set", "env.args.max_partner_length=30"]
     assert cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags]) == 0
     plan = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for words in (
         "conversation partner guess_what",
         "turns per conversation at most 8",
-        "at most 128 of the agent and 160 of its partner",
+        "at most 128 of the agent and 240 of its partner",
         "rows whole conversations, at most 176 tokens, or about 4 turns of maximum length",
     ):
         assert words in plan
-    assert cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags, "alg.args.join_turns=false"]) == 0
+    assert (
+        cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags, "--set", "alg.args.join_turns=false"])
+        == 0
+    )
     assert "single replies with their prompts" in " ".join(capsys.readouterr().out.replace("│", " ").split())
