@@ -216,6 +216,8 @@ class Partner(ABC):
     """Whether its replies come with ``references`` for the agent's next utterance."""
     outcomes: tuple[str, ...] = ()
     """Keys of :meth:`outcome`."""
+    checks_samples = False
+    """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:

@@ -37,7 +37,7 @@ from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
@@ -47,7 +47,6 @@ from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import generate_texts
-from rl4dialog.training.supervised.examples import encode_reply
 
 _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None

@@ -15,7 +15,7 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.data.pool import check_split
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.runs.summary import format_number, is_headline, table_style
+from rl4dialog.runs.summary import format_number, is_headline, print_players, table_style
 from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
@@ -49,12 +49,13 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
     metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, scorer)
     evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, build_conversing(config, loaded.texts, scorer))
     result = evaluator.run(loaded.policy, split, 0)
-    gold = evaluator.ceiling(loaded.policy, split)
+    gold, players = evaluator.ceiling(loaded.policy, split), evaluator.players(loaded.policy, split)
     make_folder(folder)
     write_json(folder / "predictions.json", result.predictions)
     counts = {"split": split, "n_samples": len(result.predictions)}
-    write_json(folder / "metrics.json", {**about, **counts, "metrics": result.metrics, "gold_replies": gold})
-    print_metrics(split, len(result.predictions), result.metrics, gold, folder)
+    measured = {"metrics": result.metrics, "gold_replies": gold, **({"players": players} if players else {})}
+    write_json(folder / "metrics.json", {**about, **counts, **measured})
+    print_metrics(split, len(result.predictions), result.metrics, gold, folder, players=players)
     return result.metrics
 
 
@@ -97,20 +98,25 @@ def print_metrics(
     gold: Mapping[str, float],
     folder: Path,
     console: Console | None = None,
+    players: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Print the scores of a split, next to those of the reference replies, and the output folder."""
+    """Print the scores of a split, next to those of reference replies and scripted players, and the output folder."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
     table.add_column("score", justify="right")
-    table.add_column("references", justify="right")
+    has_references = not gold.keys().isdisjoint(scores)
+    if has_references:
+        table.add_column("references", justify="right")
     shown = [key for key in scores if is_headline(key)]
     for key in shown:
-        table.add_row(Text(key), format_number(scores[key]), format_number(gold.get(key)))
+        references = [format_number(gold.get(key))] if has_references else []
+        table.add_row(Text(key), format_number(scores[key]), *references)
     console.print()
     console.print(Text(f"Metrics on {n_samples:,} samples of the {split} split", style="bold"))
     console.print(table)
     if len(shown) < len(scores):
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
+    print_players(console, "model", scores, players)
     console.print()
     console.print(Text(f"Evaluation: {folder}"), soft_wrap=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import DataError, RunFolderError
+from rl4dialog.core.errors import DataError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import read_lines
+from rl4dialog.inference.continued_file import ContinuedFile, Record
 
 _logger = logging.getLogger(__name__)
 _COLUMNS = ("prompt", "messages", "history")
@@ -78,15 +78,12 @@ def _prompt(row: Row, dialogue_format: DialogueFormat | None) -> str:
     return render_messages(messages, row, dialogue_format)[0]
 
 
-class ReplyFile:
-    """A ``.jsonl`` file to which replies are appended one by one.
+class ReplyFile(ContinuedFile):
+    """A ``.jsonl`` file with a reply to each prompt, in order.
 
     Args:
         path: The file; a truncated last line is removed.
         prompts: All prompts to answer, in order.
-
-    Attributes:
-        n_done: Number of replies in the file.
 
     Raises:
         DataError: If the file contains anything but replies to the first prompts.
@@ -94,70 +91,18 @@ class ReplyFile:
     """
 
     def __init__(self, path: Path, prompts: Sequence[PromptLine]) -> None:
-        self._path, self._prompts = path, prompts
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by `close`)
-        except OSError as error:
-            raise RunFolderError(f"{path} cannot be written: {error.strerror}; choose another --output") from error
-        try:
-            self.n_done = self._count_done()
-        except OSError as error:
-            self._file.close()
-            raise RunFolderError(f"replies cannot be appended to {path} ({error.strerror})") from error
-        except BaseException:
-            self._file.close()
-            raise
+        self._prompts = prompts
+        super().__init__(path, self._after, "a reply to prompt {} of the input")
 
     def append(self, reply: str) -> None:
-        """Append the reply to the next prompt, as a whole line.
+        """Append the reply to the next prompt.
 
         Raises:
             RunFolderError: If writing fails, for example on a full disk.
         """
         line = self._prompts[self.n_done]
-        record = {**line.given, "prompt": line.prompt, "reply": reply}
-        data = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-        try:
-            n_written = self._file.write(data)
-        except OSError as error:
-            raise self._unwritten(error.strerror) from error
-        if n_written != len(data):
-            raise self._unwritten("no space left on the disk")
-        self.n_done += 1
+        self.write({**line.given, "prompt": line.prompt, "reply": reply})
 
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> ReplyFile:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
-
-    def _unwritten(self, why: str | None) -> RunFolderError:
-        return RunFolderError(f"{self._path} cannot be written: {why}; fix this and rerun the command to continue")
-
-    def _count_done(self) -> int:
-        self._file.seek(0)
-        data = self._file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        n_done = 0
-        for number, prompt in self._answered(whole):
-            if number > len(self._prompts) or prompt != self._prompts[number - 1].prompt:
-                raise DataError(
-                    f"{self._path}:{number} is not a reply to prompt {number} of the input; choose another --output"
-                )
-            n_done = number
-        self._file.truncate(len(whole))
-        return n_done
-
-    def _answered(self, data: bytes) -> Iterator[tuple[int, str | None]]:
-        """Number and prompt of each line; ``None`` for a line that contains no reply."""
-        for number, line in enumerate(data.splitlines(), start=1):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                record = None
-            is_reply = isinstance(record, dict) and "reply" in record
-            yield number, record.get("prompt") if is_reply else None
+    def _after(self, record: Record, n_done: int) -> int | None:
+        is_reply = "reply" in record and n_done < len(self._prompts)
+        return n_done + 1 if is_reply and record.get("prompt") == self._prompts[n_done].prompt else None

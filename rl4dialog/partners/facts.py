@@ -38,6 +38,8 @@ class FactsPartner(Partner):
         DataError: At the start of a conversation, if the sample has no facts.
     """
 
+    checks_samples = True
+
     def __init__(self, persona_key: str = "partner_persona", otherwise: str = "nothing special .") -> None:
         self._key, self._otherwise = persona_key, otherwise
         self._facts: list[tuple[str, set[str]]] = []

@@ -25,6 +25,7 @@ class ReplayPartner(Partner):
     """
 
     gives_references = True
+    checks_samples = True
 
     def __init__(self) -> None:
         self._continuation: list[str] = []

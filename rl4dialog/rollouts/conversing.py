@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl4dialog.core.errors import RewardError
-from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.protocols import PartnerService, Player
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, reply_dialogue
+from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import LEAVES_ACTION, PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.text.prompts import encode_reply
 
 
 @dataclass
@@ -60,7 +63,7 @@ def speak(
     """
     n_envs, length = observations["context_ids"].shape
     actions = np.full((n_envs, length), PADDING_ACTION, dtype=np.int64)
-    speakers = observations["speaker"][rows] if "speaker" in observations else np.full(len(rows), AGENT)
+    speakers = _speakers(observations, rows)
     mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
     replies, started = None, time.perf_counter()
     if len(mine):
@@ -76,6 +79,27 @@ def speak(
             said = [LEAVES_ACTION] if answer is None else answer
             actions[row, : len(said)] = said
     return Speech(actions, mine, replies, agent_seconds, time.perf_counter() - started)
+
+
+def _speakers(observations: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Whose utterance it is in each of these environments."""
+    return observations["speaker"][rows] if "speaker" in observations else np.full(len(rows), AGENT)
+
+
+def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
+    """Token ids of a player's next utterance, cut at the length limit."""
+    conversation, end, tokenizer = env.conversation, env.end_of_turn, env.tokenizer
+    if tokenizer.eos_token_id not in end.eos_token_ids:
+        raise ConfigError("scripted players need a tokenizer with an end-of-sequence token that ends their utterances")
+    try:
+        text = player.say(conversation.texts)
+        # Not with the turn marker, which can have several tokens, and which the environment adds to the history.
+        ids = encode_reply(tokenizer, text, None, env.max_episode_length, conversation.history.prompt)
+    except Exception as error:
+        raise DataError(
+            f"player {type(player).__name__} failed on sample {env.sample.id!r}: {type(error).__name__}: {error}"
+        ) from error
+    return next((ids[:n] for n in range(1, len(ids)) if end.is_end(ids[:n])), ids)
 
 
 @dataclass
@@ -111,7 +135,7 @@ class Talk:
 
 
 class Conversing:
-    """Lets a policy talk with a partner about samples, one conversation for each.
+    """Lets a policy, or scripted players, talk with a partner about samples, one conversation for each.
 
     Args:
         make_env: Builds an environment for a policy.
@@ -131,18 +155,28 @@ class Conversing:
         self._task_rewards, self._iteration = task_rewards, iteration
 
     def __call__(
-        self, policy: LMActorCriticPolicy, samples: Sequence[Sample], seeds: Sequence[int], **generation_kwargs: Any
+        self,
+        policy: LMActorCriticPolicy,
+        samples: Sequence[Sample],
+        seeds: Sequence[int],
+        players: Sequence[Player] | None = None,
+        **generation_kwargs: Any,
     ) -> list[Talk]:
         """Hold one conversation about each sample, all of them at once.
 
         Args:
             policy: The agent.
             samples: The samples.
-            seeds: Seed of the partner in each conversation.
+            seeds: Seed of the partner, and of the player, in each conversation.
+            players: One player per sample, who speaks instead of the policy, within the same length limits.
             generation_kwargs: Generation settings; by default those of the policy.
 
         Returns:
             The conversations, in the order of the samples. One whose reward or partner fails ends there.
+
+        Raises:
+            ConfigError: If players speak, but no token ends an utterance.
+            DataError: If a player fails.
         """
         envs = [self._make_env(policy) for _ in samples]
         talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
@@ -150,13 +184,21 @@ class Conversing:
             env.reset(seed=seed, options={"sample": sample})[0]
             for env, sample, seed in zip(envs, samples, seeds, strict=True)
         ]
+        for player, sample, seed in zip(players or (), samples, seeds, strict=players is not None):
+            player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
         rows = np.arange(len(envs))
         while rows.size:
             observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
-            speech = speak(policy, observations, rows, self._partner, **generation_kwargs)
+            scripted = rows[_speakers(observations, rows) == AGENT] if players is not None else rows[:0]
+            others = np.setdiff1d(rows, scripted)
+            actions = speak(policy, observations, others, self._partner, **generation_kwargs).actions
+            for row in scripted:
+                assert players is not None
+                ids = _scripted_ids(players[row], envs[row].env)
+                actions[row, : len(ids)] = ids
             settled: list[tuple[int, dict[str, Any], bool]] = []
             for row in rows:
-                found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
+                found[row], _, terminated, truncated, info = envs[row].step(actions[row])
                 if "error" in info:
                     talks[row].fail(info["error"], info.get("partner_failed", False))
                 elif "reward_parts" in info:

@@ -1,14 +1,15 @@
-"""The result of a run: ``result.json``, which is written last and marks the run as complete."""
+"""The result of a run: ``result.json``, which is written last, and the metrics of scripted players beside it."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.runs.run_folder import CONFIG_FILE, RESULT_FILE, RunFolder
+from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, RESULT_FILE, RunFolder
 
 Metrics = Mapping[str, float]
 
@@ -48,6 +49,18 @@ def read_result(run: str | Path) -> dict[str, Any]:
     if not result:
         raise RunFolderError(f"the run {folder} is not complete: it has no {RESULT_FILE}, which is written last")
     return result
+
+
+def read_players(run: str | Path) -> dict[str, dict[str, float]]:
+    """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
+    try:
+        found = json.loads((Path(run) / PLAYERS_FILE).read_text(encoding="utf-8"))
+        return {
+            name: {key: math.nan if value is None else float(value) for key, value in metrics.items()}
+            for name, metrics in found.items()
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def check_is_run(folder: Path) -> None:

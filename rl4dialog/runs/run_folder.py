@@ -43,6 +43,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 PROVENANCE_FILE = "provenance.json"
 DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
+PLAYERS_FILE = "test_split_players.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
@@ -60,6 +61,7 @@ _KNOWN_FILES = (
     PROVENANCE_FILE,
     DIFF_FILE,
     RESULT_FILE,
+    PLAYERS_FILE,
     "epoch_*_split_predictions.json",
     "report.html",
     "reward_curve.png",

@@ -53,6 +53,7 @@ def print_summary(
     console: Console | None = None,
     labels: tuple[str, str] = ("before RL", "after RL"),
     conversations: Sequence[tuple[Dialogue, Dialogue]] = (),
+    players: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Print the summary of a run.
 
@@ -65,6 +66,7 @@ def print_summary(
         console: Console to print to; by default the standard output.
         labels: Column titles of ``before`` and ``after``.
         conversations: Sample conversations to print, before and after training.
+        players: Test metrics of the datapool's scripted players, by player.
     """
     console = console or Console()
     style = table_style(console)
@@ -75,6 +77,7 @@ def print_summary(
     console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
     if len(shown) < len(keys):
         console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
+    print_players(console, labels[1], after, players)
     if examples:
         console.print()
         console.print(Text("The same prompts, answered " + " and ".join(labels), style="bold"))
@@ -112,6 +115,8 @@ def _metrics_table(
     style: box.Box,
     width: int,
 ) -> Table:
+    if gold and not gold.keys() & set(keys):  # nothing of a conversation can be measured on reference replies
+        gold = None
     table = Table(box=style, pad_edge=False)
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
     table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
@@ -124,6 +129,36 @@ def _metrics_table(
             row.append(format_number(gold.get(key)))
         table.add_row(Text(key), *row)
     return table
+
+
+def print_players(
+    console: Console,
+    model: str,
+    scores: Mapping[str, float],
+    players: Mapping[str, Mapping[str, float]] | None,
+) -> None:
+    """Print the metrics of scripted players, which are the floor and ceiling of a task, beside those of the model.
+
+    Args:
+        console: Console to print to.
+        model: Column title of the model.
+        scores: Metrics of the model.
+        players: Metrics by player; without any, nothing is printed.
+    """
+    measured = dict.fromkeys(key for metrics in (players or {}).values() for key in metrics if is_headline(key))
+    if not players or not measured:
+        return
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("metric", no_wrap=True)
+    columns = {model: scores, **players}
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")
+    for key in measured:
+        # Without the group, which leaves room for the columns.
+        table.add_row(Text(key.rpartition("/")[2]), *(format_number(each.get(key)) for each in columns.values()))
+    console.print()
+    console.print(Text("Scripted players of the datapool, with the same partner and samples", style="bold"))
+    console.print(table)
 
 
 def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style: box.Box, with_prompt: bool) -> Table:
@@ -142,6 +177,11 @@ def _conversations_table(before: Dialogue, after: Dialogue, labels: tuple[str, s
         table.add_column(label, overflow="fold", ratio=1)
     table.add_row(*[_utterances(each.said, f"({ending(each)})" if ending(each) else "") for each in (before, after)])
     return table
+
+
+def transcript(dialogue: Dialogue) -> str:
+    """Format a conversation, one utterance per line with the rewards of the agent's, and its end."""
+    return _utterances(dialogue.turns, f"({ending(dialogue)})" if ending(dialogue) else "").plain
 
 
 def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:

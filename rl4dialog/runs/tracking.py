@@ -21,9 +21,11 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
 from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME
+from rl4dialog.runs.results import read_players
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     LOG_FILE,
+    PLAYERS_FILE,
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
     RunFolder,
@@ -161,6 +163,14 @@ class Tracker:
                 f"{self.run_folder.root} no longer contains the evaluation of epoch {epoch} in {metrics_file} and "
                 f"{predictions_file} ({error})"
             ) from error
+
+    def log_players(self, players: Mapping[str, Mapping[str, float]]) -> None:
+        """Write ``test_split_players.json``: test metrics of each scripted player of the datapool."""
+        self.run_folder.write_json(PLAYERS_FILE, players)
+
+    def recall_players(self) -> dict[str, dict[str, float]]:
+        """Read the metrics of scripted players back; empty if the run has none."""
+        return read_players(self.run_folder.root)
 
     def show(self) -> None:
         """Print the values logged since the last table, if the output ``stdout`` is enabled."""

@@ -52,6 +52,37 @@ def encode_prompt(
     return History(tokenizer, with_turns(text, end_of_turn), max_length, truncation_side).prompt_ids
 
 
+def encode_reply(
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    end_of_turn: str | None,
+    max_length: int | None = None,
+    prompt: str = "",
+) -> list[int]:
+    """Encode a reply with its end.
+
+    Args:
+        tokenizer: The model's.
+        text: The reply.
+        end_of_turn: Text that ends it; by default the tokenizer's end-of-sequence token.
+        max_length: Maximum number of tokens. A longer reply is cut and has no end.
+        prompt: Prompt that the reply continues if it is a dialogue; empty if a decoder generates the reply alone.
+    """
+    prompt = with_turns(prompt, end_of_turn)
+    if isinstance(prompt, Prompt):
+        text, before = prompt.reply_opening + text, prompt.last_markup
+    else:
+        before = ""
+    encode = encoder_of(tokenizer).continued
+    whole = encode(text + (end_of_turn or ""), before)
+    if end_of_turn is None:
+        whole = [*whole, tokenizer.eos_token_id]
+    if max_length is None or len(whole) <= max_length:
+        return whole
+    # Truncate without the end, to avoid keeping a part of it.
+    return encode(text, before)[:max_length]
+
+
 def with_turns(text: str, end_of_turn: str | None) -> str:
     """Split a plain text into turns at the marker, if there is one."""
     if isinstance(text, Prompt) or not end_of_turn or end_of_turn not in text:

@@ -122,6 +122,8 @@ class Evaluator:
         )
         result.reward_error = rewards.error if rewards is not None else None
         if self._tracker is not None:
+            if epoch == 0 and split == "test" and (players := self.players(policy, split)):
+                self._tracker.log_players(players)
             self._tracker.log_metrics(epoch, split, result.metrics)
             self._tracker.log_predictions(epoch, split, result.predictions)
         numbers = "".join(f"{key} {value:.3f}, " for key, value in result.metrics.items() if is_headline(key))
@@ -163,7 +165,7 @@ class Evaluator:
         return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
-        """Compute the metrics of a split's reference replies."""
+        """Compute the metrics of a split's reference replies; in conversations, only metrics of single replies."""
         samples, references = self.samples(split), self._references(split)
         talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
         if self._conversing is not None:
@@ -174,13 +176,47 @@ class Evaluator:
         columns = {} if self._rewards is None else self._rewards.score(samples, references)
         return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
 
+    def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
+        """Measure the datapool's scripted players, as floor and ceiling, in the conversations of an evaluation.
+
+        Args:
+            policy: The policy whose length limits and end of an utterance apply to the players.
+            split: The split.
+
+        Returns:
+            By player, the mean reward and all metrics of whole conversations; empty if the datapool has no players, the
+            run no partner, or no token ends an utterance.
+
+        Raises:
+            PartnerError: If the partner fails, unless such conversations are left out.
+            DataError: If a player fails.
+        """
+        players, end = self._texts.data.pools[split].players, policy.end_of_turn
+        if self._conversing is None or end.tokenizer.eos_token_id not in end.eos_token_ids:
+            return {}
+        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
+        metrics = [metric for metric in self._metrics if isinstance(metric, DialogueMetric)]
+        size, found = self._settings.eval_batch_size, {}
+        with random_states_kept():
+            for name, player in players.items():
+                talks: list[Talk] = []
+                for start in range(0, len(samples), size):
+                    rows = range(start, min(start + size, len(samples)))
+                    chosen = [samples[row] for row in rows]
+                    kwargs = {"players": [player() for _ in rows]}
+                    talks += _converse(self._conversing, seed, policy, chosen, rows, kwargs)
+                columns = self._columns(samples, talks, must_work=False)
+                scores = compute_metrics(metrics, talks, split, policy.language_model)
+                found[name] = mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
+        return found
+
     def _references(self, split: str) -> list[str]:
         return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
     def summarize(
         self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
     ) -> None:
-        """Print test metrics before and after training next to those of the reference replies, and sample dialogues."""
+        """Print test metrics before and after training, those of references and players, and sample dialogues."""
         assert self._tracker is not None
         print_summary(
             before.metrics,
@@ -190,6 +226,7 @@ class Evaluator:
             self._tracker.run_folder.root,
             labels=labels,
             conversations=changed_conversations(before.predictions, after.predictions, 2),
+            players=self._tracker.recall_players(),
         )
 
 

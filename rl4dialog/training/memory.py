@@ -28,6 +28,7 @@ from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, language_model_without_weights
+from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts
 
@@ -81,23 +82,23 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         texts: The run's texts.
         args: Arguments of algorithm and policy, including defaults.
     """
-    lengths = texts.lengths
-    prompt_lengths = _prompt_lengths(texts)
+    lengths, rows = texts.lengths, row_sizes(config, texts, args)
     algorithm = AlgorithmRegistry.resolve(config.alg.id)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
     n_envs = math.ceil(config.env.n_envs / n_processes())
-    n_replies = math.ceil(args["n_steps"] * n_envs / lengths.reply)
-    n_rows = n_replies
+    # Every environment completes at least one conversation.
+    n_rows = max(math.ceil(args["n_steps"] * n_envs / rows.n_agent_tokens), n_envs if rows.n_turns > 1 else 0)
     if args.get("batch_size") and args.get("n_epochs"):  # otherwise one minibatch is the whole iteration
-        n_rows = min(n_replies, math.ceil(args["batch_size"] / n_processes() / lengths.reply))
+        n_tokens = n_rows * rows.n_agent_tokens * n_processes()
+        n_rows = math.ceil(n_rows / max(1, round(n_tokens / args["batch_size"])))
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
     fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf
-    of_batch = np.resize(prompt_lengths, n_rows) + lengths.reply
+    of_batch = np.resize(rows.prompt_lengths, n_rows) + rows.response
     # The largest micro-batch of a minibatch.
     largest = max(
         length_groups(of_batch, fixed_cost, args.get("micro_batch_size")), key=lambda g: len(g) * max(of_batch[g])
     )
-    n_rows, prompt_length = len(largest), int(of_batch[largest].max()) - lengths.reply
+    n_rows, prompt_length = len(largest), int(of_batch[largest].max()) - rows.response
     n_prompts = n_rows
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
         n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(texts.data.samples("train")))
@@ -120,7 +121,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     n_copies += str(args.get("mask_type", "")).startswith("learned")
     frozen += [*model.parameters()] * n_copies
     n_passes = 2 if critic == "separate" else 1
-    sizes = (n_rows, n_prompts, prompt_length, lengths.reply)
+    sizes = (n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens)
     try:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             activations = _predicted_activations(
@@ -130,11 +131,11 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
-    cache = n_envs * _cache_bytes(model, int(prompt_lengths.max()), lengths.reply)
+    cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, PASS_SIZE["cuda" if on_gpu else "cpu"])
     vocabulary = embedding_rows(model)
-    pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * lengths.reply, 3 * n_envs)
+    pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
     return MemoryPlan(
         program=0 if on_gpu else _resident_bytes(),
         weights=n_trained,
@@ -144,6 +145,48 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations=activations,
         rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
     )
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """Sizes of the rows that a run trains on, if all utterances have their maximum length.
+
+    Attributes:
+        prompt_lengths: Prompt lengths of some rows. Shape (n,).
+        longest_prompt: Longest prompt of a reply, which includes the conversation before it.
+        response: Tokens after the prompt, including answers of the partner.
+        n_agent_tokens: Agent tokens among them.
+        n_turns: Turns in a row: 1 unless they are joined.
+    """
+
+    prompt_lengths: np.ndarray
+    longest_prompt: int
+    response: int
+    n_agent_tokens: int
+    n_turns: int = 1
+
+
+def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> RowSizes:
+    """Predict the rows of a run. Without ``max_partner_length``, answers are taken to be as long as replies.
+
+    Args:
+        config: Validated config of an RL run.
+        texts: The run's texts.
+        args: Arguments of algorithm and policy, including defaults.
+    """
+    reply, limit, max_turns = texts.lengths.reply, texts.lengths.prompt, config.env.args.max_turns
+    first, answer = _prompt_lengths(texts), 0
+    if config.env.args.conversation_partner is not None:
+        frame, ids = texts.data.pools["train"].frame(), encoder_of(texts.tokenizer).ids
+        answer = (config.env.args.max_partner_length or reply) + len(ids(frame.to_agent)) + len(ids(frame.to_partner))
+    # The prompt of each turn contains the conversation so far.
+    prompts = np.concatenate([first + turn * (reply + answer) for turn in range(max_turns)]).clip(max=limit)
+    longest = int(prompts.max())
+    if max_turns == 1 or not (args.get("join_turns", True) and policy_class(config).joins_turns):
+        return RowSizes(prompts, longest, reply, reply)
+    # A turn before which context was dropped begins a new row.
+    n_turns = max(1, min(max_turns, (limit - int(first.max())) // (reply + answer) + 1))
+    return RowSizes(first, longest, n_turns * reply + (n_turns - 1) * answer, n_turns * reply, n_turns)
 
 
 def _prompt_lengths(texts: Texts) -> np.ndarray:
@@ -156,7 +199,7 @@ def _prompt_lengths(texts: Texts) -> np.ndarray:
 
 def _predicted_activations(
     architecture: Callable[[], PreTrainedModel],
-    sizes: tuple[int, int, int, int],
+    sizes: tuple[int, int, int, int, int],
     gradient_checkpointing: bool,
     n_passes: int,
 ) -> int:
@@ -184,9 +227,9 @@ class _FakeExperts(TorchFunctionMode):
 
 
 def _activations(
-    model: PreTrainedModel, n_rows: int, n_prompts: int, prompt_length: int, reply_length: int
+    model: PreTrainedModel, n_rows: int, n_prompts: int, prompt_length: int, response_length: int, n_agent_tokens: int
 ) -> tuple[int, int]:
-    """Bytes that the trunk, and the head with its log-softmax, keep for the backward pass."""
+    """Bytes that the trunk, and the head with its log-softmax of agent tokens, keep for the backward pass."""
 
     def zeros(length: int, n_rows: int = n_rows) -> Tensor:
         return torch.zeros(n_rows, length, dtype=torch.long)
@@ -195,18 +238,18 @@ def _activations(
         if model.config.is_encoder_decoder:
             encoded = model.get_encoder()(input_ids=zeros(prompt_length)).last_hidden_state
             decoder = model.get_decoder()
-            hidden = decoder(input_ids=zeros(reply_length), encoder_hidden_states=encoded, use_cache=False)
+            hidden = decoder(input_ids=zeros(response_length), encoder_hidden_states=encoded, use_cache=False)
         elif 2 * n_prompts <= n_rows:  # read each prompt once, like the causal policy
             cache = model.base_model(input_ids=zeros(prompt_length, n_prompts), use_cache=True).past_key_values
             cache.batch_select_indices(zeros(1)[:, 0])
-            hidden = model.base_model(input_ids=zeros(reply_length), past_key_values=cache, use_cache=True)
+            hidden = model.base_model(input_ids=zeros(response_length), past_key_values=cache, use_cache=True)
         else:
-            hidden = model.base_model(input_ids=zeros(prompt_length + reply_length), use_cache=False)
-        hidden = hidden.last_hidden_state[:, -reply_length:].reshape(n_rows * reply_length, -1)
+            hidden = model.base_model(input_ids=zeros(prompt_length + response_length), use_cache=False)
+        hidden = hidden.last_hidden_state[:, -n_agent_tokens:].reshape(n_rows * n_agent_tokens, -1)
     with _counting_saved(model.parameters()) as head_bytes:
         logits = model.get_output_embeddings()(hidden).float()
         log_probs = logits.log_softmax(dim=-1)
-        (log_probs.gather(-1, zeros(reply_length).view(-1, 1)).sum() + (log_probs.exp() * log_probs).sum()).sum()
+        (log_probs.gather(-1, zeros(n_agent_tokens).view(-1, 1)).sum() + (log_probs.exp() * log_probs).sum()).sum()
     # The logits themselves, and their gradient.
     return trunk_bytes(), head_bytes() + 2 * _FLOAT * logits.numel()
 

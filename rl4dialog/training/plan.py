@@ -20,13 +20,14 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
+from rl4dialog.training.building.conversation_checks import check_conversations
 from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
-from rl4dialog.training.memory import MIB, predict_memory
+from rl4dialog.training.memory import MIB, predict_memory, row_sizes
 from rl4dialog.training.turn_level.plan import add_turn_level_rows
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -47,6 +48,7 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 def _add_text_rows(table: Table, config: TextConfig) -> None:
     """Add tokenizer, data, rewards, metrics and supervised examples."""
     texts = build_texts(config)
+    check_conversations(config, texts)
     lengths = texts.lengths
     for split, pool in texts.data.pools.items():
         table.add_row(f"{split} samples", f"{len(pool):,}")
@@ -116,6 +118,7 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     }
     table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
+    _add_conversation_rows(table, config, texts, args)
     if args.get("n_generations"):
         table.add_row("replies per prompt", f"{args['n_generations']}")
     if args.get("batch_size") and args.get("n_epochs"):
@@ -139,6 +142,27 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
         else "the policy's own distribution"
     )
     table.add_row("sampler", behaviour)
+
+
+def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, args: dict[str, Any]) -> None:
+    """Add partner and sizes of conversations, if the run has a partner."""
+    env, lengths = config.env.args, texts.lengths
+    if env.conversation_partner is None:
+        return
+    rows = row_sizes(config, texts, args)
+    table.add_row("conversation partner", env.conversation_partner.id)
+    table.add_row("turns per conversation", f"at most {env.max_turns}")
+    n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
+    if env.max_partner_length is not None:
+        n_tokens += f" and {env.max_turns * env.max_partner_length:,} of its partner"
+    else:
+        n_tokens += f"; memory is predicted for answers of {lengths.reply} tokens (max_partner_length is not set)"
+    table.add_row("tokens per conversation", n_tokens)
+    room = f"at most {lengths.prompt + lengths.reply:,} tokens"
+    if rows.n_turns > 1:
+        table.add_row("rows", f"whole conversations, {room}, or about {rows.n_turns} turns of maximum length")
+    else:
+        table.add_row("rows", f"single replies with their prompts, {room}")
 
 
 _ROWS: dict[type[RunConfig], Callable[[Table, Any], None]] = {

@@ -12,6 +12,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.conversation_checks import check_conversations
 from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.metrics import build_metrics
@@ -43,6 +44,7 @@ class TextTrainee(Trainee):
     def __init__(self, config: TextConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         self._tracker, self._n_iters = tracker, config.n_iters
         self.texts = build_texts(config)
+        check_conversations(config, self.texts)
         folder = tracker.run_folder if tracker is not None else None
         if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
             raise CheckpointError(

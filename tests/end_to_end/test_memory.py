@@ -22,12 +22,24 @@ WIDE = {
     "alg__policy__args__model_name": "builtin/small-gpt2",
     "alg__policy__args__generation_kwargs": {"do_sample": True, "min_length": 10},
 }
+# Replies and answers of ten tokens each; the six turns of a conversation are one row.
+CONVERSATIONS = {
+    "env__args": {
+        "max_prompt_length": 160,
+        "max_episode_length": 10,
+        "max_turns": 6,
+        "max_partner_length": 10,
+        "partner": {"id": "scripted", "args": {"replies": ["i see , and what do you say of it ?"] * 5}},
+    },
+    "reward_fn": {"id": "length_penalty", "args": {"max_length": 5}},
+}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
+        pytest.param(CONVERSATIONS, id="conversations"),
         pytest.param({"alg__policy__args__critic": "shared", "lora": {"r": 8}}, marks=pytest.mark.long),
         pytest.param({"alg__policy__args__gradient_checkpointing": True}, marks=pytest.mark.long),
         pytest.param({"precision": "bf16"}, marks=pytest.mark.long),

@@ -23,8 +23,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Prompt
-from rl4dialog.text.prompts import History, encode_prompt, encoder_of
-from rl4dialog.training.supervised.examples import encode_reply
+from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
 
 DATA = Path(os.environ.get("RL4DIALOG_TEST_DATA", "not given"))
 GIVEN = ["tokenizers/gpt2", "tokenizers/bert_uncased", "weights/stories260K_hf", "weights/stories15M_hf"]

@@ -72,6 +72,7 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         times=_times(run, split),
         n_samples=len(after or before or ()),
         of=of,
+        players=run.players if split == "test" else {},
         changes=[change for change in changes if _is_shown(change)],
         other_changes=[change for change in changes if not _is_shown(change)],
         curves=_curve_pictures(run, drawn),

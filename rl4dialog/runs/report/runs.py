@@ -16,6 +16,7 @@ from typing import Any
 from rl4dialog.core.config import kind_of
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
+from rl4dialog.runs.results import read_players
 from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
 
 PROVENANCE_FILE = "provenance.json"
@@ -36,6 +37,7 @@ class Run:
         training: Logged values of a supervised run.
         metrics: Corpus scores by split, epoch and key.
         prediction_files: Predictions files by split and epoch.
+        players: Test metrics of scripted players, by player and key.
         notes: Missing or damaged files, as sentences.
     """
 
@@ -46,6 +48,7 @@ class Run:
     training: dict[str, Any]
     metrics: dict[str, dict[int, dict[str, float]]]
     prediction_files: dict[str, dict[int, Path]]
+    players: dict[str, dict[str, float]]
     notes: list[str] = field(default_factory=list)
 
     def column(self, key: str) -> list[float]:
@@ -95,6 +98,7 @@ def read_run(path: str | Path) -> Run:
         updates[-1] if updates and not has_rollouts else {},
         {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
+        read_players(path),
         notes,
     )
 

@@ -21,6 +21,7 @@ class GuessWhatPartner(Partner):
     """
 
     outcomes = ("success",)
+    checks_samples = True
 
     def __init__(self) -> None:
         self._thing = ""

@@ -52,7 +52,11 @@ def _check_text(config: TextConfig) -> None:
     for block in generation_blocks(config):
         in_rollouts = block.where.startswith("alg.policy")
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
-        build_post_processor(block)
+        if build_post_processor(block) is not None and config.env is not None and config.env.args.conversation_partner:
+            raise ConfigError(
+                f"{block.where}.post_processing_fn changes single replies after they are generated, which is not "
+                f"supported in conversations with env.args.partner; remove it"
+            )
         if settings.num_beams > 1:
             _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
     if config.generation.backend == "vllm":
@@ -135,6 +139,7 @@ def _check_sharding(config: OnPolicyConfig) -> None:
         ("lora", config.lora is not None),
         ("generation.backend: vllm", config.generation.backend == "vllm"),
         ("env.args.bootstrap_truncated", config.env.args.bootstrap_truncated),
+        ("env.args.partner", config.env.args.conversation_partner is not None),
         ("metric causal_perplexity", any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics)),
         ("alg.policy.args.offload_reference", own_policy_args(config).get("offload_reference", False)),
     ):

@@ -11,8 +11,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import reply_limit
 from rl4dialog.data.run_data import Data
 from rl4dialog.policies.models import named_model_positions
-from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.training.supervised.examples import encode_reply
+from rl4dialog.text.prompts import encode_prompt, encode_reply
 
 _NO_LIMIT = 2**20  # tokens
 

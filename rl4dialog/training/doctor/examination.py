@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.training.doctor import machine_checks, policy_checks, reward_checks, text_checks
+from rl4dialog.training.doctor import conversation_checks, machine_checks, policy_checks, reward_checks, text_checks
 from rl4dialog.training.doctor.finding import Finding, NotApplicable
 from rl4dialog.training.doctor.subject import Subject
 
@@ -34,6 +34,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         policy_checks.padding_invariance,
         policy_checks.sampler_agreement,
         policy_checks.kl_at_start,
+        conversation_checks.conversation,
         reward_checks.reward,
         policy_checks.determinism,
         policy_checks.learning_rate_zero,

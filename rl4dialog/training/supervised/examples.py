@@ -19,12 +19,12 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.types import Frame, Prompt, Sample
+from rl4dialog.core.types import Frame, Sample
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.text.prompts import History, encode_prompt, encoder_of, with_turns
+from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
 
 IGNORED_LABEL = -100
 
@@ -290,37 +290,6 @@ class PaddingCollator:
         ids, mask = padded([example["input_ids"] for example in examples], value=self.pad_token_id)
         labels, _ = padded([example["labels"] for example in examples], value=IGNORED_LABEL)
         return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels}
-
-
-def encode_reply(
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    end_of_turn: str | None,
-    max_length: int | None = None,
-    prompt: str = "",
-) -> list[int]:
-    """Encode a reply with its end.
-
-    Args:
-        tokenizer: The model's.
-        text: The reply.
-        end_of_turn: Text that ends it; by default the tokenizer's end-of-sequence token.
-        max_length: Maximum number of tokens. A longer reply is cut and has no end.
-        prompt: Prompt that the reply continues if it is a dialogue; empty if a decoder generates the reply alone.
-    """
-    prompt = with_turns(prompt, end_of_turn)
-    if isinstance(prompt, Prompt):
-        text, before = prompt.reply_opening + text, prompt.last_markup
-    else:
-        before = ""
-    encode = encoder_of(tokenizer).continued
-    whole = encode(text + (end_of_turn or ""), before)
-    if end_of_turn is None:
-        whole = [*whole, tokenizer.eos_token_id]
-    if max_length is None or len(whole) <= max_length:
-        return whole
-    # Truncate without the end, to avoid keeping a part of it.
-    return encode(text, before)[:max_length]
 
 
 def _check_end(tokenizer: PreTrainedTokenizerBase, end_of_turn: str | None) -> None:

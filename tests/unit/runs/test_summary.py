@@ -153,3 +153,14 @@ def test_path_is_not_broken() -> None:
 def test_other_labels_can_be_given() -> None:
     text = render(labels=("before", "after"), examples=[])
     assert "RL" not in text and "before" in text
+
+
+def test_players_stand_beside_the_model_in_a_table_of_their_own() -> None:
+    players = {"blind": {"conversation/return": -0.25}, "best": {"conversation/return": 0.75, "conversation/x": 1.0}}
+    after = {"conversation/return": 0.5}
+    text = render(before=after, after=after, gold={"other": 1.0}, examples=[], players=players)
+    assert "blind" in text and "best" in text
+    assert row(text, "|return") == ["return", "0.500", "-0.250", "0.750"]
+    assert row(text, "|x ") == ["x", "-", "-", "1.000"]
+    assert "references" not in text, "nothing of a conversation is known of them"
+    assert "Scripted players" not in render(players={})

@@ -1,0 +1,227 @@
+"""Writes conversations of a trained model, or of a scripted player, with the run's partner to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, nearest_hint
+from rl4dialog.core.protocols import Player
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn
+from rl4dialog.core.yaml_loader import apply_overrides
+from rl4dialog.inference.continued_file import ContinuedFile, Record
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.metrics.conversation import ConversationMetric
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.runs.summary import format_number, table_style
+from rl4dialog.training.building.environments import build_conversing
+from rl4dialog.training.building.rewards import build_scorer
+from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.random_state import random_states_kept
+
+_ROLES = {PARTNER: "user", AGENT: "assistant"}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What to simulate: conversations about the samples of a split, repeated with other seeds if there are fewer.
+
+    Attributes:
+        loaded: The policy, with the config of the conversations.
+        split: ``train``, ``val`` or ``test``.
+        n: Number of conversations.
+        seed: Random seed.
+        agent: Name of the speaker, written to the file.
+        player: Scripted player of the datapool that speaks instead of the policy.
+        overrides: Overrides of the sampling settings of the run's evaluations, as ``key=value``.
+    """
+
+    loaded: LoadedPolicy
+    split: str
+    n: int
+    seed: int
+    agent: str
+    player: str | None = None
+    overrides: Sequence[str] = ()
+
+    def sample(self, number: int) -> Sample:
+        """Sample of a conversation."""
+        pool = self.loaded.data.pools[self.split]
+        return pool[number % len(pool)][0]
+
+    def about(self, number: int) -> dict[str, Any]:
+        """The fields that identify a conversation in the file."""
+        seed = derive_seed(self.seed, "simulation", number)
+        return {"sample_id": self.sample(number).id, "seed": seed, "agent": self.agent}
+
+
+def simulate_to_file(simulation: Simulation, path: Path) -> int:
+    """Write conversations as JSON lines that the datapool ``conversational`` reads, and print a table.
+
+    Each line has the ``messages``: the system message, the sample's utterances (together the first ``n_given``), and
+    those of the conversation. ``rewards`` are those of the assistant's messages, ``null`` for the sample's; ``reward``
+    is their sum, or ``null`` if the run scores no conversations. ``outcome`` and ``ended_by`` are the partner's account
+    and the cause of the end. ``sample_id``, ``seed`` and ``agent`` identify the conversation; ``meta_data`` is the
+    sample's. Where the partner said nothing between two utterances of the assistant, or before its first, the user's
+    message is empty.
+
+    Conversations whose reward or partner failed are left out if the run masks such failures. Every batch has its own
+    seed, so an interruption changes nothing.
+
+    Args:
+        simulation: What to simulate.
+        path: Output ``.jsonl`` file; an incomplete one is continued.
+
+    Returns:
+        Number of newly written conversations.
+
+    Raises:
+        ConfigError: If the run has no partner, the datapool no such player, or an override is invalid.
+        DataError: If the file contains other conversations.
+        PartnerError: If the partner fails; what was written is kept.
+        RewardError: The same for a reward.
+        RunFolderError: If the file cannot be written.
+    """
+    loaded = simulation.loaded
+    config, texts = loaded.config, loaded.texts
+    kwargs = apply_overrides(dict(loaded.generation_kwargs), simulation.overrides)
+    GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
+    scorer = build_scorer(config, build_toolkit(config, texts.tokenizer, texts.data))
+    is_scored = scorer is not None and config.train_evaluation.score_predictions
+    conversing = build_conversing(config, texts, scorer)
+    if conversing is None:
+        raise ConfigError(
+            "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
+            "'env.args.partner={id: rules, args: {...}}', or use rl4dialog generate for single replies"
+        )
+    new_player = None if simulation.player is None else _new_player(simulation)
+
+    def n_after(record: Record, n_done: int) -> int | None:
+        # Conversations that failed are not in the file.
+        for number in range(n_done, simulation.n):
+            if all(record.get(key) == value for key, value in simulation.about(number).items()):
+                return number + 1
+        return None
+
+    size = config.train_evaluation.eval_batch_size
+    with ContinuedFile(path, n_after, "conversation {} of this command, or a later one") as file:
+        n_before, n_written = file.n_done, 0
+        with Progress("Simulating", "conversation", simulation.n, n_before, line_every_s=30.0) as progress:
+            for start in range(n_before - n_before % size, simulation.n, size):
+                numbers = range(start, min(start + size, simulation.n))
+                samples = [simulation.sample(number) for number in numbers]
+                seeds = [simulation.about(number)["seed"] for number in numbers]
+                players = None if new_player is None else [new_player() for _ in numbers]
+                with random_states_kept():
+                    torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", start))
+                    talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
+                for number, sample, talk in zip(numbers, samples, talks, strict=True):
+                    if number < n_before:
+                        continue
+                    if _is_kept(talk, loaded):
+                        file.write({**simulation.about(number), **conversation_line(talk, sample, is_scored)})
+                        n_written += 1
+                    progress.advance()
+        if n_written:
+            print_simulation([_dialogue(record) for record in file.records()], is_scored)
+    return n_written
+
+
+def conversation_line(talk: Talk, sample: Sample, is_scored: bool) -> dict[str, Any]:
+    """Return the fields of a line that contain the conversation; see :func:`simulate_to_file`."""
+    dialogue = talk.dialogue
+    opening = sample.prompt_or_input_text.opening if isinstance(sample.prompt_or_input_text, Prompt) else ()
+    messages = [{"role": "system", "content": text} for text in opening[1::2] if text]
+    rewards: list[float | None] = []
+    n_given = len(messages) + dialogue.n_given
+    last = None if dialogue.n_given else AGENT  # so that the partner is first
+    for i, turn in enumerate(dialogue.turns):
+        if turn.speaker == last == AGENT:
+            messages.append({"role": _ROLES[PARTNER], "content": ""})
+        messages.append({"role": _ROLES[turn.speaker], "content": turn.text})
+        if turn.speaker == AGENT:
+            rewards.append(turn.reward if is_scored and i >= dialogue.n_given else None)
+        last = turn.speaker
+    return {
+        "messages": messages,
+        "n_given": n_given,
+        "rewards": rewards,
+        "reward": talk.total if is_scored else None,
+        "outcome": to_plain(dialogue.outcome),
+        "ended_by": dialogue.ended_by,
+        # The history is in the messages.
+        "meta_data": to_plain({key: value for key, value in dialogue.meta_data.items() if key != "history"}),
+    }
+
+
+def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool, console: Console | None = None) -> None:
+    """Print length, return, outcome and end of conversations."""
+    console = console or Console()
+    scores = {key.partition("/")[2]: corpus for key, (_, corpus) in ConversationMetric().compute([*dialogues]).items()}
+    if not is_scored:
+        del scores["return"]
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("metric", overflow="fold")
+    table.add_column("mean", justify="right")
+    for key, value in scores.items():
+        table.add_row(Text(key), format_number(value))
+    console.print()
+    console.print(Text(f"{len(dialogues):,} conversations", style="bold"))
+    console.print(table)
+
+
+def _new_player(simulation: Simulation) -> Callable[[], Player]:
+    """What creates the player.
+
+    Raises:
+        ConfigError: If the datapool has no player of this name.
+    """
+    pool = simulation.loaded.data.pools[simulation.split]
+    if (found := pool.players.get(str(simulation.player))) is not None:
+        return found
+    known = f"its players: {', '.join(pool.players)}" if pool.players else "it has none"
+    raise ConfigError(
+        f"--player {simulation.player!r} is no player of datapool {simulation.loaded.config.datapool.id!r}"
+        f"{nearest_hint(str(simulation.player), pool.players)} ({known})"
+    )
+
+
+def _is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
+    """Whether a conversation worked.
+
+    Raises:
+        PartnerError: If the partner failed, unless the run masks such failures.
+        RewardError: The same for a reward.
+    """
+    if talk.error is None:
+        return True
+    env, reward = loaded.config.env, loaded.config.reward_fn
+    if talk.partner_failed and not (env is not None and env.args.partner_on_error == "mask"):
+        raise PartnerError(talk.error)
+    if not talk.partner_failed and not (reward is not None and reward.on_error == "mask"):
+        raise RewardError(talk.error)
+    return False
+
+
+def _dialogue(record: Record) -> Dialogue:
+    """The conversation of a line."""
+    said = record["messages"][record["n_given"] :]
+    rewards = iter(record["rewards"][-sum(message["role"] == "assistant" for message in said) :])
+    turns = tuple(
+        Turn(message["content"], AGENT, reward=next(rewards) or 0.0)
+        if message["role"] == "assistant"
+        else Turn(message["content"], PARTNER)
+        for message in said
+    )
+    return Dialogue(record["sample_id"], turns, outcome=record["outcome"], ended_by=record["ended_by"])

@@ -1,0 +1,73 @@
+"""Checks that conversations can begin about every sample of a run, before its model is loaded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config_blocks import EnvArgs
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.types import PartnerReply, Prompt, Sample
+from rl4dialog.envs.conversation import Conversation, ConversationRules
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.training.building.partner import build_partner
+from rl4dialog.training.building.texts import Texts
+
+
+def check_conversations(config: TextConfig, texts: Texts) -> None:
+    """Check the dialogue format, and that all samples can start a conversation, with each partner of the run.
+
+    Raises:
+        DataError: If the chat template rewrites the past, or a sample has no text that the first speaker needs, a
+            persona that leaves no room for a turn, or no meta data that the partner needs.
+    """
+    if config.env is None:
+        return
+    args = config.env.args
+    if args.conversation_partner is not None:
+        texts.data.pools["train"].frame()
+    _check_partners_data(config, args, texts)
+    tokenizer = texts.tokenizer
+    end_of_turn = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
+    rules = ConversationRules(first_speaker=args.first_speaker)
+    conversation = Conversation(rules, end_of_turn, texts.lengths.prompt, texts.lengths.truncation_side)
+    for split, sample in _of_distinct_openings(texts):
+        try:
+            conversation.begin(sample, seed=0)
+            if args.first_speaker == "partner":
+                conversation.hear_opening(PartnerReply("a"))
+        except DataError as error:
+            raise DataError(
+                f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"
+            ) from error
+
+
+def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
+    for chosen in filter(None, (args.conversation_partner, config.train_evaluation.partner)):
+        found = PartnerRegistry.resolve(chosen.id)
+        if not (inspect.isclass(found) and issubclass(found, Partner) and found.checks_samples):
+            continue
+        partner = build_partner(chosen, args, texts)
+        assert isinstance(partner, Partner)
+        for split in texts.data.pools:
+            for sample in texts.data.samples(split):
+                try:
+                    partner.reset(sample.meta_data or {}, seed=0)
+                except DataError as error:
+                    raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
+
+
+def _of_distinct_openings(texts: Texts) -> Iterator[tuple[str, Sample]]:
+    """Yield one sample for each distinct beginning of a prompt, with its split."""
+    known = set()
+    for split in texts.data.pools:
+        for sample in texts.data.samples(split):
+            prompt = sample.prompt_or_input_text
+            # How much room a beginning leaves also depends on the markup at the end of the prompt.
+            parts = (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None
+            if parts not in known:
+                known.add(parts)
+                yield split, sample

@@ -1,0 +1,170 @@
+"""Conversations of a complete run with its partner: the file of ``simulate``, and the scripted players beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import complete_run, lines, make_config, run_folder
+
+from rl4dialog import cli
+from rl4dialog.data.conversational import Conversational
+
+N = 11  # more than the samples of the split
+GUESS_WHAT: dict[str, Any] = {
+    "tokenizer__vocab_size": 400,
+    "datapool": {"id": "guess_what", "args": {"path": "", "n_train": 32, "n_val": 4, "n_test": 8}},
+    "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}, "per_turn": -0.05}},
+    "env__args": {
+        "max_prompt_length": 160,
+        "max_episode_length": 16,
+        "max_turns": 8,
+        "partner": {"id": "guess_what"},
+    },
+    "train_evaluation__n_iters": 1,
+    "train_evaluation__eval_batch_size": 4,
+    "train_evaluation__max_eval_samples": 8,
+    "train_evaluation__metrics": [{"id": "conversation"}],
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("simulate")
+    config = make_config(folder, **GUESS_WHAT)
+    del config["datapool"]["args"]["path"]
+    with complete_run(folder, config):
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path) -> Path:
+    return run_folder(workshop)
+
+
+def simulate(run: Path, output: Path, *flags: str) -> int:
+    return cli.main(["simulate", "--run", str(run), "--n", str(N), "--output", str(output), *flags])
+
+
+def said(record: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in record["messages"]]
+
+
+@pytest.mark.parametrize("flags", [(), ("--player", "careless")], ids=["model", "player"])
+def test_simulated_conversations_are_read_back(run: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert simulate(run, tmp_path / "found.jsonl", *flags) == 0
+    found = lines(tmp_path / "found.jsonl")
+    assert len(found) == N and len({record["seed"] for record in found}) == N
+    assert [record["sample_id"] for record in found] == [f"test_{i % 8}" for i in range(N)]
+    path = {split: str(tmp_path / "found.jsonl") for split in ("train", "val", "test")}
+    firsts = [sample for sample, _ in Conversational.prepare("train", path=path, turns="first")]
+    for record, sample in zip(found, firsts, strict=True):
+        meta_data = sample.meta_data or {}
+        assert [*meta_data["history"], *sample.references, *meta_data["continuation"]] == said(record)
+        assert [message["role"] for message in record["messages"][:3]] == ["user", "assistant", "user"]
+    every = [sample for sample, _ in Conversational.prepare("train", path=path, turns="all")]
+    assert [[*(s.meta_data or {})["history"], *s.references] for s in every] == [
+        said(record)[: n + 1]
+        for record in found
+        for n, message in enumerate(record["messages"])
+        if message["role"] == "assistant"
+    ]
+
+
+def test_rewards_add_up_to_what_the_outcome_is_worth(run: Path, tmp_path: Path) -> None:
+    assert simulate(run, tmp_path / "found.jsonl", "--player", "information_gain") == 0
+    for record in lines(tmp_path / "found.jsonl"):
+        n_turns = sum(message["role"] == "assistant" for message in record["messages"])
+        assert len(record["rewards"]) == n_turns and record["n_given"] == 1
+        assert record["reward"] == pytest.approx(record["outcome"]["success"] - 0.05 * n_turns)
+        assert record["ended_by"] == "partner" and record["outcome"] == {"success": 1.0}
+        assert record["meta_data"]["thing"] in record["messages"][-1]["content"]
+
+
+def test_same_seed_gives_the_same_file_also_after_an_interruption(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampling = ("--generation_kwargs", "do_sample=true")
+    assert simulate(run, tmp_path / "whole.jsonl", *sampling) == 0
+    table = capsys.readouterr().out
+    for word in (f"{N} conversations", "turns", "return", "success", "ended_by_max_turns"):
+        assert word in table
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:6]) + b'{"sample_id": "te')
+    assert simulate(run, tmp_path / "cut.jsonl", *sampling) == 0
+    assert (tmp_path / "cut.jsonl").read_bytes() == whole
+    output = capsys.readouterr().out
+    assert "5 conversations written" in output and f"{N} conversations\n" in output
+    assert simulate(run, tmp_path / "other.jsonl", *sampling, "--seed", "1") == 0
+    assert [r["seed"] for r in lines(tmp_path / "other.jsonl")] != [r["seed"] for r in lines(tmp_path / "whole.jsonl")]
+
+
+def test_files_of_other_conversations_are_never_overwritten(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "found.jsonl"
+    assert simulate(run, output, "--player", "blind") == 0
+    before = output.read_bytes()
+    assert simulate(run, output, "--player", "blind") == 0
+    assert "already complete" in capsys.readouterr().out
+    for flags in (("--player", "careless"), ("--player", "blind", "--seed", "2"), ()):
+        assert simulate(run, output, *flags) == 2
+        assert f"{output}:1 is not conversation 1 of this command" in capsys.readouterr().err
+    assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--player", "carless"], "did you mean 'careless'"),
+        (["--n", "0"], "--n must be at least 1"),
+        (["--generation_kwargs", "num_beams=4"], "num_beams"),
+        (["--player", "blind", "--generation_kwargs", "top_k=4"], "no meaning with --player"),
+        (
+            ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--set", "reward_fn={id: chrf}"],
+            "nobody",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert simulate(run, tmp_path / "found.jsonl", *flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_players_stand_beside_the_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
+    output = capsys.readouterr().out
+    found = json.loads((tmp_path / "found" / "metrics.json").read_text())["players"]
+    assert found == json.loads((run / "test_split_players.json").read_text())
+    assert list(found) == ["blind", "careless", "data", "consistent", "information_gain"]
+    best = found["information_gain"]
+    assert best["conversation/success"] == 1.0 > found["blind"]["conversation/success"]
+    assert best["reward"] == pytest.approx(best["conversation/return"])
+    assert best["conversation/return"] == pytest.approx(1 - 0.05 * best["conversation/turns"])
+    assert "references" not in output and "careless" in output
+    assert cli.main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8", errors="replace")
+    assert "<th>careless</th>" in page and f"<td>{best['conversation/turns']:.3f}" in page.replace(" ", "")
+
+
+def test_plan_of_conversations(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--dry_run", "--set", "env.args.max_partner_length=30"]
+    assert cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags]) == 0
+    plan = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for words in (
+        "conversation partner guess_what",
+        "turns per conversation at most 8",
+        "at most 128 of the agent and 240 of its partner",
+        "rows whole conversations, at most 176 tokens, or about 4 turns of maximum length",
+    ):
+        assert words in plan
+    assert (
+        cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags, "--set", "alg.args.join_turns=false"])
+        == 0
+    )
+    assert "single replies with their prompts" in " ".join(capsys.readouterr().out.replace("│", " ").split())

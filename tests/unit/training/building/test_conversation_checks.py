@@ -1,0 +1,121 @@
+"""What can be known of conversations before a model is loaded."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conversations import built
+from runs import make_config
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.run_data import Data
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.training.building.components import check_components
+from rl4dialog.training.building.conversation_checks import check_conversations
+from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.texts import Texts
+
+SAID = ["how are you ?"]
+
+
+def config_of(tmp_path: Path, partner: Any = None, **args: Any) -> Any:
+    chosen = {"id": "scripted", "args": {"replies": ["yes", "no"]}} if partner is None else partner
+    kwargs = {f"env__args__{name}": value for name, value in args.items()}
+    return parse_config(make_config(tmp_path, env__args__partner=chosen, **kwargs), "test")
+
+
+def texts_of(
+    samples: list[Sample], tokenizer: Any, dialogue_format: DialogueFormat | None = None, max_length: int = 40
+) -> Texts:
+    pool = TextGenPool(samples)
+    if dialogue_format is not None:
+        pool.use_format(dialogue_format)
+    return Texts(
+        tokenizer, Data(dict.fromkeys(("train", "val", "test"), pool), pool.end_of_turn), Lengths(max_length, 8)
+    )
+
+
+def test_conversations_that_can_begin_pass(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    samples = [Sample(i, form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate([None, "i am kind"])]
+    for first in ("sample", "agent"):
+        check_conversations(config_of(tmp_path, first_speaker=first), texts_of(samples, form.tokenizer, form.dialogue))
+
+
+def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    personas = ["i am kind", "i am kind", "i like tea " * 20]
+    samples = [Sample(f"s{i}", form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate(personas)]
+    with pytest.raises(DataError, match=r"sample 's2' of the train split .*no room for a turn in max_prompt_length"):
+        check_conversations(config_of(tmp_path), texts_of(samples, form.tokenizer, form.dialogue))
+    check_conversations(config_of(tmp_path), texts_of(samples[:2], form.tokenizer, form.dialogue))
+
+
+def test_template_that_refuses_the_first_speaker_is_told(tmp_path: Path) -> None:
+    form = built("llama2", "byte_level")
+    texts = texts_of([Sample("s", form.dialogue.prompt(SAID), ["x"])], form.tokenizer, form.dialogue)
+    check_conversations(config_of(tmp_path), texts)
+    with pytest.raises(DataError, match="first_speaker is agent, but the chat template rejects"):
+        check_conversations(config_of(tmp_path, first_speaker="agent"), texts)
+
+
+@pytest.mark.parametrize("first", ["agent", "partner"])
+def test_plain_text_has_no_other_first_speaker(tmp_path: Path, first: str) -> None:
+    form = built("chatml", "byte_level")
+    partner = {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": ["y"]}], "opening": "hello"}}
+    texts = texts_of([Sample("s", "how are you ?", ["x"])], form.tokenizer)
+    with pytest.raises(DataError, match=f"first_speaker is {first}, but sample 's' is a plain text"):
+        check_conversations(config_of(tmp_path, first_speaker=first, partner=partner), texts)
+
+
+def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(built("chatml", "byte_level").tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
+    )
+    form = DialogueFormat("chat_template", None, ChatTemplate(tokenizer))
+    texts = texts_of([Sample("s", "how are you ?", ["x"])], tokenizer, form)
+    with pytest.raises(DataError, match="rewrites the past"):
+        check_conversations(config_of(tmp_path), texts)
+    check_conversations(parse_config(make_config(tmp_path), "test"), texts)
+
+
+def test_samples_without_a_continuation_cannot_be_replayed(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    prompt = form.dialogue.prompt(SAID)
+    samples = [Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])]
+    config = config_of(tmp_path, partner={"id": "replay"})
+    with pytest.raises(DataError, match=r"sample 'b' of the train split: partner 'replay' needs samples"):
+        check_conversations(config, texts_of(samples, form.tokenizer, form.dialogue))
+    check_conversations(config, texts_of(samples[:1], form.tokenizer, form.dialogue))
+
+
+@pytest.mark.parametrize("block", ["train_evaluation__generation_kwargs", "alg__policy__args__generation_kwargs"])
+def test_post_processing_is_for_single_replies(tmp_path: Path, block: str) -> None:
+    kwargs = {block: {"post_processing_fn": "three_sentence_summary"}}
+    partner = {"env__args__partner": {"id": "scripted", "args": {"replies": ["yes"]}}}
+    with pytest.raises(ConfigError, match=r"generation_kwargs\.post_processing_fn .* env\.args\.partner; remove it"):
+        check_components(parse_config(make_config(tmp_path, **kwargs, **partner), "test"))
+    check_components(parse_config(make_config(tmp_path, **kwargs), "test"))
+
+
+def test_conversations_are_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
+        check_components(config_of(tmp_path))
+
+
+def test_dry_run_reaches_the_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from runs import train
+
+    config = make_config(tmp_path, env__args__partner={"id": "replay"})
+    assert train(tmp_path, config, "--dry_run") == 2
+    assert "partner 'replay' needs samples" in capsys.readouterr().err

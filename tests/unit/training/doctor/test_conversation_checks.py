@@ -1,0 +1,108 @@
+"""The doctor's look at a conversation: with a partner who takes part, and with those who do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config
+
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.training.doctor.conversation_checks import conversation
+from rl4dialog.training.doctor.examination import CHECKS
+from rl4dialog.training.doctor.finding import Finding, NotApplicable
+from rl4dialog.training.doctor.subject import Subject
+
+
+class Says(Partner):
+    """Answers as a test wants it to."""
+
+    outcomes = ("success",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._fails = self._what == "fails" and seed % 2 == 0
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        if self._fails:
+            raise ConnectionError("no line")
+        text = {"echoes": history[-1], "says nothing": None}.get(self._what, "i see .")
+        return PartnerReply(text, leaves=self._what == "leaves")
+
+    def outcome(self) -> dict[str, float]:
+        return {"success": 1.0}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
+    PartnerRegistry.register("says")(Says)
+    yield
+
+
+def found_with(tmp_path: Path, what: str, **overrides: Any) -> Finding:
+    config = make_config(
+        tmp_path,
+        env__args__partner={"id": "says", "args": {"what": what}},
+        env__args__max_turns=overrides.pop("max_turns", 3),
+        env__args__max_prompt_length=60,
+        reward_fn={"id": "outcome", "args": {"per_turn": -0.25}},
+        **overrides,
+    )
+    subject = Subject(parse_config(config, "test"), tmp_path)
+    try:
+        return CHECKS["conversation"](subject)
+    finally:
+        subject.close()
+
+
+def test_conversation_is_shown_with_rewards_and_its_end(tmp_path: Path) -> None:
+    found = found_with(tmp_path, "i see .")
+    assert found.level == "pass"
+    lines = found.measured.splitlines()
+    assert [line for line in lines if line.startswith("partner: i see .")] == ["partner: i see ."] * 3
+    assert [line.rsplit(" ", 1)[1] for line in lines if line.startswith("agent: ")][-3:] == [
+        *("(-0.25)", "(-0.25)", "(+0.75)")
+    ]
+    assert lines[-1] == "(the model as loaded)" and "success 1" in lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("what", "overrides", "level", "words"),
+    [
+        ("fails", {}, "fail", "failed in [1-7] of 8 conversations: partner Says failed on sample .*no line"),
+        ("fails", {"env__args__partner_on_error": "mask"}, "warn", "the partner failed in"),
+        ("leaves", {}, "warn", "leaves after the first turn of every conversation"),
+        ("leaves", {"max_turns": 1}, "pass", "agent:"),
+        ("says nothing", {}, "warn", "never says anything"),
+        ("says nothing", {"max_turns": 1}, "pass", "agent:"),
+        ("echoes", {}, "warn", r"of the partner's \d+ answers repeat the agent"),
+    ],
+)
+def test_partner_who_takes_no_part_is_told(
+    tmp_path: Path, what: str, overrides: dict[str, Any], level: str, words: str
+) -> None:
+    found = found_with(tmp_path, what, **overrides)
+    assert found.level == level
+    assert re.search(words, found.measured, flags=re.DOTALL)
+    assert bool(found.advice) == (level != "pass")
+
+
+def test_samples_are_examined_before_anything_is_said(tmp_path: Path) -> None:
+    config = parse_config(make_config(tmp_path, env__args__partner={"id": "replay"}), "test")
+    with pytest.raises(DataError, match="partner 'replay' needs samples"):
+        conversation(Subject(config, tmp_path))
+
+
+def test_run_without_partner_is_skipped(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match="no conversation partner"):
+        conversation(Subject(parse_config(make_config(tmp_path), "test"), tmp_path))
