@@ -23,6 +23,7 @@ from rl4dialog.core.hub import load_pretrained
 from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
+    "builtin/mini-gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 4},
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
     "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
     "builtin/tiny-t5": {"num_layers": 2, "d_model": 128, "d_kv": 32, "d_ff": 512, "num_heads": 4},
