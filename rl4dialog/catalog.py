@@ -132,7 +132,10 @@ PolicyRegistry = Registry(
         "maskable_seq2seq_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableSeq2SeqLMActorCriticPolicy",
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
     },
-    provided=("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
+    provided=(
+        *("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
+        "max_reply_length",
+    ),
 )
 
 AlgorithmRegistry = Registry(

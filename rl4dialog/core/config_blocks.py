@@ -119,7 +119,7 @@ class EndWhenConfig(Block):
         for i, pattern in enumerate(patterns):
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise ValueError(f"pattern {i}, {pattern!r}, is not a regular expression: {error}") from error
         return patterns
 
@@ -147,7 +147,7 @@ class EnvArgs(Block):
     """Start of a conversation: the agent answers the sample's last utterance (``sample``), or the sample's utterances
     are left out and the ``agent`` or its ``partner`` speaks first.
     """
-    max_partner_length: int | None = Field(default=None, ge=1)
+    max_partner_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """Maximum length of a partner's utterance in tokens; the rest is cut. ``null`` means no limit."""
     context_turns: int | None = Field(default=None, ge=1)
     """Maximum number of utterances in a prompt. ``null`` means all that fit into ``max_prompt_length``."""
@@ -164,8 +164,10 @@ class EnvArgs(Block):
             raise ValueError("partner_replies is the short form of partner: {id: scripted}; remove one of them")
         needs_partner = {
             "max_turns": self.max_turns > 1,
-            "first_speaker: partner": self.first_speaker == "partner",
+            f"first_speaker: {self.first_speaker}": self.first_speaker != "sample",
             "max_partner_length": self.max_partner_length is not None,
+            "context_turns": self.context_turns is not None,
+            "end_when.agent": bool(self.end_when.agent),
             "end_when.partner": bool(self.end_when.partner),
             "partner_on_error": self.partner_on_error != "raise",
         }

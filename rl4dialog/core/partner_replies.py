@@ -41,6 +41,26 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
     return replace(reply, text=text, ids=ids, reward=float(reply.reward))
 
 
+def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
+    """Check what a partner makes of a conversation.
+
+    Args:
+        outcome: Return value of ``Partner.outcome``.
+        partner: Id of the partner, for messages.
+
+    Raises:
+        PartnerError: If it is not a mapping of finite numbers by name.
+    """
+    if isinstance(outcome, Mapping) and all(
+        isinstance(key, str) and isinstance(value, Real) and math.isfinite(value) for key, value in outcome.items()
+    ):
+        return {key: float(value) for key, value in outcome.items()}
+    raise PartnerError(
+        f"partner {partner!r} reported the outcome {shown(outcome)}; it must be a mapping of finite numbers such as "
+        f"{{'success': 1.0}}"
+    )
+
+
 def clean_text(text: str) -> str | None:
     """Remove NUL characters and replace lone surrogates; ``None`` if the rest is blank."""
     cleaned = text.replace("\0", "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -50,7 +70,7 @@ def clean_text(text: str) -> str | None:
 def _problems(reply: PartnerReply) -> Iterator[str]:
     if not (reply.text is None or isinstance(reply.text, str)):
         yield f"text is {shown(reply.text)}; it must be a string, or None to say nothing"
-    if reply.ids is not None and not (reply.text is not None and _are_token_ids(reply.ids)):
+    if reply.ids is not None and not (reply.text is not None and len(reply.ids) and _are_token_ids(reply.ids)):
         yield f"ids are {shown(reply.ids)}; they must be the token ids of its text, or None"
     if not isinstance(reply.reward, Real) or isinstance(reply.reward, bool) or not math.isfinite(reply.reward):
         yield f"reward is {shown(reply.reward)}; it must be a finite number"
@@ -58,6 +78,8 @@ def _problems(reply: PartnerReply) -> Iterator[str]:
         yield f"info is {shown(reply.info)}; it must be a mapping such as {{'references': ['...']}}"
     elif not _are_texts(reply.info.get("references", [])):
         yield f"info['references'] is {shown(reply.info['references'])}; it must be a list of strings"
+    elif not isinstance(reply.info.get("labels", {}), Mapping):
+        yield f"info['labels'] is {shown(reply.info['labels'])}; it must be a mapping such as {{'intent': [2]}}"
     if not isinstance(reply.leaves, bool):
         yield f"leaves is {shown(reply.leaves)}; it must be True or False"
     if not (reply.failed is None or isinstance(reply.failed, str)):

@@ -113,7 +113,8 @@ class BatchedRewardFunction(ABC):
             meta_infos: The samples' ``meta_data``.
 
         Returns:
-            One finite number per reply, paid on its last token.
+            One finite number per reply, paid on its last token. With ``pay: end``, only those of replies that ended
+            their episode count.
         """
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward
 from rl4dialog.core.types import Dialogue, is_number, reply_dialogue
 
 
@@ -95,9 +96,14 @@ class FinishedReplies:
     def __len__(self) -> int:
         return len(self.gen_texts)
 
-    def paid(self, each_turn: bool | None) -> FinishedReplies:
-        """Return the replies as they are for a reward that is paid for each of them, or only for the last ones."""
-        return replace(self, dones=[True] * len(self)) if each_turn else self
+    def paid(self, part: RewardPart) -> FinishedReplies:
+        """Return the replies as a reward sees them: each as the last one if it is paid for each of them.
+
+        Rewards of whole conversations always see when these end.
+        """
+        if not part.each_turn or isinstance(part.function, (ConversationReward, BatchedConversationReward)):
+            return self
+        return replace(self, dones=[True] * len(self))
 
 
 def clip_bounds(value: Any) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError
-from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import (
     AGENT,
@@ -61,7 +61,6 @@ class Conversation:
         truncation_side: Side at which a sample's prompt is truncated if it is longer than P.
         frame: Markup around the utterances; by default each is on a separate line, or before the turn marker.
         partner: Answers the agent; ``None`` if there is no partner, or it answers from outside.
-        outcome: Returns the partner's account of the conversation, if it answers from outside.
 
     Attributes:
         sample: The sample.
@@ -84,7 +83,9 @@ class Conversation:
         self.frame = frame or _plain_frame(end_of_turn.marker)
         self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
-        self._end_when = {side: _any_of(rules.end_when.get(side, ())) for side in ("agent", "partner")}
+        self._end_when = {
+            side: [re.compile(pattern) for pattern in rules.end_when.get(side, ())] for side in ("agent", "partner")
+        }
 
     def begin(self, sample: Sample, seed: int) -> None:
         """Start a conversation.
@@ -96,6 +97,7 @@ class Conversation:
         self.sample, self.references, self.meta_info = sample, sample.references, sample.meta_data or {}
         self.n_turns, self._n_given = 0, 0
         self._turns: list[Turn] = []
+        self._outcome: dict[str, float] = {}
         if self.partner is not None:
             self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
         first = self.rules.first_speaker
@@ -106,6 +108,7 @@ class Conversation:
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":
+            self.references = []  # those of the sample reply to its utterances
             self._see(self._agents_opening())
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
@@ -131,9 +134,15 @@ class Conversation:
             raise PartnerError(f"partner {self._partners_name} failed on sample {self.sample.id!r}: {reply.failed}")
         if reply.text is None:
             return reply
-        sign = self._end_when["partner"]
-        shown = reply.text if sign is None else sign.sub(" ", reply.text)
-        leaves = reply.leaves or shown != reply.text
+        if reply.ids is not None and max(reply.ids) >= len(self._tokenizer):
+            raise PartnerError(
+                f"partner {self._partners_name} returned the token id {max(reply.ids)} for sample {self.sample.id!r}, "
+                f"but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if the partner has another"
+            )
+        shown = reply.text
+        for sign in self._end_when["partner"]:
+            shown = sign.sub(lambda match: " " if match[0] else "", shown)
+        leaves = reply.leaves or any(sign.search(reply.text) for sign in self._end_when["partner"])
         for markup in self.frame.markup:
             shown = shown.replace(markup, " ")
         ids, limit = reply.ids, self.rules.max_partner_length
@@ -143,7 +152,7 @@ class Conversation:
             all_ids = ids if ids is not None else self._tokenizer(shown, add_special_tokens=False)["input_ids"]
             if len(all_ids) > limit:
                 shown, ids = str(self._tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
-        return replace(reply, text=shown, ids=ids, leaves=leaves)
+        return replace(reply, text=shown or None, ids=ids, leaves=leaves)
 
     def hear_opening(self, answer: Any) -> None:
         """Start with an utterance of the partner."""
@@ -163,7 +172,13 @@ class Conversation:
             own_text: The agent's utterance.
             ended: Whether the agent ended it; otherwise it was cut at the length limit.
             reply: The partner's answer.
+
+        Raises:
+            PartnerError: If the partner fails to give its account of the conversation.
         """
+        if self.partner is not None:
+            outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
+            self._outcome = checked_outcome(outcome, self._partners_name)
         self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended))
         if reply.text is not None:
             self._turns.append(Turn(reply.text, PARTNER))
@@ -172,7 +187,7 @@ class Conversation:
         # A partner with nothing more to say does not end a conversation whose turns are over anyway.
         if reply.leaves and not (is_last and reply.text is None):
             return "partner"
-        if self._end_when["agent"] is not None and self._end_when["agent"].search(own_text):
+        if any(sign.search(own_text) for sign in self._end_when["agent"]):
             return "agent"
         if not is_last:
             return None
@@ -185,12 +200,8 @@ class Conversation:
 
     def dialogue(self, ended_by: EndedBy | None = None) -> Dialogue:
         """The conversation so far."""
-        outcome = dict(self.partner.outcome()) if self.partner is not None else {}
-        meta_data = self.sample.meta_data or {}
-        turns = tuple(self._turns)
-        return Dialogue(
-            self.sample.id, turns, meta_data=meta_data, n_given=self._n_given, outcome=outcome, ended_by=ended_by
-        )
+        meta_data, turns = self.sample.meta_data or {}, tuple(self._turns)
+        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by)
 
     @property
     def texts(self) -> list[str]:
@@ -248,7 +259,3 @@ class Conversation:
 def _plain_frame(marker: str | None) -> Frame:
     """Markup of utterances on separate lines, or before the turn marker."""
     return Frame(f" {marker}", marker, (marker,)) if marker else Frame("\n", "\n")
-
-
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None

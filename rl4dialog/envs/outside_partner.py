@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.observation import Observation
@@ -21,7 +22,7 @@ class OutsidePartner:
         dialogue_format: Format of its prompts.
         end_of_turn: Detects the end of its utterance, and has its tokenizer.
         vocab_size: Number of rows of its model's embedding.
-        max_prompt_length: Maximum length of its prompts, in its tokens.
+        max_prompt_length: Maximum length of its prompts, in its tokens; at most that of the agent's prompts counts.
         max_length: Maximum length of its utterances, in its tokens.
         persona_key: Key of its persona in the sample's ``meta_data``; a text, or a list of sentences.
     """
@@ -58,12 +59,20 @@ class PartnersSide:
 
         Args:
             texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
+
+        Raises:
+            DataError: If the partner opens, and its chat template rejects this.
         """
         outside = self._outside
         if self._history is None:
             prompt = outside.dialogue_format.prompt(texts or ["-"], self._persona)
             if not texts:  # the partner opens
-                openings = (prompt.agent_opening or (), prompt.later_opening, prompt.agent_opening)
+                if prompt.agent_opening is None:
+                    raise DataError(
+                        "env.args.first_speaker is partner, but the chat template of the partner rejects a "
+                        "conversation that the assistant starts; use first_speaker: sample or agent"
+                    )
+                openings = (prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
                 prompt = Prompt([], *openings, prompt.reply_opening)
             tokenizer = outside.end_of_turn.tokenizer
             self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -113,6 +114,9 @@ class TextGenEnv(gym.Env):
         self.max_turns = max_turns
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
         self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
+        if outside_partner is not None:
+            shown = min(outside_partner.max_prompt_length, max_prompt_length)
+            outside_partner = replace(outside_partner, max_prompt_length=shown)
         self._outside = outside_partner
         self._partners_side = PartnersSide(outside_partner) if outside_partner is not None else None
         self._shares_dialogues = shares_dialogues
@@ -295,10 +299,10 @@ class TextGenEnv(gym.Env):
         return arrays if self._outside is None else {**arrays, "speaker": np.int64(self.speaker)}
 
     def blank(self) -> dict[str, np.ndarray]:
-        """Return an observation of an empty prompt, for a conversation that could not begin."""
+        """Show an empty prompt, for a conversation that could not begin."""
         pad = int(self.tokenizer.pad_token_id)
-        arrays = Observation([pad], [], "", [], {}, self.end_of_turn).to_dict(*self._sizes, pad)
-        return arrays if self._outside is None else {**arrays, "speaker": np.int64(AGENT)}
+        self.state, self.speaker = Observation([pad], [], "", [], {}, self.end_of_turn), AGENT
+        return self.observe()
 
     def _next_sample(self) -> Sample:
         if not self._n_left:

@@ -6,6 +6,7 @@ A step of this view consists of the wrapped environment's steps for each token o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 
 PADDING_ACTION = -1
 LEAVES_ACTION = -2
+FAILED_ACTION = -3
 # Keys of the token-level info that the utterance's info replaces or omits.
 _OF_A_TOKEN = ("utterance_over", "reward_parts", "final_observation")
 
@@ -28,7 +30,7 @@ class UtteranceView(gym.Env):
     """Action: int64 ``[T]``, the token ids of the speaker's utterance, padded with -1 on the right.
 
     An action of only padding means "wait": it changes nothing, and returns the current observation. An action that
-    starts with -2 means that a partner outside of the environment leaves.
+    starts with -2 means that a partner outside of the environment leaves, and one with -3 that it failed.
 
     The info of a step that completes a turn contains ``reward_parts``, the raw rewards (n,) of the agent's utterance by
     name, the texts for rewards of whole replies, and the environment's info of the last token. If a reward function or
@@ -50,7 +52,7 @@ class UtteranceView(gym.Env):
         self.observation_space = env.observation_space
         length = int(env.observation_space["context_ids"].shape[0])  # type: ignore[index]
         vocab_size = int(env.action_space.n)  # type: ignore[attr-defined]
-        lowest = LEAVES_ACTION if env.partner_is_outside else PADDING_ACTION
+        lowest = FAILED_ACTION if env.partner_is_outside else PADDING_ACTION
         self.action_space = spaces.Box(lowest, vocab_size - 1, (length,), np.int64)
         self._observation: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
@@ -60,13 +62,28 @@ class UtteranceView(gym.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         super().reset(seed=seed)
+        self._begin(lambda: self.env.reset(seed=seed, options=options))
+        return self._observation, {"sample_id": self.env.sample.id}
+
+    def _begin(self, start: Callable[[], Any]) -> None:
+        """Start a conversation; a failure is reported by the next step, because a start has no way to fail."""
         self._parts, self._failure = {part.name: [] for part in self.env.reward_parts}, ""
         try:
-            self._observation, info = self.env.reset(seed=seed, options=options)
-        except PartnerError as error:  # reported by the next step, because a reset has no way to fail
+            with time_limit(self._timeout_s, self._ends_process):
+                start()
+            self._observation = self.env.observe()
+        except PartnerError as error:
             self._failure = str(error)
-            self._observation, info = self.env.blank(), {"sample_id": self.env.sample.id}
-        return self._observation, info
+        except TimeIsUp:
+            self._failure = self._too_slow()
+        if self._failure:
+            self._observation = self.env.blank()
+
+    def _too_slow(self) -> str:
+        return (
+            f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
+            f"reward_fn.timeout_s sets this limit (null disables it)"
+        )
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Perform one whole utterance.
@@ -89,17 +106,15 @@ class UtteranceView(gym.Env):
         except PartnerError as error:
             message, failure["partner_failed"] = str(error), True
         except TimeIsUp:
-            message = (
-                f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
-                f"reward_fn.timeout_s sets this limit (null disables it)"
-            )
+            message = self._too_slow()
             failure["partner_failed"] = self.env.at_work == "the partner"
         return self._observation, 0.0, True, False, {"error": message, **failure}
 
     def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         total = 0.0
-        if tokens[0] == LEAVES_ACTION:
-            total, terminated, truncated, info = self.env.hear(PartnerReply(leaves=True))
+        if tokens[0] in (LEAVES_ACTION, FAILED_ACTION):
+            failed = "it gave no valid answer" if tokens[0] == FAILED_ACTION else None
+            total, terminated, truncated, info = self.env.hear(PartnerReply(leaves=True, failed=failed))
             tokens = []
         for i, token in enumerate(tokens):
             reward, terminated, truncated, info = self.env.advance(token)
@@ -144,9 +159,7 @@ class UtteranceView(gym.Env):
 
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
         """Restore the episode start of :meth:`state_dict`, and return its observation."""
-        self.env.load_state_dict(state)
-        self._parts = {part.name: [] for part in self.env.reward_parts}
-        self._observation = self.env.observe()
+        self._begin(lambda: self.env.load_state_dict(state))
         return self._observation
 
 

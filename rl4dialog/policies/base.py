@@ -72,6 +72,8 @@ class LMActorCriticPolicy(BasePolicy):
             ``none`` to save its memory and passes. With ``none`` the KL is 0, so a KL penalty is not possible.
         offload_reference: Keep the reference in main memory between uses.
         use_sde: Required by stable-baselines3's API. Must be False, because tokens are discrete.
+        max_reply_length: Maximum number of tokens of a reply; by default the length of ``context_ids``, in which the
+            utterances of a partner outside of the environment may be longer.
     """
 
     def __init__(
@@ -93,13 +95,15 @@ class LMActorCriticPolicy(BasePolicy):
         offload_reference: bool = False,
         share_prompts: bool = True,
         use_sde: Literal[False] = False,
+        max_reply_length: int | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         self.critic_kind, self.precision = critic, precision
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
         self.max_prompt_length = int(observation_space["prompt_ids"].shape[0])  # type: ignore[index]
-        self.max_reply_length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
+        length = int(observation_space["context_ids"].shape[0])  # type: ignore[index]
+        self.max_reply_length = length if max_reply_length is None else max_reply_length
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
         self.has_reference, self._offload_reference = reference == "copy", offload_reference

@@ -65,7 +65,7 @@ class Scorer:
             RewardError: As in :meth:`score`.
         """
         coroutines = {
-            part.name: (part.function, replies.paid(part.each_turn))
+            part.name: (part.function, replies.paid(part))
             for part in self.parts
             if isinstance(part.function, AsyncReward)
         }
@@ -75,7 +75,7 @@ class Scorer:
         try:
             for part in self.parts:
                 if part.name not in coroutines:
-                    values.update(self._computed(part, replies.paid(part.each_turn)))
+                    values.update(self._computed(part, replies.paid(part)))
             outcomes = pending.result(self.async_calls.longest_s(len(calls)))
         except FutureTimeout as error:
             raise RewardError(
@@ -103,7 +103,10 @@ class Scorer:
         values = self._guarded(call, part.name, ids)
         # After a failure, the terms are those of an earlier batch.
         own_terms = {} if all(map(math.isnan, values)) else getattr(function, "last_parts", {})
-        return {part.name: values, **{f"{part.name}/{name}": each for name, each in own_terms.items()}}
+        return {
+            part.name: _of_paid(values, replies),
+            **{f"{part.name}/{name}": each for name, each in own_terms.items()},
+        }
 
     def _paid_in_conversations(self, part: RewardPart, replies: FinishedReplies) -> list[float]:
         """Compute a reward that may also pay for earlier turns, when a conversation is over."""
@@ -162,6 +165,7 @@ class Scorer:
             if reward.per_reply:
                 own = iter(answers[name])
                 answers[name] = [next(own) if done else 0.0 for done in replies.dones]
+            answers[name] = _of_paid(answers[name], replies)
         return answers
 
 
@@ -204,6 +208,11 @@ def check_scores(values: Any, name: str, sample_ids: Sequence[Any], on_error: st
             number = math.nan
         checked.append(number)
     return checked
+
+
+def _of_paid(values: list[float], replies: FinishedReplies) -> list[float]:
+    """Values of the replies that are paid for, and 0 for the others."""
+    return [value if done else 0.0 for value, done in zip(values, replies.dones, strict=True)]
 
 
 def _score_one(function: Callable[..., Any], replies: FinishedReplies, row: int, tokenizer: Any) -> list[Any]:

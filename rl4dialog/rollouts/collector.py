@@ -38,7 +38,7 @@ class RolloutStats:
 
     Attributes:
         n_tokens: Number of agent tokens.
-        n_masked: Number of episodes excluded because a reward failed.
+        n_masked: Number of episodes excluded because a reward or the partner failed.
         means: Averages to log, by key (``rollout/...``).
         seconds: Duration by phase (``time/..._s``).
         episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
@@ -66,6 +66,7 @@ class RolloutCollector:
         partner: The partner, if it answers from this process.
         has_partner: Whether there is a partner at all, so that its conversations are logged.
         mask_failed_partners: Exclude conversations whose partner failed, instead of raising.
+        partner_timeout_s: Time limit of a partner in this process; by default none.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class RolloutCollector:
         partner: PartnerService | None = None,
         has_partner: bool = False,
         mask_failed_partners: bool = False,
+        partner_timeout_s: float | None = None,
     ) -> None:
         self._partner, self._has_partner = partner, has_partner
-        self._mask_failed_partners = mask_failed_partners
+        self._mask_failed_partners, self._partner_timeout_s = mask_failed_partners, partner_timeout_s
         self._info_numbers = InfoNumbers(log_infos)
         self._task_rewards = task_rewards
         self._mask_failed_rewards = mask_failed_rewards
@@ -138,7 +140,7 @@ class RolloutCollector:
             if not len(rows):
                 _keep_in_step(policy, observations)
                 continue
-            speech = speak(policy, observations, rows, self._partner)
+            speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
             stats.seconds["time/generate_s"] += speech.agent_seconds
             if self._partner is not None:
                 stats.seconds["time/partner_s"] += speech.partner_seconds
@@ -151,12 +153,15 @@ class RolloutCollector:
             # Turns that are complete, or failed; the others wait for a partner in this process.
             settled = [int(row) for row in rows if "reward_parts" in all_infos[row] or "error" in all_infos[row]]
             infos = [all_infos[row] for row in settled]
+            for row, info in zip(settled, infos, strict=True):
+                speech.explain(row, info)
             self._score(task_rewards, rollout, settled, infos, dones, iteration)
             stats.seconds["time/score_s"] += time.perf_counter() - started
             self._info_numbers.add(infos, series)
             step_rewards = np.zeros(env.num_envs)
             for row, info in zip(settled, infos, strict=True):
-                step_rewards[row] = rollout.earned[rollout.running[row][-1]].sum()
+                if replies := rollout.running[row]:  # none if the partner failed to open the conversation
+                    step_rewards[row] = rollout.earned[replies[-1]].sum()
                 rollout.count_turn(info, self._has_partner)
                 if dones[row]:
                     is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
@@ -169,7 +174,7 @@ class RolloutCollector:
             step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
             if not on_step({**step, "new_obs": observations}, rollout.n_spoken, not active.any()):
                 return None, observations
-            _check_progress(stats, len(stats.episodes))
+            _check_progress(stats, sum(series["rollout/partner_failed"]))
 
         started = time.perf_counter()
         buffer.add(conversations.rows())
@@ -283,7 +288,7 @@ class _Rollout:
         self.n_done[row] += 1
         rewards = [self.earned[number] for number in numbers]
         stats = self.stats
-        if any(np.isnan(per_token).any() for per_token in rewards):
+        if not rewards or any(np.isnan(per_token).any() for per_token in rewards):
             stats.n_masked += 1
             return
         self._conversations.end(numbers, rewards, len(stats.episodes), group, last_value)
@@ -341,13 +346,19 @@ def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[flo
     }
 
 
-def _check_progress(stats: RolloutStats, n_episodes: int) -> None:
-    """Raise if all rewards fail, which would otherwise loop forever."""
-    if stats.n_masked >= 100 and n_episodes == 0:
-        raise RewardError(
-            f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
-            f"set reward_fn.on_error: raise to see the error"
+def _check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
+    """Raise if all conversations fail, which would otherwise loop forever."""
+    if stats.n_masked < 100 or stats.episodes:
+        return
+    if n_partner_failed > stats.n_masked / 2:
+        raise PartnerError(
+            f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of them "
+            f"can be trained on; set env.args.partner_on_error: raise to see the error"
         )
+    raise RewardError(
+        f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
+        f"set reward_fn.on_error: raise to see the error"
+    )
 
 
 def _terminal_value(policy: LMActorCriticPolicy, observation: dict[str, np.ndarray]) -> float:

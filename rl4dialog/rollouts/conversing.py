@@ -19,9 +19,10 @@ from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, reply_dialogue
 from rl4dialog.envs.text_generation import TextGenEnv
-from rl4dialog.envs.utterance_view import LEAVES_ACTION, PADDING_ACTION, UtteranceView
+from rl4dialog.envs.utterance_view import PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.rollouts.partner_answers import partner_answers
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.prompts import encode_reply
 
@@ -32,6 +33,7 @@ class Speech:
 
     Attributes:
         actions: Token ids of each utterance, padded with -1. Shape (n_envs, T).
+        failures: By environment, why the partner in this process has no valid answer.
         agent_rows: Environments in which the agent speaks, in order.
         replies: The agent's utterances; ``None`` if it says nothing.
         agent_seconds: Time of the agent.
@@ -43,6 +45,12 @@ class Speech:
     replies: Replies | None
     agent_seconds: float
     partner_seconds: float
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def explain(self, row: int, info: dict[str, Any]) -> None:
+        """Write the cause of a failure into the info of an environment, which does not know it."""
+        if row in self.failures:
+            info["error"] = f"the partner failed on sample {info['sample_id']!r}: {self.failures[row]}"
 
 
 def speak(
@@ -50,6 +58,7 @@ def speak(
     observations: Mapping[str, np.ndarray],
     rows: np.ndarray,
     partner: PartnerService | None = None,
+    partner_timeout_s: float | None = None,
     **generation_kwargs: Any,
 ) -> Speech:
     """Let the speaker of each environment say its utterance.
@@ -59,6 +68,7 @@ def speak(
         observations: Observations of all environments: ``prompt_ids`` (n_envs, P) and so on.
         rows: Environments to act in; the others wait.
         partner: The partner, if it answers from the main process.
+        partner_timeout_s: Time limit of its answers; by default none.
         generation_kwargs: Generation settings; by default those of the policy.
     """
     n_envs, length = observations["context_ids"].shape
@@ -72,13 +82,15 @@ def speak(
         ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
         actions[mine, : ids.shape[1]] = ids
     agent_seconds, started = time.perf_counter() - started, time.perf_counter()
+    failures: dict[int, str] = {}
     if len(theirs):
         assert partner is not None
-        answers = partner.answers({name: array[theirs] for name, array in observations.items()})
-        for row, answer in zip(theirs, answers, strict=True):
-            said = [LEAVES_ACTION] if answer is None else answer
+        prompts = {name: array[theirs] for name, array in observations.items()}
+        answers, problems = partner_answers(partner, prompts, partner_timeout_s)
+        failures = {int(theirs[i]): problem for i, problem in problems.items()}
+        for row, said in zip(theirs, answers, strict=True):
             actions[row, : len(said)] = said
-    return Speech(actions, mine, replies, agent_seconds, time.perf_counter() - started)
+    return Speech(actions, mine, replies, agent_seconds, time.perf_counter() - started, failures)
 
 
 def _speakers(observations: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
@@ -142,6 +154,7 @@ class Conversing:
         partner: The partner, if it answers from the main process.
         task_rewards: Rewards of the conversations; none by default.
         iteration: Iteration for changing weights of rewards.
+        partner_timeout_s: Time limit of a partner in the main process; by default none.
     """
 
     def __init__(
@@ -150,8 +163,9 @@ class Conversing:
         partner: PartnerService | None = None,
         task_rewards: TaskRewards | None = None,
         iteration: int = 1,
+        partner_timeout_s: float | None = None,
     ) -> None:
-        self._make_env, self._partner = make_env, partner
+        self._make_env, self._partner, self._partner_timeout_s = make_env, partner, partner_timeout_s
         self._task_rewards, self._iteration = task_rewards, iteration
 
     def __call__(
@@ -191,14 +205,15 @@ class Conversing:
             observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
             scripted = rows[_speakers(observations, rows) == AGENT] if players is not None else rows[:0]
             others = np.setdiff1d(rows, scripted)
-            actions = speak(policy, observations, others, self._partner, **generation_kwargs).actions
+            speech = speak(policy, observations, others, self._partner, self._partner_timeout_s, **generation_kwargs)
             for row in scripted:
                 assert players is not None
                 ids = _scripted_ids(players[row], envs[row].env)
-                actions[row, : len(ids)] = ids
+                speech.actions[row, : len(ids)] = ids
             settled: list[tuple[int, dict[str, Any], bool]] = []
             for row in rows:
-                found[row], _, terminated, truncated, info = envs[row].step(actions[row])
+                found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
+                speech.explain(int(row), info)
                 if "error" in info:
                     talks[row].fail(info["error"], info.get("partner_failed", False))
                 elif "reward_parts" in info:

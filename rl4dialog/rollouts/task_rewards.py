@@ -64,6 +64,7 @@ class TaskRewards:
                     if part.name in replies.earlier and (paid := replies.earlier[part.name][row]):
                         earlier[row] = earlier[row] if len(earlier[row]) else np.zeros(len(paid))
                         earlier[row] += part.term(np.array(paid), iteration)
+                        found[part.name][row] += sum(paid)
             values |= found
         values |= {f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}
         return rewards, earlier, values

@@ -134,12 +134,17 @@ class Evaluator:
         """Rewards of the talks.
 
         Raises:
-            PartnerError: If the partner failed, unless such conversations are left out.
+            PartnerError: If the partner failed, unless such conversations are left out and there are others.
             RewardError: If a reward failed and ``must_work`` is set.
         """
         failures = [talk.error for talk in talks if talk.partner_failed and talk.error is not None]
         if failures and not self._masks_partners:
             raise PartnerError(failures[0])
+        if len(failures) == len(talks):
+            raise PartnerError(
+                f"the partner failed in all {len(talks)} conversations of this evaluation, which leaves nothing to "
+                f"measure; the first failure: {failures[0]}"
+            )
         if failures:
             _logger.warning(
                 "the partner failed in %d of the %d conversations of this evaluation", len(failures), len(talks)
@@ -388,21 +393,28 @@ def compute_metrics(
     """Compute all metrics, by key: the score of each conversation, and that of all.
 
     Metrics of replies score each reply of a conversation, those with references only replies that have some; the score
-    of the conversation is the mean of its replies.
+    of the conversation is the mean of its replies. Conversations whose partner failed are left out. A metric that is
+    left with no replies has no score.
     """
     results: dict[str, tuple[list[float] | None, float]] = {}
     single = all(talk.is_single_reply for talk in talks)
     for metric in metrics:
         if isinstance(metric, DialogueMetric) and not (single and isinstance(metric, BaseMetric)):
-            results.update(metric.compute([talk.dialogue for talk in talks], model, split_name))
+            heard = [i for i, talk in enumerate(talks) if not talk.partner_failed]
+            found = metric.compute([talks[i].dialogue for i in heard], model, split_name)
+            for key, (each, corpus) in found.items():
+                results[key] = each if each is None else _by_talk(each, heard, len(talks)), corpus
             continue
         needs_references = getattr(metric, "needs_references", False)  # RL4LMs' classes do not say
         rows = [
             (i, j)
             for i, talk in enumerate(talks)
-            for j in range(len(talk.replies))
+            for j in range(0 if talk.partner_failed else len(talk.replies))
             if single or talk.references[j] or not needs_references
         ]
+        if not rows:
+            _logger.warning("%s has no score: no reply of %s has references", type(metric).__name__, split_name)
+            continue
         found = metric.compute(
             [talks[i].prompts[j] for i, j in rows],
             [talks[i].replies[j] for i, j in rows],

@@ -101,7 +101,9 @@ class RewardColumns:
             totals = [math.nan] * len(talks)
             parts = {name: totals for name in names}
         else:
-            self._warn_of_failures(totals)
+            self._warn_of_failures(
+                [total for talk, total in zip(talks, totals, strict=True) if not talk.partner_failed]
+            )
         return {TOTAL: totals, **{f"{TOTAL}/{name}": values for name, values in parts.items()}}
 
     def _warn_of_failures(self, totals: list[float]) -> None:

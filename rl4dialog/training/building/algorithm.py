@@ -60,6 +60,7 @@ def build_algorithm(
             vec_env,
             policy_kwargs={
                 **policy_args,
+                **({"max_reply_length": texts.lengths.reply} if isinstance(partner, PartnerService) else {}),
                 "model": model,
                 "end_of_turn": end_of_turn,
                 "precision": config.precision,
@@ -77,6 +78,7 @@ def build_algorithm(
                 partner=partner if isinstance(partner, PartnerService) else None,
                 has_partner=partner is not None,
                 mask_failed_partners=env.args.partner_on_error == "mask",
+                partner_timeout_s=reward.timeout_s,
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),

@@ -94,7 +94,7 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
 
     rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
     service = partner if isinstance(partner, PartnerService) else None
-    return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1))
+    return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
 
 
 def build_task_rewards(scorer: Scorer) -> TaskRewards:

@@ -27,7 +27,7 @@ def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_conf
         texts.data.samples("train"),
         val_samples=texts.data.samples("val", config.train_evaluation.max_eval_samples),
         loss_on=config.alg.loss_on,
-        **_learned_lengths(texts),
+        **_learned_lengths(config, texts),
     )
 
 
@@ -43,11 +43,11 @@ def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: Pr
         samples,
         loss_on=config.warm_start.loss_on,
         description="Warm start",
-        **_learned_lengths(texts),
+        **_learned_lengths(config, texts),
     )
 
 
-def _learned_lengths(texts: Texts) -> dict[str, Any]:
+def _learned_lengths(config: TextConfig, texts: Texts) -> dict[str, Any]:
     """Arguments of `build_example_sets` that select the trained part of a sample."""
     lengths = texts.lengths
     with_env = lengths.target is not None
@@ -59,6 +59,7 @@ def _learned_lengths(texts: Texts) -> dict[str, Any]:
         "prompt_truncation_side": lengths.truncation_side,
         "whole_turns": not with_env,
         "frame": _frame(texts),
+        "context_turns": config.env.args.context_turns if config.env is not None else None,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
@@ -55,7 +55,7 @@ def abilities(chosen: ComponentConfig) -> Any:
     is_class = inspect.isclass(partner)
     if is_class and (issubclass(partner, PartnerService) or "tokenizer" in inspect.signature(partner).parameters):
         return partner
-    return _checked(PartnerRegistry.get(chosen.id, chosen.args), chosen)
+    return _built(chosen)
 
 
 def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPartner:
@@ -64,17 +64,21 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
     Raises:
         ConfigError: If it is not a partner, or an argument is invalid.
     """
-    partner = PartnerRegistry.get(
-        chosen.id,
-        chosen.args,
+    return _built(
+        chosen,
         tokenizer=texts.tokenizer,
         max_prompt_length=texts.lengths.prompt,
         max_length=args.max_partner_length or texts.lengths.reply,
     )
-    return _checked(partner, chosen)
 
 
-def _checked(partner: Any, chosen: ComponentConfig) -> AnyPartner:
+def _built(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
+    try:
+        partner = PartnerRegistry.get(chosen.id, chosen.args, **provided)
+    except RL4DialogError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"partner {chosen.id!r} cannot be built: {type(error).__name__}: {error}") from error
     if not isinstance(partner, (Partner, PartnerService)):
         raise ConfigError(
             f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService "
@@ -104,7 +108,12 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
         )
     for chosen, where in partners:
         assert config.env is not None
-        can, max_turns = abilities(chosen), config.env.args.max_turns
+        can, max_turns, first = abilities(chosen), config.env.args.max_turns, config.env.args.first_speaker
+        if names and first != "sample" and not (first == "partner" and can.gives_references):
+            raise ConfigError(
+                f"reward {names} compares replies with references, but with env.args.first_speaker: {first} the first "
+                f"reply of a conversation has none; use first_speaker: sample or another reward"
+            )
         if max_turns > 1 and names and not can.gives_references:
             raise ConfigError(
                 f"reward {names} compares replies with references, but with env.args.max_turns: {max_turns} only the "

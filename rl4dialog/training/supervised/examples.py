@@ -140,6 +140,7 @@ def build_examples(
     prompt_truncation_side: str = "left",
     whole_turns: bool = False,
     frame: Frame | None = None,
+    context_turns: int | None = None,
 ) -> tuple[list[SupervisedExample], Truncation]:
     """Tokenize samples, one example per reference.
 
@@ -158,6 +159,7 @@ def build_examples(
         whole_turns: Whether plain prompts truncated on the left lose whole turns even if there is no ``end_of_turn``,
             which is then the tokenizer's end-of-sequence token.
         frame: Markup around the utterances of conversations; required for samples with a continuation.
+        context_turns: Maximum number of utterances in the prompts of such samples.
 
     Returns:
         The examples, and counts of truncated samples.
@@ -176,7 +178,7 @@ def build_examples(
         before = "" if in_encoder else sample.prompt_or_input_text
         if (sample.meta_data or {}).get("continuation") and sample.references:
             limits = max_prompt_length, max_reply_length, max_length
-            turns = _turns(sample, tokenizer, end_of_turn, *limits, frame, before)
+            turns = _turns(sample, tokenizer, end_of_turn, *limits, frame, before, context_turns)
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
             examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
@@ -244,6 +246,7 @@ def _turns(
     max_length: int | None,
     frame: Frame | None,
     before: str,
+    context_turns: int | None,
 ) -> list[_LearnedTurn]:
     """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
     said = [sample.references[0], *(sample.meta_data or {})["continuation"]]
@@ -256,7 +259,7 @@ def _turns(
     room = max_length and max_length - max(map(len, replies))
     limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
     end = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), end_of_turn)
-    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame)
+    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame, max_utterances=context_turns)
     turns = []
     for i, reply in enumerate(replies):
         turns.append(_LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))

@@ -1,0 +1,141 @@
+"""Whatever a partner does, the conversation goes on or fails with a message; the worker lives."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from partners import ANSWERS, LONG, Failing
+from tiny import make_env, make_samples, make_tokenizer
+
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import PARTNER, PartnerReply, Prompt, PromptTurn, Sample
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.partners.scripted import ScriptedPartner
+from rl4dialog.rewards.conversation import OutcomeReward
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+SHORT_S = 0.1
+DIALOGUES = [Sample(i, Prompt([PromptTurn("w0", " <EOU>")]), ["w1"], {"history": ["w0"]}) for i in range(4)]
+
+
+def talk_with(partner: Any, **overrides: Any) -> UtteranceView:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    kwargs = {
+        "end_of_turn": EndOfTurn(tokenizer, [0], "<EOU>"),
+        "samples": DIALOGUES,
+        "partner": partner,
+        "max_turns": 3,
+        "max_prompt_length": 20,
+        **overrides,
+    }
+    return UtteranceView(make_env(tokenizer, **kwargs), timeout_s=SHORT_S if partner_hangs(partner) else None)
+
+
+def partner_hangs(partner: Any) -> bool:
+    return getattr(partner, "_answer", None) is time.sleep
+
+
+def say(view: UtteranceView, *words: int) -> tuple[bool, dict[str, Any]]:
+    action = np.full(5, -1)
+    action[: len(words) + 1] = [*words, 0]
+    *_, terminated, _, info = view.step(action)
+    return terminated, info
+
+
+@pytest.mark.parametrize("where", ["reply", "open"])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_strange_answers_are_said_or_fail(name: str, where: str) -> None:
+    answer, fails = ANSWERS[name]
+    view = talk_with(Failing(answer, where), first_speaker="partner" if where == "open" else "sample")
+    view.reset(seed=0)
+    terminated, info = say(view, 9)
+    assert ("error" in info) == fails
+    if fails:
+        assert terminated and info["partner_failed"]
+        assert f"sample {info['sample_id']}" in info["error"] or "Failing" in info["error"]
+        view.reset()
+        assert view.env.state.context_ids == []
+        return
+    assert terminated == (answer is None and where == "reply")
+    texts = [turn.text for turn in view.env.conversation.dialogue().turns if turn.speaker == PARTNER]
+    assert not any(char in "\0\ud800" or "<EOU>" in text for text in texts for char in text)
+    assert all(text == text.strip() or text == LONG for text in texts)
+    if not terminated:
+        ids = view.env.state.prompt_ids
+        assert len(ids) <= 20 and ids[-1] == view.env.end_of_turn.tokenizer.convert_tokens_to_ids("<EOU>")
+        assert say(view, 9)[0] is False and say(view, 9)[0] is True, "the conversation has its three turns"
+
+
+@pytest.mark.parametrize("name", ["raises", "hangs"])
+def test_partner_that_cannot_begin_is_reported_by_the_first_step(name: str) -> None:
+    answer, _ = ANSWERS[name]
+    view = talk_with(Failing(answer, "reset", every=2))
+    results, failed = [], []
+    for _ in range(12):
+        observation, info = view.reset(seed=0 if not results else None)
+        assert observation["prompt_ids"].shape == (20,) and "sample_id" in info
+        failed.append(view.env._partner_seed % 2 == 0)
+        state = view.state_dict()  # of a conversation that could not begin, too
+        again = talk_with(Failing(answer, "reset", every=2))
+        np.testing.assert_equal(again.load_state_dict(state), observation)
+        results.append(say(view, 9))
+        assert (say(again, 9)[1].get("error") is None) == (not failed[-1])
+    assert ["error" in info for _, info in results] == failed and any(failed) and not all(failed)
+    assert all(terminated and info["partner_failed"] for terminated, info in results if "error" in info)
+
+
+@pytest.mark.parametrize("outcome", [ZeroDivisionError("lost"), {"success": float("nan")}, 3, {1: 2.0}, time.sleep])
+@pytest.mark.parametrize("reads", [True, False])
+def test_outcome_that_fails_is_the_partners_failure(outcome: Any, reads: bool) -> None:
+    parts = [RewardPart("outcome", 1.0, OutcomeReward())] if reads else []
+    view = talk_with(Failing(outcome, "outcome"), max_turns=1, reward_parts=parts)
+    view.reset(seed=0)
+    terminated, info = say(view, 9)
+    assert terminated and info["partner_failed"] and "Failing" in info["error"] or "the partner" in info["error"]
+
+
+def test_hanging_reward_is_not_the_partners_failure() -> None:
+    def slow(*_: Any) -> float:
+        time.sleep(60)
+        return 0.0
+
+    view = talk_with(ScriptedPartner(["w1"]), reward_parts=[RewardPart("slow", 1.0, slow)])
+    view._timeout_s = SHORT_S
+    view.reset(seed=0)
+    _, info = say(view, 9)
+    assert "'slow'" in info["error"] and not info["partner_failed"]
+
+
+def test_agent_that_says_nothing_for_a_whole_conversation() -> None:
+    view = talk_with(ScriptedPartner(["w1", "w2"]))
+    view.reset(seed=0)
+    ends = [say(view) for _ in range(3)]
+    assert [terminated for terminated, _ in ends] == [False, False, True]
+    assert [info["gen_text"] for _, info in ends] == ["", "", ""] and ends[-1][1]["ended_by"] == "max_turns"
+    assert [turn.text for turn in view.env.conversation.dialogue().said] == ["", "w1", "", "w2", ""]
+
+
+def test_conversation_that_nobody_ends_has_max_turns() -> None:
+    view = talk_with(Failing("w1"), max_turns=50, max_prompt_length=12)
+    view.reset(seed=0)
+    ends = [say(view, 9, 9) for _ in range(50)]
+    assert [terminated for terminated, _ in ends] == [False] * 49 + [True]
+    assert ends[-1][1]["ended_by"] == "max_turns" and ends[-1][1]["context_dropped"]
+
+
+def test_one_answer_in_a_hundred_that_fails_leaves_the_other_conversations_alone() -> None:
+    well = talk_with(Failing("w2"), samples=make_samples(50))
+    ill = talk_with(Failing(PartnerReply(failed="no"), every=100), samples=make_samples(50))
+    n_failed = 0
+    for i in range(300):
+        observations = [view.reset(seed=0 if i == 0 else None)[0] for view in (well, ill)]
+        np.testing.assert_equal(*observations)
+        one, other = say(well, 9), say(ill, 9)
+        if "error" in other[1]:
+            n_failed += 1
+        else:
+            assert one[1]["gen_text"] == other[1]["gen_text"] and one[0] == other[0]
+    assert 0 < n_failed < 15
