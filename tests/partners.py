@@ -117,5 +117,5 @@ class RulesService(PartnerService):
         reply = PartnerReply(self._opening) if not history[-1].strip() else self._rules.reply([history[-1].strip()])
         if reply.leaves and reply.text is None:
             return None
-        ids = encoder_of(self._tokenizer).ids((reply.text or "") + EOU_TOKEN)
+        ids = encoder_of(self._tokenizer).ids(f"{reply.text or ''} {EOU_TOKEN}")
         return ids[: self._side.max_length]

@@ -94,7 +94,7 @@ def test_outcome_that_fails_is_the_partners_failure(outcome: Any, reads: bool) -
     view = talk_with(Failing(outcome, "outcome"), max_turns=1, reward_parts=parts)
     view.reset(seed=0)
     terminated, info = say(view, 9)
-    assert terminated and info["partner_failed"] and "Failing" in info["error"] or "the partner" in info["error"]
+    assert (terminated and info["partner_failed"] and "Failing" in info["error"]) or "the partner" in info["error"]
 
 
 def test_hanging_reward_is_not_the_partners_failure() -> None:
