@@ -152,7 +152,7 @@ class Conversation:
             all_ids = ids if ids is not None else self._tokenizer(shown, add_special_tokens=False)["input_ids"]
             if len(all_ids) > limit:
                 shown, ids = str(self._tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
-        return replace(reply, text=shown or None, ids=ids, leaves=leaves)
+        return replace(reply, text=shown, ids=ids, leaves=leaves)
 
     def hear_opening(self, answer: Any) -> None:
         """Start with an utterance of the partner."""
@@ -180,7 +180,7 @@ class Conversation:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
             self._outcome = checked_outcome(outcome, self._partners_name)
         self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended))
-        if reply.text is not None:
+        if reply.text:
             self._turns.append(Turn(reply.text, PARTNER))
         self.n_turns += 1
         is_last = self.n_turns >= self.rules.max_turns

@@ -281,7 +281,7 @@ class TextGenEnv(gym.Env):
             "final_observation": current,
             "turn": conversation.n_turns - 1,
             "context_dropped": n_dropped > 0,
-            "partner_echoes": reply.text is not None and reply.text == said,
+            "partner_echoes": bool(reply.text) and reply.text == said,
         }
         if self._shares_dialogues:
             info["dialogue"] = dialogue

@@ -1,0 +1,210 @@
+"""Who speaks first, what is shown, what references are for, and when a conversation ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny import make_env, make_tokenizer
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.protocols import ConversationReward, RewardFunction
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.partners.replay import ReplayPartner
+from rl4dialog.partners.rules import RulesPartner
+from rl4dialog.partners.scripted import ScriptedPartner
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+PERSONA = "w11"
+END = 25
+HISTORY = ["w0", "w1", "w2"]
+DATA = {
+    "history": HISTORY,
+    "intent": [3],
+    "emotion": [1],
+    "continuation": ["w4", "w5", "w6", "w7"],
+    "continuation_labels": [{"intent": [1]}, {"intent": [2]}, {}, {"emotion": [0]}],
+    "own": 7,
+}
+
+
+class SeesTurns(RewardFunction):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def __call__(self, previous: Any, action: int, current: Any, done: bool, meta_info: Any = None) -> float:
+        if done:
+            self.seen.append((current.context_text, current.target_or_reference_texts, meta_info))
+        return 0.0
+
+
+class SeesDialogues(ConversationReward):
+    def __init__(self) -> None:
+        self.seen: list[tuple[Dialogue, bool]] = []
+
+    def __call__(self, dialogue: Dialogue, over: bool) -> float:
+        self.seen.append((dialogue, over))
+        return 0.0
+
+
+class Talking:
+    """An environment that says words for the agent."""
+
+    def __init__(self, partner: Any, persona: str | None = PERSONA, meta_data: Any = None, **overrides: Any) -> None:
+        tokenizer = make_tokenizer(marker="<EOU>")
+        tokenizer.add_tokens(["<EOU>"])  # also without a space before it
+        eou = DialogueFormat("eou", None, in_conversation=True)
+        self.turns, self.dialogues = SeesTurns(), SeesDialogues()
+        kwargs = {
+            "end_of_turn": EndOfTurn(tokenizer, [0], "<EOU>"),
+            "samples": [Sample("s", eou.prompt(HISTORY, persona), ["w3"], DATA if meta_data is None else meta_data)],
+            "partner": partner,
+            "max_turns": 3,
+            "max_prompt_length": 40,
+            "max_episode_length": 4,
+            "reward_parts": [
+                RewardPart("turns", 1.0, self.turns, each_turn=True),
+                RewardPart("dialogues", 1.0, self.dialogues),
+            ],
+            **overrides,
+        }
+        self.tokenizer, self.env = tokenizer, make_env(tokenizer, **kwargs)
+        self.env.reset(seed=0)
+
+    @property
+    def prompt(self) -> str:
+        return str(self.tokenizer.decode(self.env.state.prompt_ids))
+
+    def say(self, text: str, ends: bool = True) -> dict[str, Any]:
+        for id in [*self.tokenizer(text)["input_ids"], *([END] if ends else [])]:
+            *_, terminated, truncated, info = self.env.step(id)
+        self.is_over = terminated, truncated
+        return info
+
+    @property
+    def said(self) -> list[tuple[int, str]]:
+        return [(turn.speaker, turn.text) for turn in self.env.conversation.dialogue().said]
+
+
+def test_agent_answers_the_samples_last_utterance() -> None:
+    talk = Talking(ScriptedPartner(["w4"]))
+    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
+    talk.say("w3")
+    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
+    dialogue, _ = talk.dialogues.seen[0]
+    assert [turn.speaker for turn in dialogue.turns] == [PARTNER, AGENT, PARTNER, AGENT, PARTNER]
+    assert dialogue.n_given == 3 and [turn.text for turn in dialogue.said] == ["w3", "w4"]
+
+
+def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference() -> None:
+    talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
+    assert talk.prompt == "w11 <EOU>"
+    talk.say("w3")
+    assert talk.prompt == "w11 <EOU> w3 <EOU> w4 <EOU>"
+    (text, references, meta_info), *_ = talk.turns.seen
+    assert (text, references, meta_info["history"], meta_info["own"]) == ("w3", [], [], 7)
+    assert talk.said == [(AGENT, "w3"), (PARTNER, "w4")]
+
+
+def test_partner_speaks_first_after_the_agents_persona() -> None:
+    partner = RulesPartner([{"pattern": "w3", "replies": "w4"}], opening="w9")
+    talk = Talking(partner, first_speaker="partner")
+    assert talk.prompt == "w11 <EOU> w9 <EOU>"
+    talk.say("w3")
+    assert talk.prompt == "w11 <EOU> w9 <EOU> w3 <EOU> w4 <EOU>"
+    (_, references, meta_info), *_ = talk.turns.seen
+    assert (references, meta_info["history"], "intent" in meta_info) == ([], ["w9"], False)
+    assert talk.said == [(PARTNER, "w9"), (AGENT, "w3"), (PARTNER, "w4")]
+
+
+@pytest.mark.parametrize("first", ["agent", "partner"])
+def test_plain_text_is_no_dialogue_to_start(first: str) -> None:
+    partner = RulesPartner([{"pattern": "x", "replies": "w4"}], opening="w9")
+    with pytest.raises(DataError, match=rf"first_speaker is {first}.*plain text"):
+        Talking(partner, first_speaker=first, samples=[Sample("s", "w0", ["w3"])])
+
+
+def test_references_history_and_labels_follow_the_turn() -> None:
+    talk = Talking(ReplayPartner(), max_turns=5)
+    infos = [talk.say(text) for text in ("w8", "w9", "w10")]
+    assert [info.get("ended_by") for info in infos] == [None, None, "partner"]
+    (*first, info), (*second, later), (*third, last) = talk.turns.seen
+    assert [first, second, third] == [["w8", ["w3"]], ["w9", ["w5"]], ["w10", ["w7"]]]
+    assert [info["history"], later["history"]] == [HISTORY, [*HISTORY, "w8", "w4"]]
+    assert last["history"] == [*HISTORY, "w8", "w4", "w9", "w6"], "what was really said, not what the data has"
+    assert [info.get("intent"), later.get("intent"), last.get("intent")] == [[3], [2], None]
+    assert [info.get("emotion"), later.get("emotion"), last.get("emotion")] == [[1], None, [0]]
+    assert later["own"] == 7 and DATA["history"] == HISTORY, "the sample is as it was"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "ended_by"),
+    [
+        ({}, ["w3", "w3", "w3"], "max_turns"),
+        ({}, ["w3", "w3", "w3 w3 w3 w3"], "length"),
+        ({}, ["w3 w3 w3 w3", "w3", "w3"], "max_turns"),
+        ({"partner": ScriptedPartner(["w4"])}, ["w3", "w3"], "partner"),
+        ({"partner": ScriptedPartner(["w4", "w5"])}, ["w3", "w3", "w3"], "max_turns"),
+        ({"end_when": {"agent": ["^w9"]}}, ["w3 w9", "w9"], "agent"),
+        ({"end_when": {"agent": ["(?i)W9", "w(8)"]}}, ["w3", "w8"], "agent"),
+        ({"end_when": {"agent": ["^$"]}}, [""], "agent"),
+        ({"end_when": {"partner": ["w5", r"(x)\1"]}}, ["w3", "w3"], "partner"),
+        ({"end_when": {"partner": ["w6"]}}, ["w3", "w3", "w3"], "partner"),
+        ({"end_when": {"agent": ["w9"], "partner": ["w4"]}}, ["w9"], "partner"),
+        ({"end_when": {"agent": ["w9"]}}, ["w9 w9 w9 w9"], "agent"),
+        ({"partner": RulesPartner([{"pattern": "w8", "replies": "w1", "leaves": True}])}, ["w3", "w8"], "partner"),
+    ],
+)
+def test_end_and_its_cause(settings: dict[str, Any], said: list[str], ended_by: str) -> None:
+    settings = {"partner": ScriptedPartner(["w4", "w5", "w6"]), **settings}
+    talk = Talking(**settings)
+    causes = [talk.say(text, ends=len(text.split()) < 4).get("ended_by") for text in said]
+    assert causes == [None] * (len(said) - 1) + [ended_by]
+    assert talk.is_over == (ended_by != "length", ended_by == "length")
+    overs = [over for _, over in talk.dialogues.seen]
+    assert overs == [False] * (len(said) - 1) + [True], "partner's last word included"
+    dialogue = talk.dialogues.seen[-1][0]
+    assert dialogue.ended_by == ended_by and dialogue.texts(AGENT) == said
+
+
+def test_sign_of_the_end_is_not_shown_and_text_beside_it_is() -> None:
+    talk = Talking(ScriptedPartner(["w4 w5 w6", "w5"]), end_when={"partner": ["w5", ""]})
+    assert talk.say("w3")["ended_by"] == "partner"
+    assert talk.said == [(AGENT, "w3"), (PARTNER, "w4   w6")]
+    talk = Talking(ScriptedPartner(["w5"]), end_when={"partner": ["w5"]})
+    assert talk.say("w3")["ended_by"] == "partner" and talk.said == [(AGENT, "w3")], "it said nothing else"
+
+
+def test_long_answers_are_cut_in_the_transcript_and_the_prompt() -> None:
+    talk = Talking(ScriptedPartner(["w4 w5 w6"]), max_partner_length=2)
+    talk.say("w3")
+    assert talk.said[-1] == (PARTNER, "w4 w5") and talk.prompt.endswith("w3 <EOU> w4 w5 <EOU>")
+
+
+def test_context_turns_counts_utterances_and_keeps_the_persona() -> None:
+    talk = Talking(ScriptedPartner(["w4", "w5"]), context_turns=3)
+    assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
+    talk.say("w3")
+    assert talk.prompt == "w11 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
+    assert talk.say("w3")["context_dropped"]
+    assert talk.prompt == "w11 <EOU> w4 <EOU> w3 <EOU> w5 <EOU>"
+    assert [turn.text for turn in talk.env.conversation.dialogue().turns] == [*HISTORY, "w3", "w4", "w3", "w5"]
+
+
+def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had() -> None:
+    talk = Talking(ScriptedPartner(["w4"]))
+    assert isinstance(talk.env, TextGenEnv) and talk.env.action_space.n == len(talk.tokenizer) + 3  # type: ignore[attr-defined]
+    found = {
+        name: (space.shape, space.low.min(), space.high.max())  # type: ignore[attr-defined]
+        for name, space in talk.env.observation_space.items()  # type: ignore[attr-defined]
+    }
+    highest = len(talk.tokenizer) + 2
+    assert found == {
+        "prompt_ids": ((40,), 0, highest),
+        "prompt_mask": ((40,), 0, 1),
+        "context_ids": ((4,), 0, highest),
+        "context_mask": ((4,), 0, 1),
+    }
