@@ -34,6 +34,8 @@ def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "blocks", **
         "env__args__partner": partner,
         "train_evaluation__metrics": [{"id": "conversation"}],
         "train_evaluation__max_eval_samples": 3,
+        "train_evaluation__eval_every": 2,
+        "train_evaluation__save_every": 2,
         **({"env__n_workers": 2} if vec_env == "blocks" else {}),
         **overrides,
     }
@@ -54,20 +56,28 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(run_folder(folder) / "model")
 
 
+def said_by_partner(folder: Path) -> list[str]:
+    """What the partner said in all recorded conversations."""
+    files = [found for name, found in contents(folder).items() if name.endswith("predictions.json")]
+    turns = [turn for found in files for record in found for turn in record["turns"] if not turn.get("given")]
+    assert {turn["speaker"] for turn in turns} == {"agent", "partner"}
+    return [turn["text"] for turn in turns if turn["speaker"] == "partner"]
+
+
+def assert_same_but_for_environments(one: Path, other: Path) -> None:
+    """Weights, optimizer, logs and predictions are the same; environments with another partner have another state."""
+    a, b = contents(one), contents(other)
+    assert a.keys() == b.keys() and any(name.endswith("optimizer.safetensors") for name in a)
+    assert [name for name in a if a[name] != b[name] and not name.endswith("state.json")] == []
+
+
 def test_rules_say_the_same_in_workers_in_the_process_and_as_a_service(tmp_path: Path) -> None:
     for name, vec_env in (("blocks", "blocks"), ("dummy", "dummy"), ("service", "blocks")):
         partner = {"id": "rules_service" if name == "service" else "rules", "args": RULES}
         assert train(tmp_path / name, config_of(tmp_path / name, partner, vec_env)) == 0
-        assert_same_run(run_folder(tmp_path / "blocks"), run_folder(tmp_path / name))
-    records = [
-        record
-        for name, found in contents(run_folder(tmp_path / "service")).items()
-        if name.endswith("predictions.json")
-        for record in found
-    ]
-    said = {turn["text"] for record in records for turn in record["turns"] if turn["speaker"] == "partner"}
-    assert {"oh , why ?", "i see ."} & said
-    assert {len(record["turns"]) for record in records} != {3}, "some have more than one turn"
+    assert_same_run(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "dummy"))
+    assert_same_but_for_environments(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "service"))
+    assert set(said_by_partner(run_folder(tmp_path / "service"))) == {"oh , why ?", "i see ."}
 
 
 def test_language_model_says_the_same_wherever_the_environments_are(tmp_path: Path, model: str) -> None:
@@ -77,3 +87,22 @@ def test_language_model_says_the_same_wherever_the_environments_are(tmp_path: Pa
     for vec_env in ("blocks", "dummy"):
         assert train(tmp_path / vec_env, config_of(tmp_path / vec_env, partner, vec_env, **settings)) == 0
     assert_same_run(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "dummy"))
+    said = said_by_partner(run_folder(tmp_path / "dummy"))
+    assert len(set(said)) > 10
+
+
+@pytest.mark.parametrize("id", ["rules", "language_model"])
+def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(
+    tmp_path: Path, model: str, id: str
+) -> None:
+    drawn = {**RULES, "otherwise": ["i see .", "well ?", "and then ?"]}
+    partner = {"id": id, "args": {"model_name": model} if id == "language_model" else drawn}
+    vec_env = "dummy" if id == "language_model" else "blocks"
+    folders = whole, halves = tmp_path / "whole", tmp_path / "halves"
+    long, short = (
+        [config_of(folder, partner, vec_env, train_evaluation__n_iters=n) for folder in folders] for n in (4, 2)
+    )
+    assert train(whole, long[0]) == 0
+    assert train(halves, short[1]) == 0
+    assert train(halves, long[1], "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(halves))

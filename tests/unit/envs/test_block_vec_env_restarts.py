@@ -18,7 +18,11 @@ from tiny import make_samples, make_tokenizer
 
 from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import PARTNER, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.block_vec_env import BlockVecEnv
+from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.utterance_view import LEAVES_ACTION
 from rl4dialog.envs.vectorize import make_utterance_env
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -125,6 +129,38 @@ def test_ten_deaths_between_and_in_steps_change_nothing(open_env: Any, caplog: p
         EnvWorkerError, match=r"worker 1 .* 10 workers were already replaced \(limits: env\.max_restarts"
     ):
         env.step(utterances(rng, 5))
+
+
+@pytest.mark.parametrize("first", ["sample", "partner"])
+def test_deaths_between_the_utterances_of_an_outside_partner_change_nothing(open_env: Any, first: str) -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    eou, end = DialogueFormat("eou", None, in_conversation=True), EndOfTurn(tokenizer, [0], "<EOU>")
+    outside = OutsidePartner(eou, end, len(tokenizer), 12, T + 2)
+    samples = [Sample(i, eou.prompt([f"w{i}"]), ["w1"], {"history": [f"w{i}"]}) for i in range(7)]
+    kwargs: dict[str, Any] = {"end_of_turn": end, "samples": samples, "vocab_size": len(tokenizer), "max_turns": 3}
+    fns = conversation_fns(5, **kwargs, outside_partner=outside, first_speaker=first, max_prompt_length=16)
+    env, other = open_env(fns, 2, 10), open_env(fns, 1)
+    for vec_env in (env, other):
+        vec_env.seed(3)
+    observations = env.reset()
+    np.testing.assert_equal(observations, other.reset())
+    rng, speakers = np.random.default_rng(0), []
+    for step in range(16):
+        actions = np.full((5, T + 2), -1)
+        actions[:, :T] = utterances(rng, 5)
+        leaving = (observations["speaker"] == PARTNER) & (rng.random(5) < 0.2)
+        actions[leaving] = [LEAVES_ACTION, *[-1] * (T + 1)]
+        speakers += observations["speaker"].tolist()
+        if step % 4 == 1:
+            kill(env, step // 4 % 2)
+        env.step_async(actions)
+        if step % 4 == 2:
+            kill(env, 0)
+        found = env.step_wait()
+        np.testing.assert_equal(found, other.step(actions))
+        np.testing.assert_equal(env.reset_infos, other.reset_infos)
+        observations = found[0]
+    assert env.n_restarts == 8 and 20 < sum(speakers) < 60, "both have spoken"
 
 
 def test_a_new_worker_begins_from_the_last_snapshot(open_env: Any) -> None:

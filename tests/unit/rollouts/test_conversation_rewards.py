@@ -210,7 +210,7 @@ def test_reward_that_fails_masks_the_conversation_or_stops(where: str) -> None:
             return found
 
     parts = parts_of(Once()) if where == "main" else parts_of(fails)
-    with pytest.raises(RewardError, match="nan|ZeroDivisionError"):
+    with pytest.raises(RewardError, match=r"nan|ZeroDivisionError"):
         Trial(parts, Paying()).collect()
     if where == "main":
         trial = Trial(parts_of(Once()), Paying(), "mask")
@@ -226,7 +226,8 @@ def by_seed(every: int) -> Failing:
 
 
 def service_that(broken: Any, **kwargs: Any) -> Any:
-    return lambda tokenizer: RulesService([{"pattern": "x", "replies": "w3"}], "w3", tokenizer=tokenizer, max_length=6, broken=broken, **kwargs)
+    rules = [{"pattern": "x", "replies": "w3"}]
+    return lambda tokenizer: RulesService(rules, "w3", tokenizer=tokenizer, max_length=6, broken=broken, **kwargs)
 
 
 class Dead:
@@ -248,7 +249,7 @@ def test_partner_that_always_fails_stops_the_rollout(where: str, first: str, mon
     monkeypatch.setattr(RulesService, "_answer", lambda self, prompt: [3, 25])
     partner = by_seed(1) if where == "worker" else service_that(Dead(), opening="w3")
     trial = Trial(parts_of(One()), partner, first_speaker=first)
-    with pytest.raises(PartnerError, match="sample .*the line is dead"):
+    with pytest.raises(PartnerError, match=r"sample .*the line is dead"):
         trial.collect()
     trial = Trial(parts_of(One()), partner, "mask", first_speaker=first)
     with pytest.raises(PartnerError, match=r"100 of the first 100 .*partner_on_error: raise"):

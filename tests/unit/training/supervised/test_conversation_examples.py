@@ -17,7 +17,13 @@ from rl4dialog.partners.replay import ReplayPartner
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, build_examples, encode_reply
 
 LINES = ["I am fine , thanks .", "Do you like tea ?", "no , i do not .", "It's 7 o'clock", "the sea", "why ?", "oh"]
-CASES = [("eou", "byte_level"), ("chatml", "llama"), ("llama2", "unigram"), ("gemma", "byte_level"), ("zephyr", "llama")]
+CASES = [
+    ("eou", "byte_level"),
+    ("chatml", "llama"),
+    ("llama2", "unigram"),
+    ("gemma", "byte_level"),
+    ("zephyr", "llama"),
+]
 
 
 def dialogues(form: Format, n: int, length: int) -> list[Sample]:
