@@ -16,6 +16,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
 from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.models import embedding_rows, load_language_model, position_limit
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
@@ -58,6 +59,8 @@ class LanguageModelPartner(PartnerService):
                 f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
                 f"model/ of a run folder, or a hub id"
             )
+        # Checked before anything is loaded.
+        GenerationSettings.from_kwargs(generation_kwargs, "partner 'language_model': generation_kwargs", NOT_IN_ROLLOUTS)
         tokenizer = build_tokenizer(tokenizer_name or model_name)
         policy_class = PolicyRegistry.resolve(f"{architecture}_lm_actor_critic_policy")
         auto_class = policy_class.auto_class

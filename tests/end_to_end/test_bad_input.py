@@ -155,6 +155,54 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
+RULES = {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": "y"}]}}
+PAYING = {"id": "rules", "args": {"rules": [{"pattern": "x", "reward": 1.0}]}}
+GAME = {"id": "guess_what"}
+MODEL = {"id": "language_model", "args": {"model_name": "nobody/nothing"}}
+BRIEF = {"id": "length_penalty", "args": {"max_length": 3}}
+
+
+def talking(partner: Any, reward: Any = BRIEF, max_turns: int = 3, **more: Any) -> dict[str, Any]:
+    args = {"max_prompt_length": 24, "max_episode_length": 10, "max_turns": max_turns, "partner": partner, **more}
+    return {"env__args": args, "reward_fn": reward}
+
+
+WRONG += [
+    (talking({"id": "rulez"}), ("unknown partner 'rulez'", "'rules'")),
+    (talking({"id": "rules", "args": {"rule": []}}), ("env.args.partner.args.rule", "did you mean 'rules'")),
+    (talking({"id": "rules", "args": {"rules": [{"pattern": "("}]}}), ("env.args.partner.args.rules[0].pattern", "'('")),
+    (talking(RULES, partner_replies=["Well?"]), ("env.args", "partner_replies is the short form of partner")),
+    (talking(None), ("env.args: max_turns needs a partner",)),
+    (talking(None, max_turns=1, first_speaker="agent"), ("env.args: first_speaker: agent needs a partner",)),
+    (talking(None, max_turns=1, context_turns=2), ("env.args: context_turns needs a partner",)),
+    (talking(RULES, first_speaker="partner"), ("first_speaker is partner", "'rules' has no first utterance")),
+    (talking(RULES, first_speaker="user"), ("env.args.first_speaker", "'user'", "'agent'")),
+    (talking(RULES, {"id": "rouge"}), ("reward 'rouge' compares", "env.args.partner.id: rules gives none")),
+    (talking(RULES, {"id": "rouge"}, 1, first_speaker="agent"), ("reward 'rouge' compares", "first_speaker: agent")),
+    (talking(MODEL, {"id": "rouge"}), ("env.args.partner.id: language_model gives none",)),
+    (talking(MODEL, {"id": "outcome"}), ("'success'", "language_model reports none")),
+    (talking(PAYING), ("env.args.partner.id: rules carry rewards, which nothing uses",)),
+    (talking(RULES, {"id": "partner"}), ("reward 'partner'", "never pays")),
+    (talking(RULES, train_evaluation=1), ("env.args.train_evaluation",)),
+    ({"reward_fn": {"id": "outcome"}}, ("pays a partner's outcome, but there is no env.args.partner",)),
+    (talking(GAME, {"id": "outcome", "args": {"weights": {"succes": 1}}}), ("'succes'", "reports success")),
+    (talking(GAME, {"id": "outcome", "args": {"weights": {"success": "x"}}}), ("reward_fn.args.weights.success", "'x'")),
+    (talking(RULES, end_when={"agent": ["ok", "("]}), ("env.args.end_when.agent: pattern 1, '('", "position 0")),
+    (talking(RULES, end_when={"partner": ["a{%s}" % 10**20]}), ("env.args.end_when.partner: pattern 0",)),
+    (talking(RULES, end_when={"agents": ["x"]}), ("env.args.end_when.agents", "did you mean 'agent'")),
+    (talking(RULES, prompt_truncation_side="right"), ("prompt_truncation_side: right",)),
+    (talking(RULES, max_partner_length=0), ("env.args.max_partner_length", "0")),
+    (talking(RULES, partner_on_error="ignore"), ("env.args.partner_on_error", "'ignore'", "mask")),
+    (talking(RULES, {**BRIEF, "pay": "turns"}), ("reward_fn.pay", "'turns'")),
+    ({"train_evaluation__partner": RULES}, ("train_evaluation.partner replaces env.args.partner", "there is none")),
+    (talking({"id": "replay"}), ("partner 'replay' needs samples", "datapool.args.samples: dialogues")),
+    (
+        talking({"id": "language_model", "args": {"model_name": "x", "generation_kwargs": {"topk": 3}}}),
+        ("generation_kwargs", "topk", "'top_k'"),
+    ),
+]
+
+
 @pytest.mark.parametrize("overrides, words", WRONG, ids=["-".join(o).replace("__", ".") for o, _ in WRONG])
 def test_wrong_value(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: dict[str, Any], words: tuple[str, ...]
@@ -384,6 +432,58 @@ def test_rewards_that_always_fail_end_the_run_though_masked(tmp_path: Path, caps
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------
+
+
+FAILING_PARTNER = """
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.protocols import Partner
+
+@PartnerRegistry.register("ill")
+class Ill(Partner):
+    def __init__(self, every: int = 1) -> None:
+        self.every = every
+
+    def reset(self, meta_info, seed):
+        self.is_ill = seed % self.every == 0
+
+    def reply(self, history):
+        if self.is_ill:
+            raise OSError("the line is dead")
+        return "i see ."
+"""
+
+
+def failing_partner(tmp_path: Path, every: int, **overrides: Any) -> dict[str, Any]:
+    """A run whose partner fails in one of so many conversations, and with a healthy one for evaluations."""
+    (tmp_path / "mine.py").write_text(FAILING_PARTNER, encoding="utf-8")
+    settings = {
+        **talking({"id": "ill", "args": {"every": every}}, max_turns=2),
+        **{"imports": ["./mine.py"], "env__vec_env": "blocks", "env__n_workers": 2, "train_evaluation__n_iters": 1},
+        **{"train_evaluation__partner": RULES, "train_evaluation__metrics": [{"id": "conversation"}]},
+    }
+    return make_config(tmp_path, **settings, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("on_error", "words"),
+    [("raise", ("Ill failed on sample", "OSError: the line is dead")), ("mask", ("100 of the first 100", "raise"))],
+)
+def test_partner_that_always_fails_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], on_error: str, words: tuple[str, ...]
+) -> None:
+    message = error_of(capsys, train(tmp_path, failing_partner(tmp_path, 1, env__args__partner_on_error=on_error)))
+    for word in words:
+        assert word in message
+
+
+def test_partner_that_fails_at_times_is_left_out_and_counted(tmp_path: Path) -> None:
+    settings = {"env__args__partner_on_error": "mask", "alg__args__n_steps": 100}
+    config = failing_partner(tmp_path, 4, **settings)
+    config["train_evaluation"]["partner"] = config["env"]["args"]["partner"]  # evaluations, too
+    assert train(tmp_path, config) == 0
+    (rollout,) = [line for line in lines(run_folder(tmp_path) / "rollout_info.jsonl") if "rollout/turns" in line]
+    assert 0 < rollout["rollout/partner_failed"] < 1 and rollout["rollout/masked_rewards"] > 0
+    assert "the partner failed in " in (run_folder(tmp_path) / "log.txt").read_text(encoding="utf-8")
 
 
 def test_existing_run_is_refused_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
