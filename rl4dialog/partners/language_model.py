@@ -60,7 +60,8 @@ class LanguageModelPartner(PartnerService):
                 f"model/ of a run folder, or a hub id"
             )
         # Checked before anything is loaded.
-        GenerationSettings.from_kwargs(generation_kwargs, "partner 'language_model': generation_kwargs", NOT_IN_ROLLOUTS)
+        where = "partner 'language_model': generation_kwargs"
+        GenerationSettings.from_kwargs(generation_kwargs, where, NOT_IN_ROLLOUTS)
         tokenizer = build_tokenizer(tokenizer_name or model_name)
         policy_class = PolicyRegistry.resolve(f"{architecture}_lm_actor_critic_policy")
         auto_class = policy_class.auto_class

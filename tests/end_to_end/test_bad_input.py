@@ -170,7 +170,10 @@ def talking(partner: Any, reward: Any = BRIEF, max_turns: int = 3, **more: Any) 
 WRONG += [
     (talking({"id": "rulez"}), ("unknown partner 'rulez'", "'rules'")),
     (talking({"id": "rules", "args": {"rule": []}}), ("env.args.partner.args.rule", "did you mean 'rules'")),
-    (talking({"id": "rules", "args": {"rules": [{"pattern": "("}]}}), ("env.args.partner.args.rules[0].pattern", "'('")),
+    (
+        talking({"id": "rules", "args": {"rules": [{"pattern": "("}]}}),
+        ("env.args.partner.args.rules[0].pattern", "'('"),
+    ),
     (talking(RULES, partner_replies=["Well?"]), ("env.args", "partner_replies is the short form of partner")),
     (talking(None), ("env.args: max_turns needs a partner",)),
     (talking(None, max_turns=1, first_speaker="agent"), ("env.args: first_speaker: agent needs a partner",)),
@@ -186,7 +189,10 @@ WRONG += [
     (talking(RULES, train_evaluation=1), ("env.args.train_evaluation",)),
     ({"reward_fn": {"id": "outcome"}}, ("pays a partner's outcome, but there is no env.args.partner",)),
     (talking(GAME, {"id": "outcome", "args": {"weights": {"succes": 1}}}), ("'succes'", "reports success")),
-    (talking(GAME, {"id": "outcome", "args": {"weights": {"success": "x"}}}), ("reward_fn.args.weights.success", "'x'")),
+    (
+        talking(GAME, {"id": "outcome", "args": {"weights": {"success": "x"}}}),
+        ("reward_fn.args.weights.success", "'x'"),
+    ),
     (talking(RULES, end_when={"agent": ["ok", "("]}), ("env.args.end_when.agent: pattern 1, '('", "position 0")),
     (talking(RULES, end_when={"partner": ["a{%s}" % 10**20]}), ("env.args.end_when.partner: pattern 0",)),
     (talking(RULES, end_when={"agents": ["x"]}), ("env.args.end_when.agents", "did you mean 'agent'")),

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from runs import CONFIG
 
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.commands.configs import read_config
 from rl4dialog.core.config import RunConfig
+from rl4dialog.core.config_blocks import EnvArgs
 from rl4dialog.core.errors import RL4DialogError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "task_configs").glob("*/*.yml"))
@@ -37,6 +39,38 @@ JUNK: SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.one_of(TEXTS, SCALARS), inner, max_size=3)),
     max_leaves=6,
 )
+
+# Values near to those of conversations.
+PATTERNS = st.sampled_from(
+    ["(", "(?i)bye", "a{99999999999999999999}", "[[:a:]]", "", "\\1", "(?P<x>a)", "(" * 3000, "^$"]
+)
+RULE = st.fixed_dictionaries(
+    {}, optional={key: st.one_of(PATTERNS, SCALARS) for key in ("pattern", "replies", "leaves", "reward", "wards")}
+)
+PARTNERS = st.fixed_dictionaries(
+    {"id": st.one_of(SCALARS, st.sampled_from([*PartnerRegistry.ids()]))},
+    optional={
+        "args": st.one_of(
+            JUNK,
+            st.fixed_dictionaries({"rules": st.lists(RULE, max_size=2)}, optional={"otherwise": JUNK, "opening": JUNK}),
+            st.fixed_dictionaries(
+                {"model_name": SCALARS}, optional={"format": SCALARS, "generation_kwargs": JUNK, "persona_key": SCALARS}
+            ),
+        )
+    },
+)
+CONVERSATIONS = {
+    **dict.fromkeys(EnvArgs.model_fields, JUNK),
+    "max_turns": NUMBERS,
+    "partner": PARTNERS,
+    "partner_replies": st.lists(st.one_of(TEXTS, SCALARS), max_size=3),
+    "first_speaker": st.sampled_from(["sample", "agent", "partner", "user", 3]),
+    "end_when": st.fixed_dictionaries(
+        {},
+        optional={"agent": st.one_of(JUNK, st.lists(PATTERNS, max_size=3)), "partner": st.lists(PATTERNS, max_size=3)},
+    ),
+}
+OUTCOMES = st.fixed_dictionaries({}, optional={"weights": JUNK, "per_turn": SCALARS})
 
 # What no change of a valid config leads to.
 STRANGE_TEXTS = [
@@ -172,6 +206,29 @@ def test_any_file_is_a_config_or_an_error_of_one_paragraph(folder: Path, data: b
 )
 def test_any_override_is_a_config_or_an_error_of_one_paragraph(folder: Path, override: str, variant: int) -> None:
     read(folder, yaml.safe_dump(CONFIG).encode(), [override], variant)
+
+
+@st.composite
+def conversation_configs(draw: DrawFn) -> dict[str, Any]:
+    """A config whose conversations have strange settings."""
+    config = copy.deepcopy(CONFIG)
+    valid = {"partner": {"id": "rules", "args": {"rules": [{"pattern": "x"}]}}, "max_turns": 2}
+    strange = draw(st.lists(st.sampled_from([*CONVERSATIONS]), min_size=1, max_size=3, unique=True))
+    config["env"]["args"] |= valid | {key: draw(st.one_of(CONVERSATIONS[key], JUNK)) for key in strange}
+    if draw(st.booleans()):
+        config["train_evaluation"]["partner"] = draw(st.one_of(PARTNERS, JUNK))
+    config["reward_fn"] = draw(
+        st.one_of(
+            st.fixed_dictionaries({"id": st.sampled_from(["outcome", "partner"]), "args": OUTCOMES}),
+            st.just({"id": "length_penalty", "args": {"max_length": 3}}),
+        )
+    )
+    return config
+
+
+@given(conversation_configs())
+def test_any_conversation_is_checked_or_an_error_of_one_paragraph(folder: Path, config: dict[str, Any]) -> None:
+    read(folder, yaml.safe_dump(config).encode(), [])
 
 
 @pytest.mark.parametrize("text", STRANGE_TEXTS, ids=range(len(STRANGE_TEXTS)))

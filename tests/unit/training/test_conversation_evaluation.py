@@ -1,0 +1,123 @@
+"""Evaluations hold whole conversations: records, rewards and metrics of all their turns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import complete_run, lines, make_config, run_folder
+
+from rl4dialog.core.errors import PartnerError
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.training.evaluation import Evaluator, judged
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run whose partner says what the dataset's says, so that every reply has a reference."""
+    folder = tmp_path_factory.mktemp("replay")
+    by_turn = {"id": "repetition_penalty", "pay": "turn", "args": {"n": 1}}
+    rewards = [by_turn, {"id": "rouge", "args": {"rouge_type": "rouge1"}}]
+    settings: dict[str, Any] = {
+        "datapool__args__samples": "dialogues",
+        "datapool__args__context_size": 1,
+        "reward_fn": {"id": "composite", "args": {"rewards": rewards}},
+        "env__args__max_prompt_length": 60,
+        "env__args__max_turns": 3,
+        "env__args__partner": {"id": "replay"},
+        "train_evaluation__n_iters": 1,
+        "train_evaluation__metrics": [{"id": "conversation"}, {"id": "rouge"}],
+    }
+    with complete_run(folder, make_config(folder, **settings)):
+        yield run_folder(folder)
+
+
+def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path) -> None:
+    records = json.loads((folder / "epoch_1_test_split_predictions.json").read_text(encoding="utf-8"))
+    assert len(records) == 6
+    n_replies = set()
+    for record in records:
+        said = [turn for turn in record["turns"] if not turn.get("given")]
+        assert (
+            record["turns"][0]["given"] and [turn["speaker"] for turn in said[:2]] == ["agent", "partner"][: len(said)]
+        )
+        rewards = [turn["reward"] for turn in said if turn["speaker"] == "agent"]
+        n_replies.add(len(rewards))
+        assert record["reward"] == pytest.approx(sum(rewards)) == pytest.approx(record["conversation/return"])
+        assert record["conversation/turns"] == len(rewards) <= 3 and record["ended_by"] in (
+            "max_turns",
+            "partner",
+            "length",
+        )
+        parts = [value for key, value in record.items() if key.startswith("reward/")]
+        assert sum(parts) == pytest.approx(record["reward"])
+    assert max(n_replies) > 1
+    (metrics,) = [line for line in lines(folder / "test_split_metrics.jsonl") if line["epoch"] == 1]
+    mean = sum(record["reward"] for record in records) / len(records)
+    assert (
+        metrics["metrics"]["reward"] == pytest.approx(mean) == pytest.approx(metrics["metrics"]["conversation/return"])
+    )
+
+
+class NumberOfReplies(BaseMetric):
+    def __init__(self, needs_references: bool) -> None:
+        self.needs_references = needs_references
+
+    def compute(self, prompts: list[str], replies: list[str], references: Any, *_: Any) -> Any:
+        assert replies and all(references) >= self.needs_references
+        return {f"n_{self.needs_references}": ([float(reply) for reply in replies], float(len(replies)))}
+
+
+class NumberOfDialogues(DialogueMetric):
+    def compute(self, dialogues: list[Dialogue], *_: Any) -> Any:
+        return {"n_dialogues": ([float(len(dialogue.said)) for dialogue in dialogues], float(len(dialogues)))}
+
+
+def talk(replies: list[str], with_references: bool = True, **failure: Any) -> Talk:
+    turns = [turn for text in replies for turn in (Turn(text, AGENT), Turn("p", PARTNER))]
+    references = [["r"] if with_references and i == 0 else [] for i in range(len(replies))]
+    return Talk(Dialogue(0, tuple(turns)), ["p"] * len(replies), replies, references, [{}] * len(replies), **failure)
+
+
+def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> None:
+    talks = [talk(["1", "2"]), talk(["9"], error="dead", partner_failed=True), talk(["4"]), talk([], error="no reward")]
+    samples = [Sample(i, "p", ["r"]) for i in range(4)]
+    metrics: list[Any] = [NumberOfReplies(True), NumberOfReplies(False), NumberOfDialogues()]
+    found = judged(talks, samples, metrics, "val", None, {})
+    assert found.metrics == {"n_True": 2.0, "n_False": 3.0, "n_dialogues": 3.0}
+    columns = {key: [record[key] for record in found.predictions] for key in found.metrics}
+    for key, expected in {
+        "n_True": [1, None, 4, None],
+        "n_False": [1.5, None, 4, None],
+        "n_dialogues": [4, None, 2, 0],
+    }.items():
+        assert [None if math.isnan(value) else value for value in columns[key]] == expected
+
+
+def test_metric_without_a_reply_to_score_has_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    found = judged(
+        [talk(["1"], False)], [Sample(0, "p", [])], [NumberOfReplies(True), NumberOfReplies(False)], "val", None, {}
+    )
+    assert found.metrics == {"n_False": 1.0}
+    assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("masks", "n_failed", "message"),
+    [(False, 1, "^the line is dead$"), (True, 3, "failed in all 3 conversations.*the line is dead"), (True, 2, None)],
+)
+def test_failing_partner_stops_an_evaluation_unless_masked(masks: bool, n_failed: int, message: str | None) -> None:
+    evaluator = object.__new__(Evaluator)
+    evaluator._masks_partners, evaluator._rewards = masks, None
+    talks = [talk(["1"], error="the line is dead", partner_failed=True)] * n_failed + [talk(["1"])] * (3 - n_failed)
+    if message is None:
+        assert evaluator._columns([], talks, must_work=False) == {}
+    else:
+        with pytest.raises(PartnerError, match=message):
+            evaluator._columns([], talks, must_work=False)
