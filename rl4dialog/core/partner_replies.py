@@ -70,7 +70,7 @@ def clean_text(text: str) -> str | None:
 def _problems(reply: PartnerReply) -> Iterator[str]:
     if not (reply.text is None or isinstance(reply.text, str)):
         yield f"text is {shown(reply.text)}; it must be a string, or None to say nothing"
-    if reply.ids is not None and not (reply.text is not None and len(reply.ids) and _are_token_ids(reply.ids)):
+    if reply.ids is not None and not (reply.text is not None and _are_token_ids(reply.ids)):
         yield f"ids are {shown(reply.ids)}; they must be the token ids of its text, or None"
     if not isinstance(reply.reward, Real) or isinstance(reply.reward, bool) or not math.isfinite(reply.reward):
         yield f"reward is {shown(reply.reward)}; it must be a finite number"
@@ -92,6 +92,7 @@ def _are_texts(value: Any) -> bool:
 
 def _are_token_ids(value: Any) -> bool:
     try:
-        return all(isinstance(id, Integral) and not isinstance(id, bool) and int(id) >= 0 for id in value)
+        are_ids = all(isinstance(id, Integral) and not isinstance(id, bool) and int(id) >= 0 for id in value)
+        return are_ids and len(value) > 0
     except TypeError:
         return False
