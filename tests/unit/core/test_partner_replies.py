@@ -74,6 +74,8 @@ def test_anything_else_is_an_error_that_names_it(answer: Any) -> None:
         ({"text": "hi", "ids": [1, -2]}, r"ids are \[1, -2\]"),
         ({"text": "hi", "ids": [1.0]}, r"ids are \[1.0\]"),
         ({"text": "hi", "ids": 5}, "ids are 5"),
+        ({"text": "hi", "ids": []}, r"ids are \[\]"),
+        ({"info": {"labels": [1]}}, r"info\['labels'\] is \[1\]"),
         ({"ids": [1]}, r"ids are \[1\]; they must be the token ids of its text"),
         ({"reward": float("nan")}, "reward is nan; it must be a finite number"),
         ({"reward": float("-inf")}, "reward is -inf"),
