@@ -188,7 +188,10 @@ WRONG += [
     (talking(RULES, {"id": "partner"}), ("reward 'partner'", "never pays")),
     (talking(RULES, train_evaluation=1), ("env.args.train_evaluation",)),
     ({"reward_fn": {"id": "outcome"}}, ("pays a partner's outcome, but there is no env.args.partner",)),
-    (talking(GAME, {"id": "outcome", "args": {"weights": {"succes": 1}}}), ("'succes'", "reports success")),
+    (
+        {**talking(GAME, {"id": "outcome", "args": {"weights": {"succes": 1}}}), "datapool": {"id": "guess_what"}},
+        ("'succes'", "reports success"),
+    ),
     (
         talking(GAME, {"id": "outcome", "args": {"weights": {"success": "x"}}}),
         ("reward_fn.args.weights.success", "'x'"),
