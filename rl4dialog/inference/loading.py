@@ -46,7 +46,7 @@ from rl4dialog.training.building.policy import build_inference_policy, policy_cl
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
-from rl4dialog.training.evaluation import generate_texts
+from rl4dialog.training.talks import generate_texts
 
 _logger = logging.getLogger(__name__)
 Checkpoint = str | int | None

@@ -9,7 +9,7 @@ import numpy as np
 from rl4dialog.rollouts.conversing import talk_of_one_reply
 from rl4dialog.training.doctor.finding import Finding, judged
 from rl4dialog.training.doctor.subject import Subject
-from rl4dialog.training.evaluation import compute_metrics
+from rl4dialog.training.talks import compute_metrics
 
 N_METRIC_SAMPLES = 4
 

@@ -12,7 +12,8 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog.core.protocols import BaseMetric
 from rl4dialog.core.types import Sample
-from rl4dialog.training.evaluation import Evaluation, _reply, evaluate
+from rl4dialog.training.evaluation import Evaluation, evaluate
+from rl4dialog.training.talks import give_replies
 
 
 def draw() -> list[float]:
@@ -38,7 +39,7 @@ def test_random_states_are_afterwards_as_before_whatever_metrics_draw() -> None:
     def result() -> Evaluation:
         kwargs = {"do_sample": True, "max_new_tokens": 4}
         prompts = [[3], [4, 5], [6]]
-        talk = functools.partial(_reply, prompts, None)
+        talk = functools.partial(give_replies, prompts, None)
         return evaluate(policy, samples, [1, 2, 1], talk, metrics, "val", 2, kwargs, seed=1)
 
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
