@@ -1,7 +1,6 @@
 """What conversations cost: rows for whole conversations, a batched partner, a partner in the environments, many turns.
 
-All contestants of a comparison alternate in one process; times are CPU seconds, so that other work on the machine
-matters less. The model is the benchmark's ``tiny``, with random weights; every utterance has a fixed number of tokens.
+The contestants of a comparison alternate in one process. The model is the benchmark's ``tiny``, with random weights; every utterance has a fixed number of tokens.
 """
 
 from __future__ import annotations
@@ -127,18 +126,15 @@ def compare_partner(n_rounds: int) -> None:
 
     def one_by_one() -> None:
         generate: Any = setup.model.generate
+        sampling = {"do_sample": True, "top_k": 0, "pad_token_id": 0, "eos_token_id": None}
         for sample in setup.samples:
-            ids = torch.tensor([setup.tokenizer(sample.prompt_or_input_text)["input_ids"]])
+            text = sample.prompt_or_input_text
             for _ in range(N_TURNS):
                 for n_tokens in (AGENT_TOKENS, PARTNER_TOKENS):
-                    sampling = {"do_sample": True, "top_k": 0, "pad_token_id": 0, "eos_token_id": None}
-                    ids = generate(
-                        ids,
-                        attention_mask=torch.ones_like(ids),
-                        min_new_tokens=n_tokens,
-                        max_new_tokens=n_tokens,
-                        **sampling,
-                    )
+                    ids = torch.tensor([setup.tokenizer(text)["input_ids"][-setup.max_prompt :]])
+                    lengths = {"min_new_tokens": n_tokens, "max_new_tokens": n_tokens}
+                    said = generate(ids, attention_mask=torch.ones_like(ids), **lengths, **sampling)
+                    text += "\n" + setup.tokenizer.decode(said[0, ids.shape[1] :]) + "\n"
 
     ratio = _ratio(one_by_one, batched, n_rounds)
     print(f"batched language-model partner: {ratio:.1f} x one conversation after the other")
@@ -154,9 +150,9 @@ def measure_worker_partner(n_rounds: int) -> None:
         for name in ("begin", "ask", "go_on"):
             stack.enter_context(mock.patch.object(Conversation, name, _timed(getattr(Conversation, name), spent)))
         for _ in range(n_rounds + 1):
-            spent[0], started = 0.0, time.process_time()
+            spent[0], started = 0.0, time.perf_counter()
             _iterate(algorithm, callback)
-            shares.append(spent[0] / (time.process_time() - started))
+            shares.append(spent[0] / (time.perf_counter() - started))
     print(f"partner in the environments: {100 * statistics.median(shares[1:]):.1f} % of an iteration")
 
 
@@ -168,10 +164,10 @@ def measure_turns(n_rounds: int) -> None:
     seconds: list[list[float]] = [[] for _ in turns]
     for i in range(n_rounds + 1):
         for j, (algorithm, callback) in enumerate(zip(algorithms, callbacks, strict=True)):
-            started = time.process_time()
+            started = time.perf_counter()
             _iterate(algorithm, callback)
             if i:  # the first round warms up
-                seconds[j].append(time.process_time() - started)
+                seconds[j].append(time.perf_counter() - started)
     medians = [statistics.median(each) for each in seconds]
     exponent = np.polyfit(np.log(turns), np.log(medians), 1)[0]
     listed = ", ".join(f"{n}: {each:.2f} s" for n, each in zip(turns, medians, strict=True))
@@ -208,26 +204,26 @@ def _iterate(algorithm: PPO, callback: Any) -> None:
 
 
 def _timed(method: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
-    """The method, which adds its CPU time to a sum."""
+    """The method, which adds its time to a sum."""
 
     def timed(*args: Any) -> Any:
-        started = time.process_time()
+        started = time.perf_counter()
         try:
             return method(*args)
         finally:
-            spent[0] += time.process_time() - started
+            spent[0] += time.perf_counter() - started
 
     return timed
 
 
 def _ratio(slow: Callable[[], None], fast: Callable[[], None], n_rounds: int) -> float:
-    """Median of the ratios of CPU time, after one round to warm up; the order alternates."""
+    """Median of the ratios of time, after one round to warm up; the order alternates."""
     ratios = []
     for i in range(n_rounds + 1):
         seconds = {}
         for run in (slow, fast) if i % 2 else (fast, slow):
-            started = time.process_time()
+            started = time.perf_counter()
             run()
-            seconds[run] = time.process_time() - started
+            seconds[run] = time.perf_counter() - started
         ratios.append(seconds[slow] / seconds[fast])
     return statistics.median(ratios[1:])
