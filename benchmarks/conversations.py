@@ -1,6 +1,7 @@
 """What conversations cost: rows for whole conversations, a batched partner, a partner in the environments, many turns.
 
-The contestants of a comparison alternate in one process. The model is the benchmark's ``tiny``, with random weights; every utterance has a fixed number of tokens.
+The contestants of a comparison alternate in one process. The model is the benchmark's ``tiny``, with random weights;
+every utterance has a fixed number of tokens.
 """
 
 from __future__ import annotations
@@ -126,15 +127,16 @@ def compare_partner(n_rounds: int) -> None:
 
     def one_by_one() -> None:
         generate: Any = setup.model.generate
-        sampling = {"do_sample": True, "top_k": 0, "pad_token_id": 0, "eos_token_id": None}
+        sampling: dict[str, Any] = {"do_sample": True, "top_k": 0, "pad_token_id": 0, "eos_token_id": None}
         for sample in setup.samples:
             text = sample.prompt_or_input_text
             for _ in range(N_TURNS):
                 for n_tokens in (AGENT_TOKENS, PARTNER_TOKENS):
-                    ids = torch.tensor([setup.tokenizer(text)["input_ids"][-setup.max_prompt :]])
+                    all_ids: Any = setup.tokenizer(text)["input_ids"]
+                    ids = torch.tensor([all_ids[-setup.max_prompt :]])
                     lengths = {"min_new_tokens": n_tokens, "max_new_tokens": n_tokens}
                     said = generate(ids, attention_mask=torch.ones_like(ids), **lengths, **sampling)
-                    text += "\n" + setup.tokenizer.decode(said[0, ids.shape[1] :]) + "\n"
+                    text += f"\n{setup.tokenizer.decode(said[0, ids.shape[1] :])}\n"
 
     ratio = _ratio(one_by_one, batched, n_rounds)
     print(f"batched language-model partner: {ratio:.1f} x one conversation after the other")
