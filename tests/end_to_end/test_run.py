@@ -172,7 +172,9 @@ def test_algorithm_of_ones_own_overrides_only_train(tmp_path: Path) -> None:
 
 
 def test_conversation_of_several_turns_with_a_scripted_partner(tmp_path: Path) -> None:
-    config = make_config(tmp_path, env__args__max_turns=3, env__args__partner_replies=["and then ?", "i see ."])
+    reward = {"id": "length_penalty", "args": {"max_length": 3}}  # without references
+    turns = {"env__args__max_turns": 3, "env__args__partner_replies": ["and then ?", "i see ."]}
+    config = make_config(tmp_path, reward_fn=reward, **turns)
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
     assert info["rollout/tokens"] > info["rollout/n_episodes"] * 3 - 1
@@ -193,6 +195,7 @@ def test_chat_template_of_the_tokenizer_writes_prompts_and_turns(tmp_path: Path)
         tokenizer={"model_name": folder},
         alg__policy__args__model_name=folder,
         datapool__args__format="chat_template",
+        reward_fn={"id": "length_penalty", "args": {"max_length": 3}},
         env__args__max_turns=2,
         env__args__partner_replies=["and then ?"],
     )

@@ -144,7 +144,12 @@ def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path
     [
         {"lora": {"r": 2, "target_modules": ["c_attn"]}},
         {"alg__policy__args__critic": "shared", "precision": "bf16"},
-        {"env__args__max_turns": 2, "env__args__partner_replies": ["oh .", "why ?"], "alg__kl_div__type": "ziegler"},
+        {
+            "env__args__max_turns": 2,
+            "env__args__partner_replies": ["oh .", "why ?"],
+            "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+            "alg__kl_div__type": "ziegler",
+        },
     ],
     ids=["lora", "shared_bf16", "two_turns"],
 )
