@@ -121,7 +121,8 @@ def _env_kwargs(
     partner: AnyPartner | None,
 ) -> dict[str, Any]:
     samples = list(texts.data.pools["train"])
-    return env_kwargs(config, texts, end_of_turn, embedding_rows(model), samples, scorer.parts, partner)
+    of_model = {"end_of_turn": end_of_turn, "vocab_size": embedding_rows(model)}
+    return {**env_kwargs(config, texts, samples, scorer.parts, partner), **of_model}
 
 
 def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:

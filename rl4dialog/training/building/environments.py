@@ -17,7 +17,6 @@ from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
-from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.partner import AnyPartner, build_partner
 from rl4dialog.training.building.texts import Texts
 
@@ -25,19 +24,15 @@ from rl4dialog.training.building.texts import Texts
 def env_kwargs(
     config: TextConfig,
     texts: Texts,
-    end_of_turn: EndOfTurn,
-    vocab_size: int,
     samples: Sequence[Any],
     parts: Sequence[RewardPart],
     partner: AnyPartner | None,
 ) -> dict[str, Any]:
-    """Return the arguments of each environment.
+    """Return the arguments of each environment, except ``end_of_turn`` and ``vocab_size``, which are the model's.
 
     Args:
         config: Config with an ``env`` block.
         texts: The run's texts.
-        end_of_turn: Detects the end of a reply.
-        vocab_size: Number of rows of the model's embedding.
         samples: Samples to talk about, or pairs with their weights.
         parts: All rewards.
         partner: The partner, if there is one.
@@ -49,12 +44,10 @@ def env_kwargs(
     args = config.env.args
     is_outside = isinstance(partner, PartnerService)
     return {
-        "end_of_turn": end_of_turn,
         "samples": samples,
         "reward_parts": [part for part in parts if not part.in_main_process],
         "max_prompt_length": texts.lengths.prompt,
         "max_episode_length": texts.lengths.reply,
-        "vocab_size": vocab_size,
         "prompt_truncation_side": texts.lengths.truncation_side,
         "max_turns": args.max_turns,
         "priority_scale": args.priority_scale,
@@ -85,12 +78,12 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     is_scored = scorer is not None and config.train_evaluation.score_predictions
     parts = scorer.parts if scorer is not None and is_scored else []
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
+    samples = [Sample(0, "", [])]  # each conversation is given its own
+    kwargs = env_kwargs(config, texts, samples, parts, partner)
 
     def make_env(policy: LMActorCriticPolicy) -> UtteranceView:
-        n_rows = embedding_rows(policy.language_model)
-        samples = [Sample(0, "", [])]  # each conversation is given its own
-        kwargs = env_kwargs(config, texts, policy.end_of_turn, n_rows, samples, parts, partner)
-        return make_utterance_env(kwargs, timeout_s)
+        of_model = {"end_of_turn": policy.end_of_turn, "vocab_size": embedding_rows(policy.language_model)}
+        return make_utterance_env({**kwargs, **of_model}, timeout_s)
 
     rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
     service = partner if isinstance(partner, PartnerService) else None

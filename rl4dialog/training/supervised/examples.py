@@ -173,12 +173,13 @@ def build_examples(
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")
     _check_end(tokenizer, end_of_turn)
     turn_end = end_of_turn or (tokenizer.eos_token if whole_turns else None)
+    end = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), end_of_turn)
     examples, truncation = [], Truncation()
     for sample in samples:
         before = "" if in_encoder else sample.prompt_or_input_text
         if (sample.meta_data or {}).get("continuation") and sample.references:
             limits = max_prompt_length, max_reply_length, max_length
-            turns = _turns(sample, tokenizer, end_of_turn, *limits, frame, before, context_turns)
+            turns = _turns(sample, end, *limits, frame, before, context_turns)
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
             examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
@@ -239,8 +240,7 @@ class _LearnedTurn:
 
 def _turns(
     sample: Sample,
-    tokenizer: PreTrainedTokenizerBase,
-    end_of_turn: str | None,
+    end: EndOfTurn,
     max_prompt_length: int | None,
     max_reply_length: int | None,
     max_length: int | None,
@@ -249,16 +249,15 @@ def _turns(
     context_turns: int | None,
 ) -> list[_LearnedTurn]:
     """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
-    said = [sample.references[0], *(sample.meta_data or {})["continuation"]]
-    whole = [encode_reply(tokenizer, text, end_of_turn, prompt=before) for text in said[::2]]
+    tokenizer, said = end.tokenizer, [sample.references[0], *(sample.meta_data or {})["continuation"]]
+    whole = [encode_reply(tokenizer, text, end.marker, prompt=before) for text in said[::2]]
     limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
     replies = [
-        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end_of_turn, limit, before)
+        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end.marker, limit, before)
         for ids, text in zip(whole, said[::2], strict=True)
     ]
     room = max_length and max_length - max(map(len, replies))
     limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
-    end = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), end_of_turn)
     history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame, max_utterances=context_turns)
     turns = []
     for i, reply in enumerate(replies):
