@@ -104,6 +104,11 @@ class Frame:
     markup: tuple[str, ...] = ()
     in_pairs: bool = False
 
+    @classmethod
+    def plain(cls, marker: str | None) -> Frame:
+        """Markup without a chat template: each utterance before a turn marker or, if there is none, on its own line."""
+        return cls(f" {marker}", marker, (marker,)) if marker else cls("\n", "\n")
+
 
 @dataclass
 class Sample:

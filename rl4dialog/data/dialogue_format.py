@@ -125,7 +125,7 @@ class DialogueFormat:
         if self.render_chat is not None and self.name == "chat_template":
             frame = ChatMarkup.of(self.render_chat).frame(with_system)
             return replace(frame, markup=tuple(dict.fromkeys([*self.reserved, *self._plain_markup(frame)])))
-        return Frame(_ANSWERED, EOU_TOKEN, self.reserved)
+        return Frame.plain(EOU_TOKEN)
 
     def _plain_markup(self, frame: Frame) -> list[str]:
         """Find markup that is ordinary text to the tokenizer, such as ``[INST]`` or ``USER:``, but not plain words."""

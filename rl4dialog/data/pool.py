@@ -65,9 +65,7 @@ class TextGenPool:
             # Where a system message is not in its place, the prompt has no known opening.
             with_system = any(isinstance(prompt, Prompt) and len(prompt.opening) != 1 for prompt in prompts)
             return self.dialogue_format.frame(with_system)
-        if self.end_of_turn is None:
-            return Frame("\n", "\n")
-        return Frame(f" {self.end_of_turn}", self.end_of_turn, (self.end_of_turn,))
+        return Frame.plain(self.end_of_turn)
 
     @classmethod
     @abstractmethod

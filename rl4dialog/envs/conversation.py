@@ -80,7 +80,7 @@ class Conversation:
         partner: Partner | None = None,
     ) -> None:
         self.rules, self.partner = rules, partner
-        self.frame = frame or _plain_frame(end_of_turn.marker)
+        self.frame = frame or Frame.plain(end_of_turn.marker)
         self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
         self._end_when = {
@@ -254,8 +254,3 @@ class Conversation:
             raise PartnerError(
                 f"partner {self._partners_name} {what} sample {self.sample.id!r}: {type(error).__name__}: {error}"
             ) from error
-
-
-def _plain_frame(marker: str | None) -> Frame:
-    """Markup of utterances on separate lines, or before the turn marker."""
-    return Frame(f" {marker}", marker, (marker,)) if marker else Frame("\n", "\n")
