@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,6 +56,11 @@ def weighted_sum(parts: Iterable[RewardPart], values: Mapping[str, Any], iterati
         iteration: Iteration for changing weights, counted from 1.
     """
     return sum(part.term(values[part.name], iteration) for part in parts)
+
+
+def names_needing(parts: Iterable[RewardPart], what: Literal["tokens", "references"]) -> str:
+    """List the names of the rewards that declare that they need a reply's tokens or references; may be empty."""
+    return ", ".join(repr(part.name) for part in parts if getattr(part.function, f"needs_{what}", False))
 
 
 @dataclass

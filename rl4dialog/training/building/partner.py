@@ -11,7 +11,7 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.protocols import Partner, PartnerService
-from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.training.building.texts import Texts
 
@@ -98,7 +98,7 @@ def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
     weights = {
         key: part.name for part in parts if isinstance(part.function, OutcomeReward) for key in part.function.weights
     }
-    names = ", ".join(repr(part.name) for part in parts if getattr(part.function, "needs_references", False))
+    names = names_needing(parts, "references")
     partners = chosen_partners(config)
     if takes and not partners:
         raise ConfigError("reward 'partner' pays what a partner's replies carry, but there is no env.args.partner")

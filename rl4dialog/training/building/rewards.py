@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
-from rl4dialog.core.reward_parts import RewardPart, clip_bounds
+from rl4dialog.core.reward_parts import clip_bounds, names_needing
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
@@ -37,15 +37,10 @@ def build_reward_columns(config: TextConfig, scorer: Scorer | None) -> RewardCol
     """Build the scorer of evaluation replies, if the run scores them and its reward can score texts."""
     if scorer is None or not config.train_evaluation.score_predictions:
         return None
-    if names := _names_needing(scorer.parts, "tokens"):
+    if names := names_needing(scorer.parts, "tokens"):
         _logger.warning("evaluations have no metric 'reward': they score texts, but %s needs a reply's tokens", names)
         return None
     return RewardColumns(scorer, max(config.train_evaluation.n_iters or 1, 1))
-
-
-def _names_needing(parts: Sequence[RewardPart], what: str) -> str:
-    """Names of the rewards that declare a need of ``tokens`` or ``references``."""
-    return ", ".join(repr(part.name) for part in parts if getattr(part.function, f"needs_{what}", False))
 
 
 def build_reward_normalizer(config: RewardConfig) -> RewardNormalizer | None:
