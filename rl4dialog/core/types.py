@@ -84,6 +84,10 @@ class Prompt(str):
         openings = (self.opening, self.later_opening, self.agent_opening, self.reply_opening)
         return Prompt._of(text, (*self.turns, *turns), *openings)
 
+    def restarted(self, opening: tuple[str, ...], *turns: PromptTurn) -> Prompt:
+        """Return the prompt of another conversation in the same format: with this opening and these utterances."""
+        return Prompt(turns, opening, self.later_opening, self.agent_opening, self.reply_opening)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening, self.reply_opening)
 

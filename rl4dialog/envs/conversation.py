@@ -160,9 +160,7 @@ class Conversation:
         text = reply.text or ""
         self._turns = [Turn(text, PARTNER)]
         prompt = self._own_prompt()
-        turn = PromptTurn(text, self.frame.to_agent)
-        openings = (prompt.later_opening, prompt.later_opening, prompt.agent_opening, prompt.reply_opening)
-        self._see(Prompt([turn], *openings))
+        self._see(prompt.restarted(prompt.later_opening, PromptTurn(text, self.frame.to_agent)))
         self._follow(reply)
 
     def settle(self, own_text: str, ended: bool, reply: PartnerReply) -> EndedBy | None:
@@ -227,8 +225,7 @@ class Conversation:
                 "starts; use first_speaker: partner or sample"
             )
         self.meta_info = {**self.meta_info, "history": []}
-        openings = (prompt.agent_opening, prompt.later_opening, prompt.agent_opening, prompt.reply_opening)
-        return Prompt([], *openings)
+        return prompt.restarted(prompt.agent_opening)
 
     def _own_prompt(self) -> Prompt:
         """The sample's prompt, of which a conversation without the sample's utterances keeps the opening."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.observation import Observation
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -72,8 +71,7 @@ class PartnersSide:
                         "env.args.first_speaker is partner, but the chat template of the partner rejects a "
                         "conversation that the assistant starts; use first_speaker: sample or agent"
                     )
-                openings = (prompt.agent_opening, prompt.later_opening, prompt.agent_opening)
-                prompt = Prompt([], *openings, prompt.reply_opening)
+                prompt = prompt.restarted(prompt.agent_opening)
             tokenizer = outside.end_of_turn.tokenizer
             self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
         elif self._last is not None:
