@@ -13,7 +13,7 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.training.building.partner import build_partner
+from rl4dialog.training.building.partner import build_partner, chosen_partners
 from rl4dialog.training.building.texts import Texts
 
 
@@ -46,7 +46,7 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
-    for chosen in filter(None, (args.conversation_partner, config.train_evaluation.partner)):
+    for chosen, _ in chosen_partners(config):
         found = PartnerRegistry.resolve(chosen.id)
         if not (inspect.isclass(found) and issubclass(found, Partner) and found.checks_samples):
             continue
