@@ -233,7 +233,8 @@ class Conversing:
         if self._task_rewards is not None:
             lengths = [max((len(values) for values in info["reward_parts"].values()), default=1) for info in infos]
             try:
-                paid, earlier, parts = self._task_rewards(infos, lengths, overs, self._iteration)
+                paid, earlier, found = self._task_rewards(infos, lengths, overs, self._iteration)
+                parts = {name: each for name, each in found.items() if name not in self._task_rewards.weight_names}
             except RewardError as failure:
                 error = str(failure)
         for i, row in enumerate(rows):

@@ -17,6 +17,9 @@ class TaskRewards:
         parts: All rewards with their weights.
         values: Computes the raw values, by name, of the parts that score whole replies in this process; required if
             there are any.
+
+    Attributes:
+        weight_names: Names of the changing weights, which are logged beside the values of the parts.
     """
 
     def __init__(
@@ -24,7 +27,8 @@ class TaskRewards:
     ) -> None:
         self._in_workers = [part for part in parts if not part.in_main_process]
         self._in_main = [part for part in parts if part.in_main_process]
-        self._changing = [part for part in parts if callable(part.weight)]
+        self._changing = {f"{part.name}/weight": part for part in parts if callable(part.weight)}
+        self.weight_names = frozenset(self._changing)
         self._values = values
 
     def __call__(
@@ -66,7 +70,7 @@ class TaskRewards:
                         earlier[row] += part.term(np.array(paid), iteration)
                         found[part.name][row] += sum(paid)
             values |= found
-        values |= {f"{part.name}/weight": [part.weight_at(iteration)] for part in self._changing}
+        values |= {name: [part.weight_at(iteration)] for name, part in self._changing.items()}
         return rewards, earlier, values
 
 

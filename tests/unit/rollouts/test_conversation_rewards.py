@@ -18,6 +18,7 @@ from rl4dialog.envs.vectorize import make_utterance_env
 from rl4dialog.rewards.composite import CompositeReward
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -195,6 +196,13 @@ def test_parts_of_a_composite_are_clipped_weighted_and_summed() -> None:
         "batch": (OneOfBatch(), {"weight": 1000.0}),
     }
     check(Trial(parts_of(rewards), Paying()), [0.1 + 10 + 1, 1.0 + 20 + 1, 2.0 + 20 + 1 + 1000])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_changing_weight_is_no_part_of_a_conversations_reward(n: int) -> None:
+    trial = Trial(parts_of(PartnerReward(), weight=Linear(0.5, 0.5, 2)), Paying())
+    talks = Conversing(trial._make, None, trial.rewards)(trial.policy, SAMPLES[:n], [1, 2][:n])
+    assert [(talk.total, talk.rewards) for talk in talks] == [(55.5, {"reward": 111.0})] * n
 
 
 @pytest.mark.parametrize("where", ["worker", "main"])
