@@ -16,7 +16,7 @@ from typing import Any
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import PartnerError, RewardError
-from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -168,13 +168,12 @@ class Evaluator:
         """Compute the metrics of a split's reference replies; in conversations, only metrics of single replies."""
         samples, references = self.samples(split), self._references(split)
         talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
+        metrics, columns = self._metrics, {}
         if self._conversing is not None:
-            metrics = [metric for metric in self._metrics if not isinstance(metric, DialogueMetric)]
-            scores = compute_metrics(metrics, talks, split, policy.language_model)
-            return {key: corpus for key, (_, corpus) in scores.items()}
-        scores = compute_metrics(self._metrics, talks, split, policy.language_model)
-        columns = {} if self._rewards is None else self._rewards.score(samples, references)
-        return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
+            metrics = [metric for metric in metrics if not isinstance(metric, DialogueMetric)]
+        elif self._rewards is not None:
+            columns = self._rewards.score(samples, references)
+        return _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
 
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
         """Measure the datapool's scripted players, as floor and ceiling, in the conversations of an evaluation.
@@ -206,8 +205,7 @@ class Evaluator:
                     kwargs = {"players": [player() for _ in rows]}
                     talks += converse(self._conversing, seed, policy, chosen, rows, kwargs)
                 columns = self._columns(samples, talks, must_work=False)
-                scores = compute_metrics(metrics, talks, split, policy.language_model)
-                found[name] = mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
+                found[name] = _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
         return found
 
     def _references(self, split: str) -> list[str]:
@@ -305,8 +303,12 @@ def judged(
                 **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
             }
         )
-    metric_values = {key: corpus for key, (_, corpus) in scores.items()}
-    return Evaluation({**mean_reward(dict(columns)), **metric_values}, predictions)
+    return Evaluation(_of_all(scores, columns), predictions)
+
+
+def _of_all(scores: MetricResult, columns: Mapping[str, list[float]]) -> dict[str, float]:
+    """Mean reward, if there is one, and the corpus scores of the metrics."""
+    return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
 
 
 def _examples(before: Evaluation, after: Evaluation, references: Sequence[str], n: int = 3) -> list[Example]:

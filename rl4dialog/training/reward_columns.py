@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
@@ -112,7 +112,7 @@ class RewardColumns:
             _logger.warning("the reward failed for %d of the %d samples of this evaluation", n_failed, len(totals))
 
 
-def mean_reward(columns: dict[str, list[float]]) -> dict[str, float]:
+def mean_reward(columns: Mapping[str, list[float]]) -> dict[str, float]:
     """Mean total reward of the replies that have one, under its metric key."""
     known = [value for value in columns.get(TOTAL, []) if not math.isnan(value)]
     return {TOTAL: sum(known) / len(known)} if known else {}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
@@ -98,42 +98,41 @@ def converse(
 
 def compute_metrics(
     metrics: Sequence[BaseMetric | DialogueMetric], talks: Sequence[Talk], split_name: str, model: Any
-) -> dict[str, tuple[list[float] | None, float]]:
+) -> MetricResult:
     """Compute all metrics, by key: the score of each conversation, and that of all.
 
     Metrics of replies score each reply of a conversation, those with references only replies that have some; the score
     of the conversation is the mean of its replies. Conversations whose partner failed are left out. A metric that is
     left with no replies has no score.
     """
-    results: dict[str, tuple[list[float] | None, float]] = {}
+    results: MetricResult = {}
     single = all(talk.is_single_reply for talk in talks)
     for metric in metrics:
         if isinstance(metric, DialogueMetric) and not (single and isinstance(metric, BaseMetric)):
-            heard = [i for i, talk in enumerate(talks) if not talk.partner_failed]
-            found = metric.compute([talks[i].dialogue for i in heard], model, split_name)
-            for key, (each, corpus) in found.items():
-                results[key] = each if each is None else _by_talk(each, heard, len(talks)), corpus
-            continue
-        needs_references = getattr(metric, "needs_references", False)  # RL4LMs' classes do not say
-        rows = [
-            (i, j)
-            for i, talk in enumerate(talks)
-            for j in range(0 if talk.partner_failed else len(talk.replies))
-            if single or talk.references[j] or not needs_references
-        ]
-        if not rows:
-            _logger.warning("%s has no score: no reply of %s has references", type(metric).__name__, split_name)
-            continue
-        found = metric.compute(
-            [talks[i].prompts[j] for i, j in rows],
-            [talks[i].replies[j] for i, j in rows],
-            [talks[i].references[j] for i, j in rows],
-            [talks[i].meta_infos[j] for i, j in rows],
-            model,
-            split_name,
-        )
+            talk_of = [i for i, talk in enumerate(talks) if not talk.partner_failed]
+            found = metric.compute([talks[i].dialogue for i in talk_of], model, split_name)
+        else:
+            needs_references = getattr(metric, "needs_references", False)  # RL4LMs' classes do not say
+            rows = [
+                (i, j)
+                for i, talk in enumerate(talks)
+                for j in range(0 if talk.partner_failed else len(talk.replies))
+                if single or talk.references[j] or not needs_references
+            ]
+            if not rows:
+                _logger.warning("%s has no score: no reply of %s has references", type(metric).__name__, split_name)
+                continue
+            talk_of = [i for i, _ in rows]
+            found = metric.compute(
+                [talks[i].prompts[j] for i, j in rows],
+                [talks[i].replies[j] for i, j in rows],
+                [talks[i].references[j] for i, j in rows],
+                [talks[i].meta_infos[j] for i, j in rows],
+                model,
+                split_name,
+            )
         for key, (each, corpus) in found.items():
-            results[key] = each if each is None else _by_talk(each, [i for i, _ in rows], len(talks)), corpus
+            results[key] = each if each is None else _by_talk(each, talk_of, len(talks)), corpus
     return results
 
 
