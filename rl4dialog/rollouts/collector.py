@@ -131,7 +131,7 @@ class RolloutCollector:
         """
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        rollout = _Rollout(conversations, env.num_envs, group_size)
+        rollout = _Rollout(conversations, env.num_envs, group_size, self._has_partner)
         stats, series = rollout.stats, rollout.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
@@ -162,11 +162,11 @@ class RolloutCollector:
             for row, info in zip(settled, infos, strict=True):
                 if replies := rollout.running[row]:  # none if the partner failed to open the conversation
                     step_rewards[row] = rollout.earned[replies[-1]].sum()
-                rollout.count_turn(info, self._has_partner)
+                rollout.count_turn(info)
                 if dones[row]:
                     is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
                     last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
-                    rollout.end(row, info, last_value, self._has_partner)
+                    rollout.end(row, info, last_value)
             if n_wanted is None and stats.n_tokens >= n_tokens:
                 n_wanted = rollout.n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
             if n_wanted is not None:
@@ -226,6 +226,7 @@ class _Rollout:
         conversations: Takes the replies, and the conversations that have ended.
         n_envs: Number of environments.
         group_size: Number of consecutive environments that answer the same prompts.
+        has_partner: Whether there is a partner, so that its conversations are logged.
 
     Attributes:
         stats: Statistics so far.
@@ -236,8 +237,8 @@ class _Rollout:
         n_spoken: Number of agent tokens.
     """
 
-    def __init__(self, conversations: Conversations, n_envs: int, group_size: int) -> None:
-        self._conversations, self._group_size = conversations, group_size
+    def __init__(self, conversations: Conversations, n_envs: int, group_size: int, has_partner: bool) -> None:
+        self._conversations, self._group_size, self._has_partner = conversations, group_size, has_partner
         self.stats = RolloutStats()
         self.series: dict[str, list[float]] = defaultdict(list)
         self.running: list[list[int]] = [[] for _ in range(n_envs)]
@@ -265,20 +266,20 @@ class _Rollout:
             self.earned.append(np.full(n, np.nan, dtype=np.float32))
             self.n_spoken += n
 
-    def count_turn(self, info: dict[str, Any], has_partner: bool) -> None:
+    def count_turn(self, info: dict[str, Any]) -> None:
         """Log a turn that is complete."""
         if "error" in info:
             return
         self.series["rollout/cut_replies"].append(float(info["utterance_truncated"]))
-        if has_partner:
+        if self._has_partner:
             self.series["rollout/context_dropped"].append(float(info["context_dropped"]))
             self.series["rollout/empty_replies"].append(float(not info["gen_text"]))
             self.series["rollout/partner_echo"].append(float(info["partner_echoes"]))
 
-    def end(self, row: int, info: dict[str, Any], last_value: float, has_partner: bool) -> None:
+    def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
         """End the conversation of an environment; it is trained on unless a reward failed."""
         numbers, self.running[row] = self.running[row], []
-        if has_partner:
+        if self._has_partner:
             self.series["rollout/partner_failed"].append(float(info.get("partner_failed", False)))
             if "error" not in info:
                 self.series["rollout/turns"].append(float(len(numbers)))
