@@ -25,16 +25,20 @@ ONE_TURN, LEFT_BY_PARTNER = 1.1, 0.9
 EMPTY_REPLIES = 0.2
 
 
+def _share_above(limit: float, history: History, key: str) -> str | None:
+    """Return the mean of the last iterations as a percentage, if it is above the limit."""
+    share = mean(history.last(key, WINDOW))
+    return f"{share:.0%}" if share > limit else None
+
+
 @check(
     "The agent answers without the oldest turns of its conversations, which rewards may still read: raise "
     "env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length (fine if context_turns "
     "limits the history on purpose)."
 )
 def context_dropped(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("rollout/context_dropped", WINDOW))
-    if not share > CONTEXT_DROPPED:
-        return None
-    return f"{share:.0%} of the utterances were said without the oldest turns of their conversation"
+    share = _share_above(CONTEXT_DROPPED, history, "rollout/context_dropped")
+    return share and f"{share} of the utterances were said without the oldest turns of their conversation"
 
 
 @check(
@@ -42,10 +46,8 @@ def context_dropped(history: History, facts: RunFacts) -> str | None:
     "env.args.partner_on_error: raise."
 )
 def partner_fails(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("rollout/partner_failed", WINDOW))
-    if not share > PARTNER_FAILED:
-        return None
-    return f"the partner failed in {share:.0%} of the conversations"
+    share = _share_above(PARTNER_FAILED, history, "rollout/partner_failed")
+    return share and f"the partner failed in {share} of the conversations"
 
 
 @check(
@@ -53,10 +55,8 @@ def partner_fails(history: History, facts: RunFacts) -> str | None:
     "the format that it was trained on. `rl4dialog doctor` shows a conversation."
 )
 def partner_echoes(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("rollout/partner_echo", WINDOW))
-    if not share > PARTNER_ECHO:
-        return None
-    return f"{share:.0%} of the partner's utterances repeat the agent's last one"
+    share = _share_above(PARTNER_ECHO, history, "rollout/partner_echo")
+    return share and f"{share} of the partner's utterances repeat the agent's last one"
 
 
 @check(
@@ -75,10 +75,8 @@ def partner_leaves_at_once(history: History, facts: RunFacts) -> str | None:
     "replies. length_penalty can set a minimum length."
 )
 def empty_replies(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("rollout/empty_replies", WINDOW))
-    if not share > EMPTY_REPLIES:
-        return None
-    return f"{share:.0%} of the replies are empty"
+    share = _share_above(EMPTY_REPLIES, history, "rollout/empty_replies")
+    return share and f"{share} of the replies are empty"
 
 
 CHECKS = (context_dropped, partner_fails, partner_echoes, partner_leaves_at_once, empty_replies)
