@@ -6,7 +6,7 @@ from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, EndedBy, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, EndedBy, Sample, Turn, given_turns
 
 
 def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed: int) -> Dialogue:
@@ -28,7 +28,7 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
     meta_data = sample.meta_data or {}
     history = list(meta_data.get("history", [sample.prompt_or_input_text]))
     n_given = len(history)
-    turns = [Turn(text, PARTNER if (n_given - index) % 2 else AGENT) for index, text in enumerate(history)]
+    turns = [*given_turns(history)]
     player.reset(meta_data, derive_seed(seed, "player"))
     partner.reset(meta_data, derive_seed(seed, "partner"))
     ended_by: EndedBy = "max_turns"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import itertools
-import os
 import random
 import re
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import pytest
+from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Turn
@@ -253,16 +251,7 @@ def test_splits_and_seeds_have_streams_of_their_own() -> None:
 
 
 def test_other_processes_make_the_same_dialogues() -> None:
-    code = (
-        "import hashlib; from rl4dialog.data.small_talk import generate_dialogues;"
-        "print(hashlib.sha256(repr(generate_dialogues('val', 50, 7)).encode()).hexdigest())"
-    )
-    here = hashlib.sha256(repr(generate_dialogues("val", 50, 7)).encode()).hexdigest()
-    path = os.pathsep.join(filter(None, sys.path))
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-        assert output.stdout.strip() == here, output.stderr
+    assert_other_processes_make_the_same(functools.partial(generate_dialogues, "val", 50, 7))
 
 
 def test_global_random_state_is_untouched() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+import functools
 import pickle
 import random
-import subprocess
-import sys
 import time
 from typing import Any
 
 import pytest
+from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
@@ -106,16 +104,7 @@ def test_more_games_leave_the_first_ones_alone() -> None:
 
 
 def test_other_processes_make_the_same_games() -> None:
-    code = (
-        "import hashlib; from rl4dialog.tasks.guess_what.datapool import GuessWhat;"
-        "print(hashlib.sha256(repr(list(GuessWhat.prepare('val', n_val=50))).encode()).hexdigest())"
-    )
-    here = hashlib.sha256(repr(list(GuessWhat.prepare("val", n_val=50))).encode()).hexdigest()
-    path = os.pathsep.join(filter(None, sys.path))
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-        assert output.stdout.strip() == here, output.stderr
+    assert_other_processes_make_the_same(functools.partial(GuessWhat.prepare, "val", n_val=50))
 
 
 def test_global_random_state_is_untouched() -> None:
