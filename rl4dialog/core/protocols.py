@@ -155,6 +155,9 @@ class ConversationReward(ABC):
     A turn is an utterance of the agent and the partner's answer.
     """
 
+    needs_partner = False
+    """Whether the reward comes from the partner, so that a reply without one cannot earn it."""
+
     @abstractmethod
     def __call__(self, dialogue: Dialogue, over: bool) -> float:
         """Score the last turn.

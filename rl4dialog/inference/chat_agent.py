@@ -59,7 +59,7 @@ class ChatAgent:
         return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the run's reward of one reply and its parts, without references.
+        """Compute the run's reward of one reply and its parts, without references and partner.
 
         Args:
             prompt: The prompt.
@@ -69,7 +69,7 @@ class ChatAgent:
 
         Raises:
             ConfigError: If the run has no reward.
-            RewardError: If the reward fails, for example because it needs references or labels.
+            RewardError: If the reward fails, for example because it needs references, labels or a partner.
         """
         return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 

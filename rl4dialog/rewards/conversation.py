@@ -17,6 +17,8 @@ class OutcomeReward(ConversationReward):
         per_turn: Reward of every turn; negative to prefer short conversations.
     """
 
+    needs_partner = True
+
     def __init__(self, weights: Mapping[str, float] | None = None, per_turn: float = 0.0) -> None:
         self.weights = {"success": 1.0} if weights is None else dict(weights)
         self._per_turn = per_turn
@@ -34,6 +36,8 @@ class OutcomeReward(ConversationReward):
 
 class PartnerReward(ConversationReward):
     """The reward that the partner's reply carries, for the utterance that it answers."""
+
+    needs_partner = True
 
     def __call__(self, dialogue: Dialogue, over: bool) -> float:
         return next(turn.paid for turn in reversed(dialogue.turns) if turn.speaker == AGENT)

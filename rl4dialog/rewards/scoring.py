@@ -217,6 +217,8 @@ def _of_paid(values: list[float], replies: FinishedReplies) -> list[float]:
 
 def _score_one(function: Callable[..., Any], replies: FinishedReplies, row: int, tokenizer: Any) -> list[Any]:
     if isinstance(function, ConversationReward):
+        if function.needs_partner:
+            raise RewardError("it comes from the partner of a conversation, and this reply has none")
         return [function(replies.dialogues[row], replies.dones[row])]
     reply = TextState.of(replies, row, tokenizer)
     return [function(reply, -1, reply, replies.dones[row], reply.meta_info)]

@@ -48,7 +48,7 @@ class ChatModel(Protocol):
 
         Raises:
             ConfigError: If there is no reward.
-            RewardError: If it fails, for example because a chat has no references.
+            RewardError: If it fails, for example because a chat has no references and no partner.
         """
 
     def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
@@ -94,7 +94,7 @@ def reward_in_words(
         return RewardInWords(f"reward {scores.total[0]:.3f} ({parts})")
     why = ""
     if missing not in told:
-        why = f"cannot compute {missing} in this chat, which has no references"
+        why = f"cannot compute {missing} in this chat, which has no references and no partner"
         try:
             model.score(prompt, reply, meta_info)
         except RewardError as error:

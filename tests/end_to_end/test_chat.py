@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import complete_run, make_config, run_folder, write_config
+from partners import Failing
+from runs import complete_run, keep_registries, make_config, run_folder, write_config
 
 import rl4dialog
 from rl4dialog import cli
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.serving.terminal import visible
@@ -64,7 +66,25 @@ def test_any_model_is_talked_to_with_a_config(
     assert chat("hi\nyes\n", monkeypatch, *flags) == 0
     printed = capsys.readouterr().out
     assert f"Chat with {run / 'model'}." in printed
-    assert printed.count("  cannot compute rouge in this chat, which has no references: ") == 1
+    assert printed.count("  cannot compute rouge in this chat, which has no references and no partner: ") == 1
+
+
+def test_reward_of_a_partner_is_not_that_of_a_chat(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_registries(monkeypatch)
+    PartnerRegistry.add("reporting", Failing)
+    rewards = [{"id": "outcome"}, {"id": "length_penalty", "args": {"max_length": 2}}]
+    reward = {"id": "composite", "args": {"rewards": rewards}}
+    config = make_config(tmp_path, reward_fn=reward, env__args__partner={"id": "reporting"})
+    flags = ("--model", str(run / "model"), "--config_path", str(write_config(tmp_path, config)), "--show_reward")
+    assert chat("hi\nyes\n", monkeypatch, *flags) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("  available reward parts: length_penalty ") == 2
+    assert (
+        "  cannot compute outcome in this chat, which has no references and no partner: reward 'outcome' "
+        "failed on sample 0: RewardError: it comes from the partner of a conversation, and this reply has none\n"
+    ) in printed
 
 
 def test_agent_chats_as_openrls_does(run: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
+from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rewards.scoring import Scorer, check_scores
@@ -62,6 +63,14 @@ class Hundred(BatchedRewardFunction):
 
     def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
         return [100.0 * done for done in dones]
+
+
+@pytest.mark.parametrize("reward", [OutcomeReward(per_turn=1.0), PartnerReward()])
+def test_reply_without_a_partner_does_not_earn_what_a_partner_pays(reward: Any) -> None:
+    replies = FinishedReplies(["p"], ["g"], [["r"]])
+    with pytest.raises(RewardError, match=r"'mine' failed on sample 0: .*it comes from the partner of a conversation"):
+        Scorer(as_parts(reward, "mine")).score(replies)
+    assert np.isnan(Scorer(as_parts(reward), on_error="mask").score(replies).total).all()
 
 
 def info(*values: float) -> dict[str, Any]:

@@ -242,7 +242,7 @@ def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     state = say(chat, state, "ab")
     assert state.last and state.last.replies[0].reward == (
         "available reward parts: length 2.000, history 3.000; "
-        "cannot compute overlap in this chat, which has no references: it needs a reference for 'AB'"
+        "cannot compute overlap in this chat, which has no references and no partner: it needs a reference for 'AB'"
     )
     assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
     assert state.turns[-1] == "AB"

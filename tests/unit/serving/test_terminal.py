@@ -114,7 +114,7 @@ def test_reward_is_printed_with_its_parts() -> None:
     model = Echo()
     model.reward_fails = True
     talk = Talk("ab", "c", model=model, show_reward=True)
-    assert talk.printed.count("  cannot compute overlap in this chat, which has no references: ") == 1
+    assert talk.printed.count("  cannot compute overlap in this chat, which has no references and no partner: ") == 1
     assert talk.printed.count("it needs a reference") == 1  # which is not said again
     assert talk.printed.count("  available reward parts: length ") == 2 and "overlap nan" not in talk.printed
     assert len(talk.turns) == 4
