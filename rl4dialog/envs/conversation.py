@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rl4dialog.core.errors import DataError, PartnerError, RL4DialogError
 from rl4dialog.core.partner_replies import checked_outcome, checked_reply
@@ -26,6 +26,9 @@ from rl4dialog.core.types import (
 )
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, with_turns
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FirstSpeaker = Literal["sample", "agent", "partner"]
 
@@ -49,6 +52,38 @@ class ConversationRules:
     max_partner_length: int | None = None
     context_turns: int | None = None
     end_when: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def ends(self, side: Literal["agent", "partner"], text: str) -> bool:
+        """Whether the conversation ends after this utterance of one side."""
+        return any(re.search(pattern, text) for pattern in self.end_when.get(side, ()))
+
+    def heard(
+        self, text: str, frame: Frame, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int] | None = None
+    ) -> tuple[str, Sequence[int] | None]:
+        """Remove markup and the sign of the end from an utterance of the partner, and cut it at the length limit.
+
+        Args:
+            text: The utterance.
+            frame: The markup.
+            tokenizer: The agent's.
+            ids: Tokens of the text, if they are known.
+
+        Returns:
+            The text that the agent reads, and its tokens if they are still known.
+        """
+        shown = text
+        for pattern in self.end_when.get("partner", ()):
+            shown = re.sub(pattern, lambda match: " " if match[0] else "", shown)
+        for markup in frame.markup:
+            shown = shown.replace(markup, " ")
+        if shown != text:
+            shown, ids = shown.strip(), None
+        limit = self.max_partner_length
+        if limit is not None:
+            all_ids = ids if ids is not None else tokenizer(shown, add_special_tokens=False)["input_ids"]
+            if len(all_ids) > limit:
+                shown, ids = str(tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
+        return shown, ids
 
 
 class Conversation:
@@ -83,9 +118,6 @@ class Conversation:
         self.frame = frame or Frame.plain(end_of_turn.marker)
         self._end_of_turn, self._tokenizer = end_of_turn, end_of_turn.tokenizer
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
-        self._end_when = {
-            side: [re.compile(pattern) for pattern in rules.end_when.get(side, ())] for side in ("agent", "partner")
-        }
 
     def begin(self, sample: Sample, seed: int) -> None:
         """Start a conversation.
@@ -139,20 +171,8 @@ class Conversation:
                 f"partner {self._partners_name} returned the token id {max(reply.ids)} for sample {self.sample.id!r}, "
                 f"but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if the partner has another"
             )
-        shown = reply.text
-        for sign in self._end_when["partner"]:
-            shown = sign.sub(lambda match: " " if match[0] else "", shown)
-        leaves = reply.leaves or any(sign.search(reply.text) for sign in self._end_when["partner"])
-        for markup in self.frame.markup:
-            shown = shown.replace(markup, " ")
-        ids, limit = reply.ids, self.rules.max_partner_length
-        if shown != reply.text:
-            shown, ids = shown.strip(), None
-        if limit is not None:
-            all_ids = ids if ids is not None else self._tokenizer(shown, add_special_tokens=False)["input_ids"]
-            if len(all_ids) > limit:
-                shown, ids = str(self._tokenizer.decode(list(all_ids[:limit]), skip_special_tokens=True)).strip(), None
-        return replace(reply, text=shown, ids=ids, leaves=leaves)
+        shown, ids = self.rules.heard(reply.text, self.frame, self._tokenizer, reply.ids)
+        return replace(reply, text=shown, ids=ids, leaves=reply.leaves or self.rules.ends("partner", reply.text))
 
     def hear_opening(self, answer: Any) -> None:
         """Start with an utterance of the partner."""
@@ -185,7 +205,7 @@ class Conversation:
         # A partner with nothing more to say does not end a conversation whose turns are over anyway.
         if reply.leaves and not (is_last and reply.text is None):
             return "partner"
-        if any(sign.search(own_text) for sign in self._end_when["agent"]):
+        if self.rules.ends("agent", own_text):
             return "agent"
         if not is_last:
             return None

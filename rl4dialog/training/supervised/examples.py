@@ -20,6 +20,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.types import Frame, Sample
+from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
 from rl4dialog.runs.progress import say
@@ -140,7 +141,7 @@ def build_examples(
     prompt_truncation_side: str = "left",
     whole_turns: bool = False,
     frame: Frame | None = None,
-    context_turns: int | None = None,
+    rules: ConversationRules | None = None,
 ) -> tuple[list[SupervisedExample], Truncation]:
     """Tokenize samples, one example per reference.
 
@@ -158,8 +159,9 @@ def build_examples(
         prompt_truncation_side: Side from which long prompts are truncated.
         whole_turns: Whether plain prompts truncated on the left lose whole turns even if there is no ``end_of_turn``,
             which is then the tokenizer's end-of-sequence token.
-        frame: Markup around the utterances of conversations; required for samples with a continuation.
-        context_turns: Maximum number of utterances in the prompts of such samples.
+        frame: Markup around the utterances of conversations, which are the samples with a continuation; by default each
+            is on a separate line, or before the turn marker.
+        rules: How much the model reads of conversations, and what ends them; ``max_turns`` does not apply.
 
     Returns:
         The examples, and counts of truncated samples.
@@ -179,7 +181,8 @@ def build_examples(
         before = "" if in_encoder else sample.prompt_or_input_text
         if (sample.meta_data or {}).get("continuation") and sample.references:
             limits = max_prompt_length, max_reply_length, max_length
-            turns = _turns(sample, end, *limits, frame, before, context_turns)
+            markup = frame or Frame.plain(end_of_turn)
+            turns = _turns(sample, end, *limits, markup, before, rules or ConversationRules())
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
             examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
@@ -244,12 +247,14 @@ def _turns(
     max_prompt_length: int | None,
     max_reply_length: int | None,
     max_length: int | None,
-    frame: Frame | None,
+    frame: Frame,
     before: str,
-    context_turns: int | None,
+    rules: ConversationRules,
 ) -> list[_LearnedTurn]:
     """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
     tokenizer, said = end.tokenizer, [sample.references[0], *(sample.meta_data or {})["continuation"]]
+    ends = (i for i in range(0, len(said) - 1, 2) if rules.ends("agent", said[i]) or rules.ends("partner", said[i + 1]))
+    said = said[: next(ends, len(said)) + 1]
     whole = [encode_reply(tokenizer, text, end.marker, prompt=before) for text in said[::2]]
     limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
     replies = [
@@ -258,12 +263,13 @@ def _turns(
     ]
     room = max_length and max_length - max(map(len, replies))
     limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
-    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame, max_utterances=context_turns)
+    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame, max_utterances=rules.context_turns)
     turns = []
     for i, reply in enumerate(replies):
         turns.append(_LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))
         if 2 * i + 2 < len(said):
-            history.go_on(reply, said[2 * i], said[2 * i + 1], end)
+            answer, _ = rules.heard(said[2 * i + 1], frame, tokenizer)
+            history.go_on(reply, said[2 * i], answer, end)
     return turns
 
 

@@ -12,6 +12,7 @@ from tiny import make_env
 
 from rl4dialog.core.types import Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import dialogue_samples
+from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.replay import ReplayPartner
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, build_examples, encode_reply
@@ -25,6 +26,14 @@ CASES = [
     ("zephyr", "llama"),
 ]
 
+RULES: list[dict[str, Any]] = [
+    {},
+    {"max_partner_length": 4},
+    {"end_when": {"partner": ["(the )?sea.*"]}},
+    {"end_when": {"agent": ["^o"]}},
+    {"max_partner_length": 6, "context_turns": 3, "end_when": {"partner": ["why"], "agent": ["sea$"]}},
+]
+
 
 def dialogues(form: Format, n: int, length: int) -> list[Sample]:
     generator = random.Random(0)
@@ -36,7 +45,7 @@ def dialogues(form: Format, n: int, length: int) -> list[Sample]:
 
 
 def rolled_out(sample: Sample, form: Format, **limits: Any) -> list[tuple[list[int], list[int]]]:
-    """Prompts and replies of a rollout in which the agent says what the dataset says."""
+    """Prompts and replies of a rollout in which the agent says what the dataset says, until it is over."""
     texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]  # type: ignore[index]
     env = make_env(
         form.tokenizer,
@@ -58,6 +67,8 @@ def rolled_out(sample: Sample, form: Format, **limits: Any) -> list[tuple[list[i
         found.append((prompt, reply))
         *_, over, _, info = view.step(np.array([*reply, *[-1] * (40 - len(reply))]))
         assert info["gen_text"] == text and (over or i + 1 < len(texts))
+        if over:
+            break
     return found
 
 
@@ -71,6 +82,22 @@ def rows_of(turns: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], l
     return rows
 
 
+def learned_rows(
+    sample: Sample, form: Format, max_prompt_length: int = 400, **rules: Any
+) -> list[tuple[list[int], list[int]]]:
+    """Ids and labels of the examples of a sample."""
+    examples, _ = build_examples(
+        [sample],
+        form.tokenizer,
+        end_of_turn=form.marker,
+        max_prompt_length=max_prompt_length,
+        max_reply_length=40,
+        frame=form.dialogue.frame(),
+        rules=ConversationRules(**rules),
+    )
+    return [(example["input_ids"], example["labels"]) for example in examples]
+
+
 @pytest.mark.parametrize("limits", [{}, {"max_prompt_length": 60}, {"context_turns": 3}], ids=["all", "long", "turns"])
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_rows_are_those_of_a_rollout(name: str, kind: str, limits: dict[str, int]) -> None:
@@ -78,18 +105,26 @@ def test_rows_are_those_of_a_rollout(name: str, kind: str, limits: dict[str, int
     samples = dialogues(form, 8, 10)
     n_rows = 0
     for sample in samples:
-        examples, _ = build_examples(
-            [sample],
-            form.tokenizer,
-            end_of_turn=form.marker,
-            max_reply_length=40,
-            frame=form.dialogue.frame(),
-            **{"max_prompt_length": 400, **limits},  # type: ignore[arg-type]
-        )
-        expected = rows_of(rolled_out(sample, form, **limits))
-        assert [(example["input_ids"], example["labels"]) for example in examples] == expected
-        n_rows += len(examples)
+        learned = learned_rows(sample, form, **limits)
+        assert learned == rows_of(rolled_out(sample, form, **limits))
+        n_rows += len(learned)
     assert n_rows == len(samples) if not limits else n_rows > len(samples)
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["markup", "length", "partner ends", "agent ends", "all"])
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_partners_texts_are_those_of_a_rollout(name: str, kind: str, rules: dict[str, Any]) -> None:
+    form = built(name, kind)
+    markup, n_changed = form.dialogue.frame().markup, 0
+    for i, sample in enumerate(dialogues(form, 8, 10)):
+        assert sample.meta_data is not None
+        plain = learned_rows(sample, form)
+        continuation = sample.meta_data["continuation"]
+        continuation[::2] = [f"{text}{markup[i % len(markup)]} tea" for text in continuation[::2]]
+        learned = learned_rows(sample, form, **rules)
+        assert learned == rows_of(rolled_out(sample, form, **rules))
+        n_changed += learned != plain
+    assert n_changed > 2
 
 
 def test_encoders_have_one_example_per_turn() -> None:
