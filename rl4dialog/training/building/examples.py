@@ -9,7 +9,6 @@ from transformers import PretrainedConfig
 
 from rl4dialog.core.config import SupervisedConfig, TextConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Frame
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
@@ -59,25 +58,25 @@ def _learned_lengths(config: TextConfig, texts: Texts) -> dict[str, Any]:
         "max_length": lengths.total,
         "prompt_truncation_side": lengths.truncation_side,
         "whole_turns": not with_env,
-        "frame": _frame(texts),
-        "rules": _rules(config),
+        **conversation_arguments(config, texts),
     }
 
 
-def _frame(texts: Texts) -> Frame | None:
-    """Markup of conversations, if the samples continue."""
+def conversation_arguments(config: TextConfig, texts: Texts) -> dict[str, Any]:
+    """Arguments of `build_example_sets` for samples with a continuation; empty if there are none.
+
+    Raises:
+        DataError: If the dialogue format does not support conversations.
+    """
     pool = texts.data.pools["train"]
-    continues = any((sample.meta_data or {}).get("continuation") for sample, _ in pool)
-    return pool.frame() if continues else None
-
-
-def _rules(config: TextConfig) -> ConversationRules:
-    """What a rollout shows of a conversation, and what ends one."""
-    if config.env is None:
-        return ConversationRules()
-    args = config.env.args
-    return ConversationRules(
-        max_partner_length=args.max_partner_length,
-        context_turns=args.context_turns,
-        end_when=args.end_when.model_dump(),
-    )
+    if not any((sample.meta_data or {}).get("continuation") for sample, _ in pool):
+        return {}
+    rules = ConversationRules()
+    if config.env is not None:
+        args = config.env.args
+        rules = ConversationRules(
+            max_partner_length=args.max_partner_length,
+            context_turns=args.context_turns,
+            end_when=args.end_when.model_dump(),
+        )
+    return {"frame": pool.frame(), "rules": rules}

@@ -20,9 +20,9 @@ from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.training.building.examples import build_warm_start_examples
+from rl4dialog.training.building.examples import build_warm_start_examples, conversation_arguments
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Texts, build_texts
+from rl4dialog.training.building.texts import Texts, build_texts, texts_of
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.supervised.fine_tuning import warm_start
 
@@ -71,12 +71,13 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
     samples = texts.data.samples("train")
     return {
         "weights": weights_hash(model),
-        "samples": content_hash(text for s in samples for text in (s.prompt_or_input_text, *s.references)),
+        "samples": content_hash(text for sample in samples for text in texts_of(sample)),
         "tokenizer": content_hash([texts.tokenizer.backend_tokenizer.to_str()]),
         "turn_marker": texts.data.turn_marker,
         "lengths": dataclasses.asdict(texts.lengths),
         "settings": config.warm_start.model_dump(),
         "seed": config.seed,
+        **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
     }
 
 

@@ -38,13 +38,13 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
     if config.tokenizer.model_name.startswith("builtin/"):
         data = build_data(config)
         train = data.samples("train")
-        corpus = [text for sample in train for text in _texts(sample)]
+        corpus = [text for sample in train for text in texts_of(sample)]
         return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
     tokenizer = build_tokenizer(**settings)
     return tokenizer, build_data(config, tokenizer)
 
 
-def _texts(sample: Sample) -> list[str]:
+def texts_of(sample: Sample) -> list[str]:
     """All texts of a sample that a model reads or writes."""
     return [sample.prompt_or_input_text, *sample.references, *(sample.meta_data or {}).get("continuation", ())]
 

@@ -1,0 +1,67 @@
+"""The cache of warm starts on whole dialogues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config
+from tiny import make_gpt2, make_tokenizer
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.training.building.examples import build_warm_start_examples
+from rl4dialog.training.building.language_model import warm_start_key
+from rl4dialog.training.building.texts import Texts, build_texts
+
+CHANGES: dict[str, Any] = {
+    "max_partner_length": 1,
+    "context_turns": 2,
+    "end_when": {"agent": ["^i "]},
+}
+
+
+def built(tmp_path: Path, **args: Any) -> tuple[Any, Texts]:
+    config = parse_config(
+        make_config(
+            tmp_path,
+            datapool={"id": "small_talk", "args": {"samples": "dialogues", "max_size": 20}},
+            warm_start={"n_epochs": 1},
+            env__args={"max_prompt_length": 400, "max_episode_length": 60, "max_turns": 2, **args},
+            env__args__partner={"id": "replay"},
+        ),
+        "test",
+    )
+    return config, build_texts(config)
+
+
+def learned(tmp_path: Path, **args: Any) -> tuple[Any, Any]:
+    """The key in the cache, and the examples."""
+    config, texts = built(tmp_path, **args)
+    model = make_gpt2(make_tokenizer(), n_positions=600)
+    return warm_start_key(config, model, texts), build_warm_start_examples(config, texts, model.config).train
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_rules_of_conversations_change_what_a_warm_start_learns(tmp_path: Path, changed: str) -> None:
+    key, examples = learned(tmp_path)
+    other_key, other_examples = learned(tmp_path, **{changed: CHANGES[changed]})
+    assert key == learned(tmp_path)[0] != other_key
+    assert examples != other_examples
+
+
+def test_last_utterance_changes_what_a_warm_start_learns(tmp_path: Path) -> None:
+    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer())
+    key = warm_start_key(config, model, texts)
+    pool: TextGenPool = texts.data.pools["train"]
+    sample, _ = pool[0]
+    assert sample.meta_data is not None
+    sample.meta_data["continuation"][-1] += " oh"
+    assert warm_start_key(config, model, texts) != key
+
+
+def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
+    config = parse_config(make_config(tmp_path, warm_start={"n_epochs": 1}), "test")
+    key = warm_start_key(config, make_gpt2(make_tokenizer()), build_texts(config))
+    assert not {"frame", "rules"} & key.keys()
