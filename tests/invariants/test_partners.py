@@ -16,13 +16,14 @@ RULES = {
     "rules": [{"pattern": "[aeiou]", "replies": "oh , why ?"}, {"pattern": "[xyz]", "leaves": True}],
     "otherwise": "i see .",
 }
+DRAWN = {"id": "rules", "args": {**RULES, "otherwise": ["i see .", "well ?", "and then ?"]}}
 
 
 def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "blocks", **overrides: Any) -> dict[str, Any]:
     """Two iterations of conversations of up to three turns, with rewards that need no references."""
     folder.mkdir(exist_ok=True)
     rewards = [
-        {"id": "length_penalty", "args": {"max_length": 2}, "pay": "turn"},
+        {"id": "length_penalty", "args": {"max_length": 1}, "pay": "turn"},
         {"id": "repetition_penalty", "weight": 0.5},
     ]
     settings = {
@@ -30,12 +31,12 @@ def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "blocks", **
         "env__n_envs": 4,
         "env__vec_env": vec_env,
         "env__args__max_prompt_length": 60,
+        "env__args__max_episode_length": 8,
         "env__args__max_turns": 3,
         "env__args__partner": partner,
         "train_evaluation__metrics": [{"id": "conversation"}],
         "train_evaluation__max_eval_samples": 3,
-        "train_evaluation__eval_every": 2,
-        "train_evaluation__save_every": 2,
+        "train_evaluation__save_every": 1,
         **({"env__n_workers": 2} if vec_env == "blocks" else {}),
         **overrides,
     }
@@ -56,6 +57,28 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(run_folder(folder) / "model")
 
 
+def language_model(model: str) -> dict[str, Any]:
+    """Settings of a partner that opens, and whose utterances may be longer than the agent's."""
+    partner = {"id": "language_model", "args": {"model_name": model}}
+    return {"partner": partner, "env__args__max_partner_length": 10, "env__args__first_speaker": "partner"}
+
+
+@pytest.fixture(scope="module")
+def run_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run with a partner in the workers."""
+    folder = tmp_path_factory.mktemp("rules")
+    with complete_run(folder, config_of(folder, DRAWN)):
+        yield run_folder(folder)
+
+
+@pytest.fixture(scope="module")
+def run_with_language_model(tmp_path_factory: pytest.TempPathFactory, model: str) -> Iterator[Path]:
+    """A run with a partner in the process, where the environments are, too."""
+    folder = tmp_path_factory.mktemp("language_model")
+    with complete_run(folder, config_of(folder, vec_env="dummy", **language_model(model))):
+        yield run_folder(folder)
+
+
 def said_by_partner(folder: Path) -> list[str]:
     """What the partner said in all recorded conversations."""
     files = [found for name, found in contents(folder).items() if name.endswith("predictions.json")]
@@ -71,38 +94,34 @@ def assert_same_but_for_environments(one: Path, other: Path) -> None:
     assert [name for name in a if a[name] != b[name] and not name.endswith("state.json")] == []
 
 
-def test_rules_say_the_same_in_workers_in_the_process_and_as_a_service(tmp_path: Path) -> None:
-    for name, vec_env in (("blocks", "blocks"), ("dummy", "dummy"), ("service", "blocks")):
-        partner = {"id": "rules_service" if name == "service" else "rules", "args": RULES}
-        assert train(tmp_path / name, config_of(tmp_path / name, partner, vec_env)) == 0
-    assert_same_run(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "dummy"))
-    assert_same_but_for_environments(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "service"))
-    assert set(said_by_partner(run_folder(tmp_path / "service"))) == {"oh , why ?", "i see ."}
+def test_rules_say_the_same_in_workers_and_in_the_process(tmp_path: Path, run_with_rules: Path) -> None:
+    assert train(tmp_path, config_of(tmp_path, DRAWN, "dummy")) == 0
+    assert_same_run(run_with_rules, run_folder(tmp_path))
+    assert len(set(said_by_partner(run_with_rules))) > 2
 
 
-def test_language_model_says_the_same_wherever_the_environments_are(tmp_path: Path, model: str) -> None:
-    partner = {"id": "language_model", "args": {"model_name": model}}
-    # Its utterances may be longer than the agent's.
-    settings = {"env__args__max_partner_length": 14, "env__args__first_speaker": "partner"}
-    for vec_env in ("blocks", "dummy"):
-        assert train(tmp_path / vec_env, config_of(tmp_path / vec_env, partner, vec_env, **settings)) == 0
-    assert_same_run(run_folder(tmp_path / "blocks"), run_folder(tmp_path / "dummy"))
-    said = said_by_partner(run_folder(tmp_path / "dummy"))
-    assert len(set(said)) > 10
+def test_rules_say_the_same_as_a_service(tmp_path: Path) -> None:
+    folders = alone, service = tmp_path / "alone", tmp_path / "service"
+    for folder, id in zip(folders, ("rules", "rules_service"), strict=True):
+        assert train(folder, config_of(folder, {"id": id, "args": RULES}, "dummy")) == 0
+    assert_same_but_for_environments(run_folder(alone), run_folder(service))
+    assert set(said_by_partner(run_folder(service))) == {"oh , why ?", "i see ."}
+
+
+def test_language_model_says_the_same_wherever_the_environments_are(
+    tmp_path: Path, model: str, run_with_language_model: Path
+) -> None:
+    assert train(tmp_path, config_of(tmp_path, **language_model(model))) == 0
+    assert_same_run(run_folder(tmp_path), run_with_language_model)
+    assert len(set(said_by_partner(run_with_language_model))) > 10
 
 
 @pytest.mark.parametrize("id", ["rules", "language_model"])
 def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(
-    tmp_path: Path, model: str, id: str
+    tmp_path: Path, model: str, id: str, request: pytest.FixtureRequest
 ) -> None:
-    drawn = {**RULES, "otherwise": ["i see .", "well ?", "and then ?"]}
-    partner = {"id": id, "args": {"model_name": model} if id == "language_model" else drawn}
-    vec_env = "dummy" if id == "language_model" else "blocks"
-    folders = whole, halves = tmp_path / "whole", tmp_path / "halves"
-    long, short = (
-        [config_of(folder, partner, vec_env, train_evaluation__n_iters=n) for folder in folders] for n in (4, 2)
-    )
-    assert train(whole, long[0]) == 0
-    assert train(halves, short[1]) == 0
-    assert train(halves, long[1], "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(halves))
+    settings = {"partner": DRAWN} if id == "rules" else {"vec_env": "dummy", **language_model(model)}
+    short, long = (config_of(tmp_path, **settings, train_evaluation__n_iters=n) for n in (1, 2))
+    assert train(tmp_path, short) == 0
+    assert train(tmp_path, long, "--resume") == 0
+    assert_same_run(request.getfixturevalue(f"run_with_{id}"), run_folder(tmp_path))

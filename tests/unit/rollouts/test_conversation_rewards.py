@@ -226,7 +226,7 @@ def test_reward_that_fails_masks_the_conversation_or_stops(where: str) -> None:
         assert trial.stats.n_masked == 1
     else:
         with pytest.raises(RewardError, match=r"first 100 episodes.*reward_fn\.on_error: raise"):
-            Trial(parts, Paying(), "mask").collect()
+            Trial(parts, Paying(), "mask", max_turns=2).collect()
 
 
 def by_seed(every: int) -> Failing:
