@@ -26,7 +26,7 @@ demo: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, with
 	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
 
 demo-game: $(STAMP) ## Train a tiny model to win a guessing game by playing it, without a network
-	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/guess_what/gpt2_ppo.yml \
+	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/guess_what/llama_ppo.yml \
 	    --project_name demo --experiment_name guess_what --base_path_to_store_results runs --overwrite
 
 test: $(STAMP) ## Run the test-suite, without what takes long

@@ -12,6 +12,8 @@ from transformers import (
     BartForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     T5Config,
@@ -23,13 +25,18 @@ from rl4dialog.core.hub import load_pretrained
 from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
-    "builtin/mini-gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 4},
     "builtin/tiny-gpt2": {"n_layer": 4, "n_embd": 128, "n_head": 4},
     "builtin/small-gpt2": {"n_layer": 6, "n_embd": 256, "n_head": 8},
     "builtin/tiny-t5": {"num_layers": 2, "d_model": 128, "d_kv": 32, "d_ff": 512, "num_heads": 4},
     "builtin/tiny-bart": {
         **{"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
         **{"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512},
+    },
+    # Attention to a certain distance, as to the question before an answer, is learned soon with Llama's rotary
+    # positions, but not from the range of 0.02, which is meant for wide models.
+    "builtin/mini-llama": {
+        **{"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 168, "num_attention_heads": 4},
+        **{"initializer_range": 0.08, "tie_word_embeddings": True},
     },
 }
 """Small architectures with random weights, to be used with a warm start."""
@@ -201,6 +208,10 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
             )
             config.decoder_start_token_id = tokenizer.eos_token_id
             return BartForConditionalGeneration(config)
+        if model_name == "builtin/mini-llama":
+            return LlamaForCausalLM(
+                LlamaConfig(max_position_embeddings=n_positions, bos_token_id=tokenizer.bos_token_id, **common)
+            )
         return GPT2LMHeadModel(
             GPT2Config(n_positions=n_positions, bos_token_id=tokenizer.bos_token_id, **_GPT2_SETTINGS, **common)
         )

@@ -82,7 +82,7 @@ def test_rewards_and_metric_of_conversations_train_together(tmp_path: Path) -> N
 def test_rewards_and_metric_of_conversations_read_the_dialogue() -> None:
     load_imports(imports_of("my_conversation_reward", "my_conversation_metric"), EXAMPLES)
     asked_before = RewardFunctionRegistry.get("asked_before", {"penalty": 0.2})
-    opening, fly, no = Turn("guess", PARTNER), Turn("can it fly ?", AGENT), Turn("no .", PARTNER)
+    opening, fly, no = Turn("guess", PARTNER), Turn("can it fly ?", AGENT), Turn("no", PARTNER)
     once = Dialogue(0, (opening, fly, no), n_given=1)
     assert asked_before(once, False) == 0
     twice = Dialogue(0, (opening, fly, no, fly, Turn("yes , it is a bee !", PARTNER)), None, {}, 1, {"success": 1.0})

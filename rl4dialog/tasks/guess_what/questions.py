@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from rl4dialog.tasks.guess_what.things import PROPERTIES, THINGS
 
-OPENING = "guess what i think of ."
-YES, NO, NOT_UNDERSTOOD = "yes .", "no .", "i do not understand ."
+OPENING = "guess what i think of"
+YES, NO, NOT_UNDERSTOOD = "yes", "no", "i do not understand"
 
 
 @dataclass(frozen=True)

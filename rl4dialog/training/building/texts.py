@@ -45,8 +45,12 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
 
 
 def texts_of(sample: Sample) -> list[str]:
-    """All texts of a sample that a model reads or writes."""
-    return [sample.prompt_or_input_text, *sample.references, *(sample.meta_data or {}).get("continuation", ())]
+    """All texts of a sample that a model reads or writes.
+
+    Later utterances are one text, as most tokenizers have other tokens for the first word of a text.
+    """
+    continuation = (sample.meta_data or {}).get("continuation", [])
+    return [sample.prompt_or_input_text, *sample.references, *([" ".join(["", *continuation])] if continuation else [])]
 
 
 def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:

@@ -12,7 +12,7 @@ make of it: all utterances of the agent are targets, and those of its partner ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 from torch import Tensor
@@ -79,11 +79,13 @@ class ExampleSets:
         train: Training examples.
         truncation: Counts of truncated training samples.
         val: Optional held-out examples for the perplexity at the end.
+        of_dialogues: Whether there are examples of whole dialogues.
     """
 
     train: list[SupervisedExample]
     truncation: Truncation
     val: list[SupervisedExample] | None = None
+    of_dialogues: bool = False
 
 
 def build_example_sets(
@@ -116,11 +118,12 @@ def build_example_sets(
     shape["in_encoder"] = model_config.is_encoder_decoder
     examples, truncation = build_examples(samples, tokenizer, **shape)
     _say_truncation(description, truncation)
+    sets = ExampleSets(examples, truncation, of_dialogues="frame" in shape)
     if val_samples is None:
-        return ExampleSets(examples, truncation)
+        return sets
     val_examples, val_truncation = build_examples(val_samples, tokenizer, **shape)
     _say_truncation(f"{description}, val split", val_truncation)
-    return ExampleSets(examples, truncation, val_examples)
+    return replace(sets, val=val_examples)
 
 
 def _say_truncation(what: str, truncation: Truncation) -> None:

@@ -42,7 +42,8 @@ def train_supervised(
 ) -> dict[str, float]:
     """Fine-tune a language model in place.
 
-    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise.
+    Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise. Whole dialogues are
+    shuffled, as the length of a dialogue may depend on its outcome, and batches of the same outcome disturb training.
 
     Args:
         model: The model to train.
@@ -59,7 +60,8 @@ def train_supervised(
         ConfigError: If a training argument is unknown or invalid, or the final loss is not finite.
     """
     with tempfile.TemporaryDirectory() as folder:
-        args = build_training_arguments(training_args, folder, seed, with_val=examples.val is not None)
+        with_val, by_length = examples.val is not None, not examples.of_dialogues
+        args = build_training_arguments(training_args, folder, seed, with_val, by_length)
         state = run_trainer(model, tokenizer, examples, args, description=description)
     return supervised_metrics(model, tokenizer, examples, args, state)
 
@@ -266,7 +268,7 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_training_arguments(
-    training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool
+    training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool, by_length: bool = True
 ) -> TrainingArguments:
     """Build ``TrainingArguments``, with this toolkit's defaults for arguments that are not set.
 
@@ -275,6 +277,7 @@ def build_training_arguments(
         output_dir: Folder for checkpoints.
         seed: Seed of data order and dropout.
         with_val: Whether there are held-out examples.
+        by_length: Whether batches hold examples of similar length, which reduces padding.
 
     Raises:
         ConfigError: If an argument is unknown or its value is invalid.
@@ -289,7 +292,7 @@ def build_training_arguments(
         "logging_steps": 10,
         # The filter would hide a diverged run and synchronizes on every loss.
         "logging_nan_inf_filter": False,
-        "train_sampling_strategy": "group_by_length",
+        "train_sampling_strategy": "group_by_length" if by_length else "random",
     }
     chosen = {**defaults, **known_training_args(training_args)}
     if not with_val:

@@ -70,6 +70,7 @@ class SupervisedTrainee(TextTrainee):
             tracker.run_folder.path(CHECKPOINTS_FOLDER),
             derive_seed(config.seed, "supervised"),
             with_val=self.examples.val is not None,
+            by_length=not self.examples.of_dialogues,
         )
         self._use_cache = getattr(self.model.config, "use_cache", None)
         self._n_done, self.num_timesteps = 0, 0

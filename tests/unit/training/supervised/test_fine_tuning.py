@@ -29,6 +29,7 @@ from rl4dialog.training.supervised.examples import (
     IGNORED_LABEL,
     ExampleSets,
     PaddingCollator,
+    Truncation,
     build_example_sets,
     build_examples,
 )
@@ -152,6 +153,26 @@ def test_training_does_not_depend_on_the_callers_grad_mode(tokenizer: Any) -> No
     with torch.no_grad():
         train(without, tokenizer)
     assert torch.equal(weights(with_grad), weights(without))
+
+
+@pytest.mark.parametrize("of_dialogues", [False, True])
+def test_batches_have_examples_of_similar_length_but_dialogues_are_shuffled(
+    tokenizer: Any, of_dialogues: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(tokenizer)
+    short, long = ({"input_ids": [5] * n, "labels": [5] * n} for n in (2, 6))
+    lengths: list[set[int]] = []
+
+    class Recorder(PaddingCollator):
+        def __call__(self, examples: Any) -> dict[str, torch.Tensor]:
+            lengths.append({len(example["input_ids"]) for example in examples})
+            return super().__call__(examples)
+
+    monkeypatch.setattr("rl4dialog.training.supervised.fine_tuning.PaddingCollator", Recorder)
+    sets = ExampleSets([short, long] * 64, Truncation(), of_dialogues=of_dialogues)  # type: ignore[list-item]
+    arguments = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
+    train_supervised(model, tokenizer, sets, training_args=arguments, seed=0)
+    assert len(lengths) == 32 and (sum(len(each) > 1 for each in lengths) > 16) == of_dialogues
 
 
 def test_pad_equal_to_eos_changes_nothing() -> None:
