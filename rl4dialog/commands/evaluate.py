@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="new output folder (default: in evaluations/ of the run folder or the current folder)",
     )
+    parser.add_argument(
+        "--by_turn",
+        action="store_true",
+        help="conversations: also compute the metrics of the first, second, ... replies",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     parent = Path(args.run_path) if args.run_path else Path.cwd()
     folder = Path(args.output_path or evaluation_folder(parent / "evaluations", args.split, args.checkpoint))
     about = {"run": args.run_path, "checkpoint": args.checkpoint, "model": args.model}
-    evaluate_split(loaded, args.split, folder.expanduser().absolute(), about)
+    evaluate_split(loaded, args.split, folder.expanduser().absolute(), about, args.by_turn)
     return 0

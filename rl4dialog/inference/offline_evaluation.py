@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.data.pool import check_split
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
@@ -23,7 +23,9 @@ from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import Evaluator
 
 
-def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
+def evaluate_split(
+    loaded: LoadedPolicy, split: str, folder: Path, about: Mapping[str, Any], by_turn: bool = False
+) -> dict[str, float]:
     """Evaluate a policy on a split, write ``metrics.json`` and ``predictions.json``, and print a table.
 
     For the final model of a run, the metrics are identical to those that the run logged.
@@ -33,11 +35,13 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
         split: ``train``, ``val`` or ``test``.
         folder: New folder for the results.
         about: Description of the evaluated model, for ``metrics.json``.
+        by_turn: Also compute the metrics of replies for each turn of the conversations.
 
     Returns:
         Score by metric key.
 
     Raises:
+        ConfigError: If ``by_turn`` is set, but the run has no partner.
         DataError: If the split is unknown, or the dataset cannot be read.
         RunFolderError: If the folder already exists, or cannot be written.
     """
@@ -47,15 +51,20 @@ def evaluate_split(loaded: LoadedPolicy, split: str, folder: Path, about: Mappin
     toolkit = build_toolkit(config, loaded.tokenizer, loaded.data)
     scorer = build_scorer(config, toolkit)
     metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, scorer)
-    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, build_conversing(config, loaded.texts, scorer))
+    conversing = build_conversing(config, loaded.texts, scorer)
+    if by_turn and conversing is None:
+        raise ConfigError("--by_turn compares the turns of conversations, but this config has no env.args.partner")
+    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, conversing)
     result = evaluator.run(loaded.policy, split, 0)
     gold, players = evaluator.ceiling(loaded.policy, split), evaluator.players(loaded.policy, split)
+    turns = evaluator.by_turn(result, loaded.policy, split) if by_turn else []
     make_folder(folder)
     write_json(folder / "predictions.json", result.predictions)
     counts = {"split": split, "n_samples": len(result.predictions)}
-    measured = {"metrics": result.metrics, "gold_replies": gold, **({"players": players} if players else {})}
+    extras = {name: value for name, value in {"players": players, "by_turn": turns}.items() if value}
+    measured = {"metrics": result.metrics, "gold_replies": gold, **extras}
     write_json(folder / "metrics.json", {**about, **counts, **measured})
-    print_metrics(split, len(result.predictions), result.metrics, gold, folder, players=players)
+    print_metrics(split, len(result.predictions), result.metrics, gold, folder, players=players, turns=turns)
     return result.metrics
 
 
@@ -99,8 +108,9 @@ def print_metrics(
     folder: Path,
     console: Console | None = None,
     players: Mapping[str, Mapping[str, float]] | None = None,
+    turns: Sequence[Mapping[str, float]] = (),
 ) -> None:
-    """Print the scores of a split, next to those of reference replies and scripted players, and the output folder."""
+    """Print the scores of a split and of each turn, those of reference replies and players, and the output folder."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
@@ -118,5 +128,20 @@ def print_metrics(
     if len(shown) < len(scores):
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
     print_players(console, "model", scores, players)
+    if turns:
+        _print_turns(console, turns)
     console.print()
     console.print(Text(f"Evaluation: {folder}"), soft_wrap=True)
+
+
+def _print_turns(console: Console, turns: Sequence[Mapping[str, float]]) -> None:
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("reply", overflow="fold")
+    for number in range(1, len(turns) + 1):
+        table.add_column(str(number), justify="right")
+    table.add_row("number of replies", *(str(turn["n_replies"]) for turn in turns))
+    for key in dict.fromkeys(key for turn in turns for key in turn if key != "n_replies" and is_headline(key)):
+        table.add_row(Text(key), *(format_number(turn.get(key)) for turn in turns))
+    console.print()
+    console.print(Text("Metrics of the first reply in each conversation, the second, and so on", style="bold"))
+    console.print(table)

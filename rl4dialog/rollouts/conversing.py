@@ -238,7 +238,7 @@ class Conversing:
             except RewardError as failure:
                 error = str(failure)
         for i, row in enumerate(rows):
-            values = {name: each[i] for name, each in parts.items() if len(each) == len(rows)}
+            values = {name: each[i] for name, each in parts.items()}
             talks[row].add(infos[i], float(paid[i].sum()), earlier[i], values, overs[i])
             if error is not None:
                 talks[row].fail(error, partner_failed=False)

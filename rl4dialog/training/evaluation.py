@@ -30,7 +30,7 @@ from rl4dialog.training.building.generation import build_evaluation_post_process
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
-from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks
+from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks, replies_by_turn
 
 _logger = logging.getLogger(__name__)
 
@@ -43,11 +43,13 @@ class Evaluation:
         metrics: Corpus scores by metric key.
         predictions: One record per sample.
         reward_error: Error message, if a reward failed and failures stop the run.
+        talks: The conversations; empty if the evaluation was loaded from a run folder.
     """
 
     metrics: dict[str, float]
     predictions: list[dict[str, Any]]
     reward_error: RewardError | None = None
+    talks: Sequence[Talk] = ()
 
 
 def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
@@ -208,6 +210,19 @@ class Evaluator:
                 found[name] = _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
         return found
 
+    def by_turn(self, result: Evaluation, policy: LMActorCriticPolicy, split: str) -> list[dict[str, float]]:
+        """Compute the metrics of single replies for each turn number: first all first replies, then all second ones.
+
+        Returns:
+            For each turn, ``n_replies`` and the metrics.
+        """
+        metrics = [metric for metric in self._metrics if not isinstance(metric, DialogueMetric)]
+        measured = []
+        for replies in replies_by_turn(result.talks):
+            scores = compute_metrics(metrics, replies, split, policy.language_model)
+            measured.append({"n_replies": len(replies), **_of_all(scores, {})})
+        return measured
+
     def _references(self, split: str) -> list[str]:
         return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
@@ -303,7 +318,7 @@ def judged(
                 **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
             }
         )
-    return Evaluation(_of_all(scores, columns), predictions)
+    return Evaluation(_of_all(scores, columns), predictions, talks=talks)
 
 
 def _of_all(scores: MetricResult, columns: Mapping[str, list[float]]) -> dict[str, float]:

@@ -13,7 +13,7 @@ import torch
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Sample, reply_dialogue
 from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -134,6 +134,21 @@ def compute_metrics(
         for key, (each, corpus) in found.items():
             results[key] = each if each is None else _by_talk(each, talk_of, len(talks)), corpus
     return results
+
+
+def replies_by_turn(talks: Sequence[Talk]) -> list[list[Talk]]:
+    """Return all first replies, all second ones and so on, each as a conversation of one turn."""
+    heard = [talk for talk in talks if not talk.partner_failed]
+    return [
+        [_reply(talk, turn) for talk in heard if turn < len(talk.replies)]
+        for turn in range(max((len(talk.replies) for talk in heard), default=0))
+    ]
+
+
+def _reply(talk: Talk, turn: int) -> Talk:
+    prompt, reply, info = talk.prompts[turn], talk.replies[turn], talk.meta_infos[turn]
+    dialogue = reply_dialogue(talk.dialogue.id, prompt, reply, info)
+    return Talk(dialogue, [prompt], [reply], [talk.references[turn]], [info])
 
 
 def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from runs import complete_run, lines, make_config, run_folder
 
+from rl4dialog import cli
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
@@ -63,6 +64,33 @@ def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path
     assert (
         metrics["metrics"]["reward"] == pytest.approx(mean) == pytest.approx(metrics["metrics"]["conversation/return"])
     )
+
+
+def test_metrics_by_turn_together_are_those_of_all_replies(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--set", "train_evaluation.metrics=[{id: conversation}, {id: length}]"]
+    folders = ["--run", str(folder), "--output_path", str(tmp_path / "found")]
+    assert cli.main(["evaluate", "--by_turn", *folders, *flags]) == 0
+    measured = json.loads((tmp_path / "found" / "metrics.json").read_text(encoding="utf-8"))
+    turns = measured["by_turn"]
+    counts = [turn["n_replies"] for turn in turns]
+    records = json.loads((tmp_path / "found" / "predictions.json").read_text(encoding="utf-8"))
+    n_turns = [record["conversation/turns"] for record in records]
+    assert counts == [sum(n > turn for n in n_turns) for turn in range(len(turns))] and counts[1] > 0
+    key = "length/words"
+    together = sum(n * turn[key] for n, turn in zip(counts, turns, strict=True)) / sum(counts)
+    assert together == pytest.approx(measured["metrics"][key]) and not any(
+        "conversation/turns" in turn for turn in turns
+    )
+    assert "Metrics of the first reply" in capsys.readouterr().out
+
+
+def test_metrics_by_turn_need_a_partner(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    flags = ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--output_path", str(tmp_path / "no")]
+    assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 1
+    assert "--by_turn compares the turns of conversations" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 class NumberOfReplies(BaseMetric):
