@@ -88,7 +88,7 @@ def test_metrics_by_turn_together_are_those_of_all_replies(
 
 def test_metrics_by_turn_need_a_partner(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     flags = ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--output_path", str(tmp_path / "no")]
-    assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 1
+    assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 2
     assert "--by_turn compares the turns of conversations" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
