@@ -91,6 +91,9 @@ class Prompt(str):
     def __reduce__(self) -> tuple[Any, ...]:
         return Prompt, (self.turns, self.opening, self.later_opening, self.agent_opening, self.reply_opening)
 
+    def __deepcopy__(self, memo: object) -> Prompt:
+        return self  # cannot change; stable-baselines3 copies the infos of every step
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -153,6 +156,9 @@ class Turn:
     reward: float = 0.0
     paid: float = 0.0
     truncated: bool = False
+
+    def __deepcopy__(self, memo: object) -> Turn:
+        return self  # as a prompt
 
 
 @dataclass(frozen=True)
