@@ -32,6 +32,12 @@ QUESTIONS = (
     "d2,test,Does it burn?,Yes,It does\n"
 )
 SUMMARIES = 'document_id,set,summary\nd1,train,"Ann is\n a nurse."\nd2,valid,A house burns.\n'
+PERSONAS = """1 your persona: i grow tea.
+2 partner's persona: i like rain.
+3 hello !\thi , what do you do ?
+4 i walk in the rain .\ti grow tea .
+5 bye .\tsee you !
+"""
 
 
 def story_name(url: str) -> str:
@@ -115,6 +121,7 @@ def _releases() -> dict[str, dict[str, str]]:
             for language, text in (("en", "Good day.\nTea?\n"), ("de", "Guten Tag.\nTee?\n"))
         },
         "narrative_qa": {"qaps.csv": QUESTIONS, "third_party/wikipedia/summaries.csv": SUMMARIES},
+        "persona_chat": {f"{split}_both_original.txt": PERSONAS for split in ("train", "valid", "test")},
         "totto": {
             "totto_train_data.jsonl": table,
             "totto_dev_data.jsonl": table,

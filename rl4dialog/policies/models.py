@@ -34,7 +34,7 @@ BUILTIN_MODELS: dict[str, dict[str, Any]] = {
     },
     # Attention to a certain distance, as to the question before an answer, is learned soon with Llama's rotary
     # positions, but not from the range of 0.02, which is meant for wide models.
-    "builtin/mini-llama": {
+    "builtin/tiny-llama": {
         **{"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 168, "num_attention_heads": 4},
         **{"initializer_range": 0.08, "tie_word_embeddings": True},
     },
@@ -208,7 +208,7 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
             )
             config.decoder_start_token_id = tokenizer.eos_token_id
             return BartForConditionalGeneration(config)
-        if model_name == "builtin/mini-llama":
+        if model_name == "builtin/tiny-llama":
             return LlamaForCausalLM(
                 LlamaConfig(max_position_embeddings=n_positions, bos_token_id=tokenizer.bos_token_id, **common)
             )
