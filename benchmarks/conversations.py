@@ -1,18 +1,20 @@
 """What conversations cost: rows for whole conversations, a batched partner, a partner in the environments, many turns.
 
 The contestants of a comparison alternate in one process. The model is the benchmark's ``tiny``, with random weights;
-every utterance has a fixed number of tokens.
+all utterances of the agent have the same number of tokens.
 """
 
 from __future__ import annotations
 
 import copy
+import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 from unittest import mock
 
@@ -41,18 +43,32 @@ N_CONVERSATIONS, N_TURNS, PROMPT, AGENT_TOKENS, PARTNER_TOKENS = 64, 8, 10, 6, 4
 
 
 class Setup:
-    """Model, tokenizer and algorithm for conversations of some number of turns."""
+    """Model, tokenizer and algorithm for conversations.
 
-    def __init__(self, n_turns: int = N_TURNS) -> None:
-        self.n_turns = n_turns
+    Args:
+        n_turns: Turns of a conversation.
+        agent_tokens: Tokens of the agent's utterance.
+        partner_tokens: Tokens of the partner's utterance, if it is a language model.
+        n_more: Further tokens in the sample's prompt.
+    """
+
+    def __init__(
+        self,
+        n_turns: int = N_TURNS,
+        agent_tokens: int = AGENT_TOKENS,
+        partner_tokens: int = PARTNER_TOKENS,
+        n_more: int = 0,
+    ) -> None:
+        self.n_turns, self.agent_tokens = n_turns, agent_tokens
         # Some room for markup and for words of several tokens.
-        self.max_prompt = PROMPT + n_turns * (AGENT_TOKENS + 2 * PARTNER_TOKENS + 4)
-        workload = replace(WORKLOADS["tiny"], prompt_lengths=(self.max_prompt,), reply_lengths=(AGENT_TOKENS,))
+        self.max_prompt = PROMPT + n_more + n_turns * (agent_tokens + 2 * partner_tokens + 4)
+        workload = replace(WORKLOADS["tiny"], prompt_lengths=(self.max_prompt,), reply_lengths=(agent_tokens,))
         self.tokenizer, _ = build_prompts(workload)
         self.model: PreTrainedModel = build_model(workload, "causal", self.tokenizer)
         self.vocab_size = embedding_rows(self.model)
         self.end_of_turn = EndOfTurn(self.tokenizer, ())
-        self.samples = [Sample(i, f"how are you on day {i} ?", []) for i in range(N_CONVERSATIONS)]
+        more = " ." * n_more
+        self.samples = [Sample(i, f"how are you on day {i} ?{more}", []) for i in range(N_CONVERSATIONS)]
 
     def env(self, **kwargs: Any) -> UtteranceView:
         return UtteranceView(
@@ -61,7 +77,7 @@ class Setup:
                 self.samples,
                 [],
                 self.max_prompt,
-                AGENT_TOKENS,
+                self.agent_tokens,
                 self.vocab_size,
                 max_turns=self.n_turns,
                 **kwargs,
@@ -70,11 +86,11 @@ class Setup:
 
     def algorithm(self, **kwargs: Any) -> PPO:
         partner = ScriptedPartner(["yes , it is nice ."] * self.n_turns)
-        n_tokens = N_CONVERSATIONS * self.n_turns * AGENT_TOKENS
+        n_tokens = N_CONVERSATIONS * self.n_turns * self.agent_tokens
         return PPO(
             CausalLMActorCriticPolicy,
             DummyVecEnv([lambda: self.env(partner=copy.deepcopy(partner))] * N_CONVERSATIONS),
-            n_steps=self.n_turns * AGENT_TOKENS,
+            n_steps=self.n_turns * self.agent_tokens,
             batch_size=n_tokens // 8,
             n_epochs=2,
             learning_rate=1e-5,
@@ -113,12 +129,17 @@ def compare_rows(n_rounds: int) -> None:
 
 def compare_partner(n_rounds: int) -> None:
     """A batched language-model partner against one conversation after the other with transformers."""
-    setup = Setup()
+    for lengths in ((AGENT_TOKENS, PARTNER_TOKENS), (20, 20)):
+        _compare_partner(n_rounds, *lengths)
+
+
+def _compare_partner(n_rounds: int, agent_tokens: int, partner_tokens: int) -> None:
+    setup = Setup(N_TURNS, agent_tokens, partner_tokens)
     policy = setup.algorithm().policy
     with tempfile.TemporaryDirectory() as folder:
         setup.model.save_pretrained(folder)
         setup.tokenizer.save_pretrained(folder)
-        partner = LanguageModelPartner(folder, max_prompt_length=setup.max_prompt, max_length=PARTNER_TOKENS)
+        partner = LanguageModelPartner(folder, max_prompt_length=setup.max_prompt, max_length=partner_tokens)
     conversing = Conversing(lambda _: setup.env(outside_partner=partner.side), partner)
 
     def batched() -> None:
@@ -131,7 +152,7 @@ def compare_partner(n_rounds: int) -> None:
         for sample in setup.samples:
             text = sample.prompt_or_input_text
             for _ in range(N_TURNS):
-                for n_tokens in (AGENT_TOKENS, PARTNER_TOKENS):
+                for n_tokens in (agent_tokens, partner_tokens):
                     all_ids: Any = setup.tokenizer(text)["input_ids"]
                     ids = torch.tensor([all_ids[-setup.max_prompt :]])
                     lengths = {"min_new_tokens": n_tokens, "max_new_tokens": n_tokens}
@@ -139,7 +160,8 @@ def compare_partner(n_rounds: int) -> None:
                     text += f"\n{setup.tokenizer.decode(said[0, ids.shape[1] :])}\n"
 
     ratio = _ratio(one_by_one, batched, n_rounds)
-    print(f"batched language-model partner: {ratio:.1f} x one conversation after the other")
+    lengths = f"utterances of {agent_tokens} and {partner_tokens} tokens"
+    print(f"batched language-model partner, {lengths}: {ratio:.1f} x one conversation after the other")
 
 
 def measure_worker_partner(n_rounds: int) -> None:
@@ -176,11 +198,30 @@ def measure_turns(n_rounds: int) -> None:
     print(f"iteration by turns: {listed}; exponent {exponent:.2f}")
 
 
+def compare_memory(n_rounds: int) -> None:
+    """Peak memory of conversations, against single replies with as many tokens, of the agent and in all."""
+    single = {"n_turns": 1, "agent_tokens": N_TURNS * AGENT_TOKENS, "n_more": (N_TURNS - 1) * PARTNER_TOKENS}
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a process for each
+        conversations, replies = pool.map(_peak_memory, [({}, n_rounds), (single, n_rounds)], chunksize=1)
+    print(f"peak memory: {conversations:.0f} MiB, {conversations / replies:.2f} x single replies with as many tokens")
+
+
+def _peak_memory(setup_and_rounds: tuple[dict[str, int], int]) -> float:
+    """Peak memory of the process after some iterations, in MiB."""
+    kwargs, n_rounds = setup_and_rounds
+    algorithm = Setup(**kwargs).algorithm()
+    _, callback = algorithm._setup_learn(10**9)
+    for _ in range(n_rounds):
+        _iterate(algorithm, callback)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 BENCHMARKS: dict[str, Callable[[int], None]] = {
     "rows": compare_rows,
     "partner": compare_partner,
     "workers": measure_worker_partner,
     "turns": measure_turns,
+    "memory": compare_memory,
 }
 
 
