@@ -216,7 +216,12 @@ class RolloutCollector:
             for number, payment in zip(numbers, payments, strict=False):  # none, or one per earlier reply
                 earned[number][-1] += payment
         for name, each in values.items():
-            rollout.series[f"rollout/reward/{name}"].extend(value for value in each if np.isfinite(value))
+            if name in task_rewards.weight_names:
+                rollout.series[f"rollout/reward/{name}"].extend(each)
+                continue
+            for i, value in zip(good, each, strict=True):
+                if np.isfinite(value):
+                    rollout.earned_by_part[rows[i]][name] += value
 
 
 class _Rollout:
@@ -233,6 +238,7 @@ class _Rollout:
         series: Numbers to average, by key.
         running: For each environment, the numbers of the replies of its conversation.
         earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
+        earned_by_part: For each environment, the raw values of the parts of the reward in its conversation.
         n_done: Number of conversations that have ended, per environment.
         n_spoken: Number of agent tokens.
     """
@@ -243,6 +249,7 @@ class _Rollout:
         self.series: dict[str, list[float]] = defaultdict(list)
         self.running: list[list[int]] = [[] for _ in range(n_envs)]
         self.earned: list[np.ndarray] = []
+        self.earned_by_part: list[dict[str, float]] = [defaultdict(float) for _ in range(n_envs)]
         self.n_done = np.zeros(n_envs, dtype=int)
         self.n_spoken = 0
 
@@ -279,6 +286,9 @@ class _Rollout:
     def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
         """End the conversation of an environment; it is trained on unless a reward failed."""
         numbers, self.running[row] = self.running[row], []
+        for name, value in self.earned_by_part[row].items():
+            self.series[f"rollout/reward/{name}"].append(value)
+        self.earned_by_part[row] = defaultdict(float)
         if self._has_partner:
             self.series["rollout/partner_failed"].append(float(info.get("partner_failed", False)))
             if "error" not in info:

@@ -112,7 +112,7 @@ def test_log_has_the_means_of_the_rollout() -> None:
         "repeated_trigrams": 3 / 4 / 4,
         "distinct_replies": 1.0,
         "truncated_mass": 146 / 50 / 10,
-        "reward/id": 146 / 4,
+        "reward/id": 146 / 2,
         "n_episodes": 2,
         "tokens": 10,
         "masked_rewards": 0,

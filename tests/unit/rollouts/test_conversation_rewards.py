@@ -178,7 +178,7 @@ def test_list_pays_every_turn_and_says_once_when_it_is_over(pay: str) -> None:
     check(trial, [1.0, 2.0, 3.0])
     assert reward.overs.count(True) * N_TURNS == len(reward.overs)
     assert [talk.rewards for talk in trial.talk()] == [{"reward": 6.0}] * 2
-    assert trial.stats.means["rollout/reward/reward"] == pytest.approx(2.0)
+    assert trial.stats.means["rollout/reward/reward"] == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize("pay", ["end", "turn"])
