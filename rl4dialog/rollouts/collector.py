@@ -141,6 +141,7 @@ class RolloutCollector:
                 _keep_in_step(policy, observations)
                 continue
             speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
+            rollout.is_running[rows] = True
             stats.seconds["time/generate_s"] += speech.agent_seconds
             if self._partner is not None:
                 stats.seconds["time/partner_s"] += speech.partner_seconds
@@ -233,6 +234,7 @@ class _Rollout:
         series: Numbers to average, by key.
         running: For each environment, the numbers of the replies of its conversation.
         earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
+        is_running: Whether a conversation has begun and not ended, per environment; its partner may have begun it.
         n_done: Number of conversations that have ended, per environment.
         n_spoken: Number of agent tokens.
     """
@@ -243,13 +245,14 @@ class _Rollout:
         self.series: dict[str, list[float]] = defaultdict(list)
         self.running: list[list[int]] = [[] for _ in range(n_envs)]
         self.earned: list[np.ndarray] = []
+        self.is_running = np.zeros(n_envs, dtype=bool)
         self.n_done = np.zeros(n_envs, dtype=int)
         self.n_spoken = 0
 
     @property
     def n_begun(self) -> np.ndarray:
         """Number of conversations that have begun, per environment."""
-        return self.n_done + np.array([len(numbers) > 0 for numbers in self.running])
+        return self.n_done + self.is_running
 
     def add(self, speech: Speech) -> None:
         """Add what the agent said."""
@@ -278,7 +281,7 @@ class _Rollout:
 
     def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
         """End the conversation of an environment; it is trained on unless a reward failed."""
-        numbers, self.running[row] = self.running[row], []
+        numbers, self.running[row], self.is_running[row] = self.running[row], [], False
         if self._has_partner:
             self.series["rollout/partner_failed"].append(float(info.get("partner_failed", False)))
             if "error" not in info:
