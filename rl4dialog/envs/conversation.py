@@ -169,8 +169,8 @@ class Conversation:
         if reply.ids is not None and max(reply.ids) >= len(self._tokenizer):
             raise PartnerError(
                 f"partner {self._partners_name!r} returned the token id {max(reply.ids)} for sample "
-                f"{self.sample.id!r}, but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if the "
-                f"partner has another"
+                f"{self.sample.id!r}, but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if "
+                f"the partner has another"
             )
         shown, ids = self.rules.heard(reply.text, self.frame, self._tokenizer, reply.ids)
         return replace(reply, text=shown, ids=ids, leaves=reply.leaves or self.rules.ends("partner", reply.text))
