@@ -159,11 +159,17 @@ class Conversation:
         """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit.
 
         Raises:
-            PartnerError: If it is no valid answer, or reports a failure.
+            PartnerError: If it is no valid answer, reports a failure, or pays although the partner never does.
         """
         reply = checked_reply(answer, self._partners_name)
         if reply.failed is not None:
             raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
+        if reply.reward and self.partner is not None and not self.partner.pays:
+            raise PartnerError(
+                f"partner {self._partners_name!r} returned a reward of {reply.reward:g} for sample "
+                f"{self.sample.id!r}, but does not declare that it pays, so nothing would use it; set its attribute "
+                f"pays to True, and use the reward 'partner'"
+            )
         if reply.text is None:
             return reply
         if reply.ids is not None and max(reply.ids) >= len(self._tokenizer):

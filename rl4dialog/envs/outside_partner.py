@@ -60,7 +60,7 @@ class PartnersSide:
             texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
 
         Raises:
-            DataError: If the partner opens, and its chat template rejects this.
+            DataError: If its persona leaves no room for an utterance, or it opens and its chat template rejects this.
         """
         outside = self._outside
         if self._history is None:
@@ -73,7 +73,10 @@ class PartnersSide:
                     )
                 prompt = prompt.restarted(prompt.agent_opening)
             tokenizer = outside.end_of_turn.tokenizer
-            self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
+            try:
+                self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
+            except DataError as error:
+                raise DataError(f"in the prompt of the partner, {error}") from error
         elif self._last is not None:
             self._history.go_on(*self._last, texts[-1], outside.end_of_turn)
         sizes = (outside.max_prompt_length, outside.max_length)

@@ -237,3 +237,15 @@ def test_last_state_of_a_conversation_is_the_agents_wherever_its_partner_is() ->
     assert ended == ended_too == [False, True]
     assert {name: same[name].tolist() for name in last} == {name: array.tolist() for name, array in last.items()}
     assert same["speaker"] == AGENT
+
+
+def test_persona_that_fills_the_prompt_of_an_outside_partner_is_said_to_be_the_partners() -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    tokenizer.add_tokens(["<EOU>"])  # also without a space before it
+    end, eou = EndOfTurn(tokenizer, [0], "<EOU>"), DialogueFormat("eou", None, in_conversation=True)
+    sample = Sample("s", eou.prompt(["w0"]), [], {"partner_persona": ["w1 w2", "w3 w4"]})
+    kwargs = {"end_of_turn": end, "samples": [sample], "max_turns": 2, "max_episode_length": 3}
+    env = make_env(tokenizer, **kwargs, max_prompt_length=20, outside_partner=OutsidePartner(eou, end, 26, 5, 3))
+    env.reset(seed=0)
+    with pytest.raises(DataError, match=r"in the prompt of the partner, .*persona.*max_prompt_length: 5"):
+        env.step(END)
