@@ -140,7 +140,7 @@ def _compare_partner(n_rounds: int, agent_tokens: int, partner_tokens: int) -> N
         setup.model.save_pretrained(folder)
         setup.tokenizer.save_pretrained(folder)
         partner = LanguageModelPartner(folder, max_prompt_length=setup.max_prompt, max_length=partner_tokens)
-    conversing = Conversing(lambda _: setup.env(outside_partner=partner.side), partner)
+    conversing = Conversing(lambda *_: setup.env(outside_partner=partner.side), partner)
 
     def batched() -> None:
         talks = conversing(policy, setup.samples, [0] * N_CONVERSATIONS)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ ANSWERS: dict[str, tuple[Any, bool]] = {
     "number": (3, True),
     "failed": (PartnerReply(failed="the line is dead"), True),
     "reward": (PartnerReply("w1", reward=float("nan")), True),
+    "undeclared reward": (PartnerReply("w1", reward=0.5), True),
     "labels": (PartnerReply("w1", info={"labels": 3}), True),
     "ids": (PartnerReply("w1", ids=[10**6]), True),
     "no ids": (PartnerReply("w1", ids=[]), True),

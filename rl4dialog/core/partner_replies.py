@@ -21,7 +21,7 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
     Args:
         answer: Return value of ``Partner.reply`` or ``Partner.open``. A text is short for ``PartnerReply(text)``, and
             ``None`` for ``PartnerReply(leaves=True)``.
-        partner: Id of the partner, for messages.
+        partner: Name of the partner, for messages.
 
     Raises:
         PartnerError: If it is anything else, or a field has an invalid value.
@@ -46,7 +46,7 @@ def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
 
     Args:
         outcome: Return value of ``Partner.outcome``.
-        partner: Id of the partner, for messages.
+        partner: Name of the partner, for messages.
 
     Raises:
         PartnerError: If it is not a mapping of finite numbers by name.

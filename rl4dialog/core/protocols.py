@@ -245,7 +245,7 @@ class Partner(ABC):
 
     def open(self) -> PartnerReply | str:
         """Return the first utterance of a conversation; required if ``can_open`` is set."""
-        raise NotImplementedError
+        raise NotImplementedError("it sets can_open, but has no method open")
 
     def outcome(self) -> Mapping[str, float]:
         """Return what the partner makes of the conversation so far, such as ``{"success": 1.0}``."""

@@ -140,8 +140,8 @@ class Conversation:
             self._n_given = len(given)
             self._see(with_turns(prompt, self._end_of_turn.marker))
         elif first == "agent":
-            self.references = []  # those of the sample reply to its utterances
             self._see(self._agents_opening())
+            self._follow(PartnerReply())  # references and labels of the sample are of a reply to its utterances
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
 
@@ -159,24 +159,40 @@ class Conversation:
         """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit.
 
         Raises:
-            PartnerError: If it is no valid answer, or reports a failure.
+            PartnerError: If it is no valid answer, reports a failure, or pays although the partner never does.
         """
         reply = checked_reply(answer, self._partners_name)
         if reply.failed is not None:
-            raise PartnerError(f"partner {self._partners_name} failed on sample {self.sample.id!r}: {reply.failed}")
+            raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
+        if reply.reward and self.partner is not None and not self.partner.pays:
+            raise PartnerError(
+                f"partner {self._partners_name!r} returned a reward of {reply.reward:g} for sample "
+                f"{self.sample.id!r}, but does not declare that it pays, so nothing would use it; set its attribute "
+                f"pays to True, and use the reward 'partner'"
+            )
         if reply.text is None:
             return reply
         if reply.ids is not None and max(reply.ids) >= len(self._tokenizer):
             raise PartnerError(
-                f"partner {self._partners_name} returned the token id {max(reply.ids)} for sample {self.sample.id!r}, "
-                f"but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if the partner has another"
+                f"partner {self._partners_name!r} returned the token id {max(reply.ids)} for sample "
+                f"{self.sample.id!r}, but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if "
+                f"the partner has another"
             )
         shown, ids = self.rules.heard(reply.text, self.frame, self._tokenizer, reply.ids)
         return replace(reply, text=shown, ids=ids, leaves=reply.leaves or self.rules.ends("partner", reply.text))
 
     def hear_opening(self, answer: Any) -> None:
-        """Start with an utterance of the partner."""
+        """Start with an utterance of the partner. A sign of the end in it is removed, and ends nothing.
+
+        Raises:
+            PartnerError: If it is no valid answer, or the partner leaves instead.
+        """
         reply = self.heard(answer)
+        if reply.leaves and reply.text is None:
+            raise PartnerError(
+                f"partner {self._partners_name!r} left before the agent spoke, on sample {self.sample.id!r}; with "
+                f"env.args.first_speaker: partner it must return a first utterance"
+            )
         text = reply.text or ""
         self._turns = [Turn(text, PARTNER)]
         prompt = self._own_prompt()
@@ -244,7 +260,6 @@ class Conversation:
                 "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
                 "starts; use first_speaker: partner or sample"
             )
-        self.meta_info = {**self.meta_info, "history": []}
         return prompt.restarted(prompt.agent_opening)
 
     def _own_prompt(self) -> Prompt:
@@ -269,5 +284,5 @@ class Conversation:
             raise
         except Exception as error:
             raise PartnerError(
-                f"partner {self._partners_name} {what} sample {self.sample.id!r}: {type(error).__name__}: {error}"
+                f"partner {self._partners_name!r} {what} sample {self.sample.id!r}: {type(error).__name__}: {error}"
             ) from error

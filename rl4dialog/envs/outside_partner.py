@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.observation import Observation
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -60,25 +61,34 @@ class PartnersSide:
             texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
 
         Raises:
-            DataError: If the partner opens, and its chat template rejects this.
+            DataError: If its persona leaves no room for an utterance, or its chat template rejects the conversation.
         """
         outside = self._outside
         if self._history is None:
-            prompt = outside.dialogue_format.prompt(texts or ["-"], self._persona)
-            if not texts:  # the partner opens
-                if prompt.agent_opening is None:
-                    raise DataError(
-                        "env.args.first_speaker is partner, but the chat template of the partner rejects a "
-                        "conversation that the assistant starts; use first_speaker: sample or agent"
-                    )
-                prompt = prompt.restarted(prompt.agent_opening)
-            tokenizer = outside.end_of_turn.tokenizer
-            self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
+            prompt, tokenizer = self._first_prompt(texts), outside.end_of_turn.tokenizer
+            try:
+                self._history = History(tokenizer, prompt, outside.max_prompt_length, "left", self._frame)
+            except DataError as error:
+                raise DataError(f"in the prompt of the partner, {error}") from error
         elif self._last is not None:
             self._history.go_on(*self._last, texts[-1], outside.end_of_turn)
         sizes = (outside.max_prompt_length, outside.max_length)
         history = self._history
         return Observation(history.prompt_ids, [], history.prompt, [], {}, outside.end_of_turn, *sizes)
+
+    def _first_prompt(self, texts: Sequence[str]) -> Prompt:
+        try:
+            prompt = self._outside.dialogue_format.prompt(texts or ["-"], self._persona)
+            if texts:
+                return prompt
+            if prompt.agent_opening is None:
+                raise DataError("the chat template rejects a conversation that the assistant starts")
+            return prompt.restarted(prompt.agent_opening)
+        except DataError as error:
+            raise DataError(
+                f"in the prompt of the partner, whose own utterances are those of the assistant, {error}; if its chat "
+                f"template needs a first message of the user, use env.args.first_speaker: agent"
+            ) from error
 
     def said(self, ids: Sequence[int]) -> str:
         """Return the text of the partner's utterance, and remember its tokens."""

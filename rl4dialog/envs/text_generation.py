@@ -259,14 +259,15 @@ class TextGenEnv(gym.Env):
             RewardError: If a reward fails.
         """
         self.speaker = AGENT
-        if self._partners_side is not None:
-            reply = self.conversation.heard(reply)
         if self._pending is None:
             self.conversation.hear_opening(reply)
             self._begin_utterance()
             return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
+        if self._partners_side is not None:
+            reply = self.conversation.heard(reply)
         previous, action, current, ended = self._pending
         self._pending = None
+        self.state = current  # the last one of a conversation, from which a truncated one is bootstrapped
         said, conversation = current.context_text, self.conversation
         n_dropped = conversation.history.n_dropped
         ended_by = conversation.settle(said, ended, reply)

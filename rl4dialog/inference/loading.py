@@ -137,7 +137,9 @@ class LoadedPolicy:
         args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
         if args.get("format") is None:
             return None
-        in_conversation = self.config.env is not None and self.config.env.args.max_turns > 1
+        has_turns = self.config.env is not None and self.config.env.args.max_turns > 1
+        # Samples of whole dialogues, which supervised training learns in the markup of conversations.
+        in_conversation = has_turns or args.get("samples") == "dialogues" or args.get("turns") == "first"
         chat_template = ChatTemplate(self.tokenizer)
         return DialogueFormat(args["format"], args.get("context_size"), chat_template, in_conversation)
 

@@ -13,9 +13,10 @@ class ConversationMetric(PerDialogueMetric):
     """Turns, words, return, outcome and end of each conversation, without the utterances of its sample.
 
     ``turns`` are utterances of the agent, ``words`` the mean number of words in one of them, split at whitespace, and
-    ``return`` is the sum of their rewards. Each key of the partner's outcome, such as ``success``, is averaged over the
-    conversations that have it; one with the name of another key is left out. ``ended_by_agent``, ``ended_by_partner``,
-    ``ended_by_max_turns`` and ``ended_by_length`` are shares of the conversations whose end is known.
+    ``return`` is the sum of their rewards, left out if the run does not score conversations. Each key of the partner's
+    outcome, such as ``success``, is averaged over the conversations that have it; one with the name of another key is
+    left out. ``ended_by_agent``, ``ended_by_partner``, ``ended_by_max_turns`` and ``ended_by_length`` are shares of the
+    conversations whose end is known.
     """
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
@@ -29,6 +30,8 @@ class ConversationMetric(PerDialogueMetric):
             scores[f"ended_by_{cause}"] = [_is_cause(dialogue, cause) for dialogue in dialogues]
         for key in dict.fromkeys(key for dialogue in dialogues for key in dialogue.outcome):
             scores.setdefault(key, [float(dialogue.outcome.get(key, math.nan)) for dialogue in dialogues])
+        if all(map(math.isnan, scores["return"])):
+            del scores["return"]
         return {f"conversation/{key}": values for key, values in scores.items()}
 
 

@@ -22,8 +22,6 @@ class IntentAccuracyMetric(SentenceMetric):
         batch_size: Texts per forward pass of another classifier.
     """
 
-    needs_references = False
-
     def __init__(self, classifier: Any = None, model_name: str = BUILTIN_CLASSIFIER, batch_size: Count = 64) -> None:
         self._classifier = classifier if classifier is not None else load_classifier(model_name, batch_size)
 

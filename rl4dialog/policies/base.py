@@ -284,6 +284,10 @@ class LMActorCriticPolicy(BasePolicy):
         n_before = 1 if self._policy_model.config.is_encoder_decoder else self.max_prompt_length
         return settings.limited(self.max_reply_length, n_before)
 
+    def reply_limit(self, **generation_kwargs: Any) -> int:
+        """Return the maximum number of tokens of a reply with these settings; arguments as for :meth:`generate`."""
+        return self._sampler(generation_kwargs)[1]
+
     def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
         with self._autocast():
             replies = beam_search(self._policy_model, obs, settings, self.end_of_turn, limit, self.pad_token_id)

@@ -23,6 +23,8 @@ class IntentAccuracyReward(BatchedRewardFunction):
         synonyms: Whether METEOR uses WordNet.
     """
 
+    needs_references = True
+
     def __init__(
         self,
         shape: bool = True,

@@ -141,6 +141,7 @@ class RolloutCollector:
                 _keep_in_step(policy, observations)
                 continue
             speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
+            rollout.is_running[rows] = True
             stats.seconds["time/generate_s"] += speech.agent_seconds
             if self._partner is not None:
                 stats.seconds["time/partner_s"] += speech.partner_seconds
@@ -239,6 +240,7 @@ class _Rollout:
         running: For each environment, the numbers of the replies of its conversation.
         earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
         earned_by_part: For each environment, the raw values of the parts of the reward in its conversation.
+        is_running: Whether a conversation has begun and not ended, per environment; its partner may have begun it.
         n_done: Number of conversations that have ended, per environment.
         n_spoken: Number of agent tokens.
     """
@@ -250,13 +252,14 @@ class _Rollout:
         self.running: list[list[int]] = [[] for _ in range(n_envs)]
         self.earned: list[np.ndarray] = []
         self.earned_by_part: list[dict[str, float]] = [defaultdict(float) for _ in range(n_envs)]
+        self.is_running = np.zeros(n_envs, dtype=bool)
         self.n_done = np.zeros(n_envs, dtype=int)
         self.n_spoken = 0
 
     @property
     def n_begun(self) -> np.ndarray:
         """Number of conversations that have begun, per environment."""
-        return self.n_done + np.array([len(numbers) > 0 for numbers in self.running])
+        return self.n_done + self.is_running
 
     def add(self, speech: Speech) -> None:
         """Add what the agent said."""
@@ -285,7 +288,7 @@ class _Rollout:
 
     def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
         """End the conversation of an environment; it is trained on unless a reward failed."""
-        numbers, self.running[row] = self.running[row], []
+        numbers, self.running[row], self.is_running[row] = self.running[row], [], False
         for name, value in self.earned_by_part[row].items():
             self.series[f"rollout/reward/{name}"].append(value)
         self.earned_by_part[row] = defaultdict(float)

@@ -5,6 +5,7 @@ Rollouts, evaluations and simulations let both sides speak through :func:`speak`
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +120,7 @@ class Talk:
     """One conversation, with the data for metrics of its replies.
 
     Attributes:
-        dialogue: The conversation; each utterance of the agent has its reward, NaN if a reward failed.
+        dialogue: The conversation; each utterance of the agent has its reward, NaN if a reward failed or there is none.
         prompts: Prompt of each of the agent's replies.
         replies: The agent's replies.
         references: Their references.
@@ -150,7 +151,7 @@ class Conversing:
     """Lets a policy, or scripted players, talk with a partner about samples, one conversation for each.
 
     Args:
-        make_env: Builds an environment for a policy.
+        make_env: Builds an environment for a policy and a maximum number of tokens of its utterances.
         partner: The partner, if it answers from the main process.
         task_rewards: Rewards of the conversations; none by default.
         iteration: Iteration for changing weights of rewards.
@@ -159,7 +160,7 @@ class Conversing:
 
     def __init__(
         self,
-        make_env: Callable[[LMActorCriticPolicy], UtteranceView],
+        make_env: Callable[[LMActorCriticPolicy, int], UtteranceView],
         partner: PartnerService | None = None,
         task_rewards: TaskRewards | None = None,
         iteration: int = 1,
@@ -192,7 +193,8 @@ class Conversing:
             ConfigError: If players speak, but no token ends an utterance.
             DataError: If a player fails.
         """
-        envs = [self._make_env(policy) for _ in samples]
+        limit = policy.reply_limit(**generation_kwargs)
+        envs = [self._make_env(policy, limit) for _ in samples]
         talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
         found = [
             env.reset(seed=seed, options={"sample": sample})[0]
@@ -239,7 +241,8 @@ class Conversing:
                 error = str(failure)
         for i, row in enumerate(rows):
             values = {name: each[i] for name, each in parts.items()}
-            talks[row].add(infos[i], float(paid[i].sum()), earlier[i], values, overs[i])
+            reward = math.nan if self._task_rewards is None else float(paid[i].sum())
+            talks[row].add(infos[i], reward, earlier[i], values, overs[i])
             if error is not None:
                 talks[row].fail(error, partner_failed=False)
 

@@ -24,7 +24,8 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
 
     Returns:
         ``turns``: each with its ``speaker`` (``partner`` or ``agent``) and ``text``, the ``reward`` of what the agent
-        said, and ``given: True`` if it belongs to the sample; ``outcome`` and ``ended_by``, as in the dialogue.
+        said (``None`` if it has none), and ``given: True`` if it belongs to the sample; ``outcome`` and ``ended_by``,
+        as in the dialogue.
     """
     turns = []
     for i, turn in enumerate(dialogue.turns):
@@ -32,7 +33,7 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
         if i < dialogue.n_given:
             record["given"] = True
         elif turn.speaker == AGENT:
-            record["reward"] = turn.reward
+            record["reward"] = None if math.isnan(turn.reward) else turn.reward
         turns.append(record)
     return {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
 

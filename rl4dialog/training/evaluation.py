@@ -204,7 +204,7 @@ class Evaluator:
                 for start in range(0, len(samples), size):
                     rows = range(start, min(start + size, len(samples)))
                     chosen = [samples[row] for row in rows]
-                    kwargs = {"players": [player() for _ in rows]}
+                    kwargs = {**self._kwargs, "players": [player() for _ in rows]}
                     talks += converse(self._conversing, seed, policy, chosen, rows, kwargs)
                 columns = self._columns(samples, talks, must_work=False)
                 found[name] = _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)

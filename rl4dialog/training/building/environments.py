@@ -81,9 +81,9 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     samples = [Sample(0, "", [])]  # each conversation is given its own
     kwargs = env_kwargs(config, texts, samples, parts, partner)
 
-    def make_env(policy: LMActorCriticPolicy) -> UtteranceView:
+    def make_env(policy: LMActorCriticPolicy, max_length: int) -> UtteranceView:
         of_model = {"end_of_turn": policy.end_of_turn, "vocab_size": embedding_rows(policy.language_model)}
-        return make_utterance_env({**kwargs, **of_model}, timeout_s)
+        return make_utterance_env({**kwargs, **of_model, "max_episode_length": max_length}, timeout_s)
 
     rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
     service = partner if isinstance(partner, PartnerService) else None

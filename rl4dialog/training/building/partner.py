@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
-from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart, names_needing
+from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.training.building.texts import Texts
 
@@ -63,13 +65,39 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
 
     Raises:
         ConfigError: If it is not a partner, or an argument is invalid.
+        DataError: If it is a partner in the main process that cannot read how a conversation begins.
     """
-    return _built(
+    partner = _built(
         chosen,
         tokenizer=texts.tokenizer,
         max_prompt_length=texts.lengths.prompt,
         max_length=args.max_partner_length or texts.lengths.reply,
     )
+    if isinstance(partner, PartnerService):
+        _check_first_prompts(partner.side, args, texts)
+    return partner
+
+
+def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -> None:
+    """Check that a partner in the main process accepts the first prompt of all conversations."""
+    side = PartnersSide(replace(outside, max_prompt_length=min(outside.max_prompt_length, texts.lengths.prompt)))
+    known = set()
+    for split in texts.data.pools:
+        for sample in texts.data.samples(split):
+            info = sample.meta_data or {}
+            given = info.get("history", [""]) if args.first_speaker == "sample" else []
+            # Who speaks first in the prompt, and the persona in front of it.
+            kind = len(given) % 2, str(info.get(outside.persona_key))
+            if kind in known:
+                continue
+            known.add(kind)
+            try:
+                side.begin(info)
+                side.asked([] if args.first_speaker == "partner" else [*given, "a"])
+            except DataError as error:
+                raise DataError(
+                    f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"
+                ) from error
 
 
 def _built(chosen: ComponentConfig, **provided: Any) -> AnyPartner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny import make_env, make_tokenizer
 
@@ -12,7 +13,9 @@ from rl4dialog.core.protocols import ConversationReward, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.replay import ReplayPartner
 from rl4dialog.partners.rules import RulesPartner
 from rl4dialog.partners.scripted import ScriptedPartner
@@ -120,6 +123,13 @@ def test_partner_speaks_first_after_the_agents_persona() -> None:
     assert talk.said == [(PARTNER, "w9"), (AGENT, "w3"), (PARTNER, "w4")]
 
 
+def test_labels_of_the_sample_are_not_of_an_agents_opening() -> None:
+    talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
+    talk.say("w3")
+    (*_, meta_info), *_ = talk.turns.seen
+    assert meta_info.keys().isdisjoint(("intent", "emotion")) and meta_info["own"] == 7
+
+
 @pytest.mark.parametrize("first", ["agent", "partner"])
 def test_plain_text_is_no_dialogue_to_start(first: str) -> None:
     partner = RulesPartner([{"pattern": "x", "replies": "w4"}], opening="w9")
@@ -208,3 +218,34 @@ def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had() -
         "context_ids": ((4,), 0, highest),
         "context_mask": ((4,), 0, 1),
     }
+
+
+def test_last_state_of_a_conversation_is_the_agents_wherever_its_partner_is() -> None:
+    """A truncated conversation is bootstrapped from it."""
+    tokenizer = make_tokenizer(marker="<EOU>")
+    end, eou = EndOfTurn(tokenizer, [0], "<EOU>"), DialogueFormat("eou", None, in_conversation=True)
+    kwargs = {"end_of_turn": end, "samples": [Sample("s", eou.prompt(["w0"]), [])], "max_turns": 1}
+    kwargs |= {"max_prompt_length": 20, "max_episode_length": 3}
+    inside = UtteranceView(make_env(tokenizer, **kwargs, partner=ScriptedPartner(["w4"])))
+    outside = UtteranceView(make_env(tokenizer, **kwargs, outside_partner=OutsidePartner(eou, end, 26, 20, 3)))
+    for view in (inside, outside):
+        view.reset(seed=0)
+    said, answer = np.array([5, 6, 7]), np.array([7, END, -1])
+    last, _, *ended, _ = inside.step(said)
+    outside.step(said)
+    same, _, *ended_too, _ = outside.step(answer)
+    assert ended == ended_too == [False, True]
+    assert {name: same[name].tolist() for name in last} == {name: array.tolist() for name, array in last.items()}
+    assert same["speaker"] == AGENT
+
+
+def test_persona_that_fills_the_prompt_of_an_outside_partner_is_said_to_be_the_partners() -> None:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    tokenizer.add_tokens(["<EOU>"])  # also without a space before it
+    end, eou = EndOfTurn(tokenizer, [0], "<EOU>"), DialogueFormat("eou", None, in_conversation=True)
+    sample = Sample("s", eou.prompt(["w0"]), [], {"partner_persona": ["w1 w2", "w3 w4"]})
+    kwargs = {"end_of_turn": end, "samples": [sample], "max_turns": 2, "max_episode_length": 3}
+    env = make_env(tokenizer, **kwargs, max_prompt_length=20, outside_partner=OutsidePartner(eou, end, 26, 5, 3))
+    env.reset(seed=0)
+    with pytest.raises(DataError, match=r"in the prompt of the partner, .*persona.*max_prompt_length: 5"):
+        env.step(END)

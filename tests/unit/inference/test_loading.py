@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from run_files import write_json
 from runs import make_config
+from tiny import make_tokenizer
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.manifest import write_manifest
@@ -31,3 +34,19 @@ def test_model_of_a_run_that_went_on_is_told_from_its_newest(
     write_json(run / "result.json", {"iterations": 3})
     loading.load_run(config, run)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt"),
+    [
+        ({}, "a<EOU>b<EOU>c <EOU>"),
+        ({"datapool__args__samples": "dialogues"}, "a <EOU>b<EOU>c <EOU>"),
+        ({"datapool": {"id": "conversational", "args": {"turns": "first", "format": "eou"}}}, "a <EOU>b<EOU>c <EOU>"),
+    ],
+)
+def test_chat_has_the_markup_in_which_the_model_learned_dialogues(
+    tmp_path: Path, settings: dict[str, Any], prompt: str
+) -> None:
+    loaded = SimpleNamespace(config=parse_config(make_config(tmp_path, **settings), "test"), tokenizer=make_tokenizer())
+    dialogue_format = loading.LoadedPolicy.dialogue_format.fget(loaded)  # type: ignore[attr-defined]
+    assert dialogue_format.prompt(["a", "b", "c"]) == prompt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from tiny import make_gpt2, make_policy, make_tokenizer
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import BatchedConversationReward, BatchedRewardFunction, Partner, SentenceRewardFunction
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.core.types import AGENT, Dialogue, PartnerReply, Prompt, PromptTurn, Sample
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Prompt, PromptTurn, Sample
 from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.metrics.conversation import ConversationMetric
 from rl4dialog.rewards.composite import CompositeReward
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.rewards.parts import as_parts
@@ -117,7 +119,7 @@ class Trial:
             **({"partner": partner} if service is None else {"outside_partner": service.side}),
             **overrides,
         }
-        self._make = lambda policy=None: make_utterance_env({"vocab_size": len(tokenizer), **kwargs})
+        self._make = lambda *_: make_utterance_env({"vocab_size": len(tokenizer), **kwargs})
         in_main = [part for part in parts if part.in_main_process]
         self.rewards = TaskRewards(parts, Scorer(in_main, on_error).values)
         self.env, self.service, self.masks = DummyVecEnv([self._make, self._make]), service, on_error == "mask"
@@ -278,3 +280,20 @@ def test_partner_that_fails_at_times_leaves_the_other_conversations(where: str, 
     n_rows = np.bincount(rows.episode.numpy())
     assert n_rows.tolist() == [N_TURNS] * len(trial.stats.episodes), "only whole conversations are trained on"
     assert all(episode["r"] == N_TURNS and episode["l"] >= N_TURNS for episode in trial.stats.episodes)
+
+
+def test_no_environment_waits_in_a_conversation_that_its_partner_has_begun(monkeypatch: Any) -> None:
+    """A checkpoint holds only the start of a conversation, before the opening."""
+    monkeypatch.setattr(RulesService, "_answer", lambda self, prompt: [3, 25])
+    kwargs = {"first_speaker": "partner", "end_when": {"agent": ["w[1-5]"]}}  # conversations of unequal length
+    trial = Trial(parts_of(One()), service_that(None, opening="w3"), **kwargs)
+    for n_tokens in range(1, 60, 3):
+        trial.collect(n_tokens)
+        assert [view.env.speaker for view in trial.env.envs] == [PARTNER] * 2, n_tokens  # type: ignore[attr-defined]
+
+
+def test_rewards_of_conversations_that_nobody_scores_are_unknown() -> None:
+    trial = Trial([], Paying())
+    talks = Conversing(trial._make)(trial.policy, SAMPLES, [1, 2])
+    assert all(math.isnan(turn.reward) for talk in talks for turn in talk.dialogue.said if turn.speaker == AGENT)
+    assert "conversation/return" not in ConversationMetric().compute([talk.dialogue for talk in talks])

@@ -51,11 +51,11 @@ def talks_of(players: list[Player], ends: tuple[int, ...] = (0,), seeds: tuple[i
     tokenizer = make_tokenizer(marker=MARKER)
     end = EndOfTurn(tokenizer, ends, MARKER)
 
-    def make_view(policy: Any) -> UtteranceView:
-        kwargs = {"partner": Repeats(), "max_turns": 5, "max_episode_length": 4, "max_prompt_length": 40}
+    def make_view(policy: Any, max_length: int) -> UtteranceView:
+        kwargs = {"partner": Repeats(), "max_turns": 5, "max_episode_length": max_length, "max_prompt_length": 40}
         return UtteranceView(make_env(tokenizer, end_of_turn=end, **kwargs))
 
-    policy: Any = SimpleNamespace(device="cpu")  # has nothing to say
+    policy: Any = SimpleNamespace(device="cpu", reply_limit=lambda: 4)  # has nothing to say
     return Conversing(make_view)(policy, SAMPLES, seeds, players)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rl4dialog import cli
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.metrics.intent_accuracy import IntentAccuracyMetric
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.training.evaluation import Evaluator, judged
 
@@ -86,6 +88,21 @@ def test_metrics_by_turn_together_are_those_of_all_replies(
     assert "Metrics of the first reply" in capsys.readouterr().out
 
 
+KWARGS = ["--generation_kwargs", "max_new_tokens=2"]
+SHORT = "train_evaluation.generation_kwargs={max_new_tokens: 2, do_sample: true}"
+
+
+def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder: Path, tmp_path: Path) -> None:
+    output = ["--output_path", str(tmp_path / "short"), "--set", "train_evaluation.metrics=[]"]
+    assert cli.main(["evaluate", "--run", str(folder), *output, "--set", SHORT]) == 0
+    records = json.loads((tmp_path / "short" / "predictions.json").read_text(encoding="utf-8"))
+    said = [turn["text"] for record in records for turn in record["turns"] if "reward" in turn]
+    assert len(said) > len(records) and all(len(text.split()) <= 2 for text in said)
+    file = tmp_path / "short.jsonl"
+    assert cli.main(["simulate", "--run", str(folder), "--n", "3", "--output", str(file), *KWARGS]) == 0
+    assert all(line["rewards"] for line in lines(file))
+
+
 def test_metrics_by_turn_need_a_partner(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     flags = ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--output_path", str(tmp_path / "no")]
     assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 2
@@ -134,6 +151,18 @@ def test_metric_without_a_reply_to_score_has_no_score(caplog: pytest.LogCaptureF
     )
     assert found.metrics == {"n_False": 1.0}
     assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
+
+
+class AlwaysOne:
+    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+        return [1] * len(reply_texts)
+
+
+def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
+    found = replace(talk(["x", "y", "z"]), meta_infos=[{"intent": [1]}, {}, {}])
+    assert judged([found], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {}).metrics == {
+        "intent/accuracy": 1.0
+    }
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversations import built
-from runs import make_config
+from runs import keep_registries, make_config
 
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.data.run_data import Data
+from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conversation_checks import check_conversations
 from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.partner import build_partner
 from rl4dialog.training.building.texts import Texts
 
 SAID = ["how are you ?"]
@@ -119,3 +124,37 @@ def test_dry_run_reaches_the_checks(tmp_path: Path, capsys: pytest.CaptureFixtur
     config = make_config(tmp_path, env__args__partner={"id": "replay"})
     assert train(tmp_path, config, "--dry_run") == 2
     assert "partner 'replay' needs samples" in capsys.readouterr().err
+
+
+class Service(PartnerService):
+    """Reads the conversation in gemma's template, which must start with a message of the user."""
+
+    @property
+    def side(self) -> OutsidePartner:
+        form = built("gemma", "byte_level")
+        return OutsidePartner(form.dialogue, form.end, len(form.tokenizer), 40, 8)
+
+    def answers(self, observations: Any) -> Any:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("first", "persona", "message"),
+    [
+        ("agent", None, None),
+        ("sample", None, "rejects messages of the roles assistant, user.*use env.args.first_speaker: agent"),
+        ("partner", None, "rejects a conversation that the assistant starts"),
+        ("agent", "kind", "rejects messages of the roles system, user"),
+    ],
+)
+def test_outside_partner_must_be_able_to_read_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, persona: str | None, message: str | None
+) -> None:
+    keep_registries(monkeypatch)
+    PartnerRegistry.add("service", Service)
+    form = built("chatml", "byte_level")
+    info = {"history": SAID, **({"partner_persona": persona} if persona else {})}
+    texts = texts_of([Sample("s0", form.dialogue.prompt(SAID), ["x"], info)], form.tokenizer, form.dialogue)
+    config = config_of(tmp_path, {"id": "service"}, first_speaker=first)
+    with pytest.raises(DataError, match=f"sample 's0' of the train split.*{message}") if message else nullcontext():
+        build_partner(config.env.args.partner, config.env.args, texts)

@@ -18,7 +18,14 @@ TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
 
 
 @pytest.mark.parametrize(
-    ("id", "max_turns", "is_refused"), [("rouge", 2, True), ("rouge", 1, False), ("chrf", 3, True)]
+    ("id", "max_turns", "is_refused"),
+    [
+        ("rouge", 2, True),
+        ("rouge", 1, False),
+        ("chrf", 3, True),
+        ("intent_accuracy", 2, True),
+        ("intent_accuracy", 1, False),
+    ],
 )
 def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
     tmp_path: Path, id: str, max_turns: int, is_refused: bool
@@ -27,7 +34,7 @@ def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
     config = make_config(tmp_path, reward_fn={"id": id}, **{f"env__args__{key}": each for key, each in turns.items()})
     message = rf"reward '{id}' compares replies with references.*env\.args\.partner\.id: scripted gives none"
     with pytest.raises(ConfigError, match=message) if is_refused else nullcontext():
-        build_scorer(parse_config(config, "config"), TOOLKIT)
+        build_scorer(parse_config(config, "config"), {**TOOLKIT, "classifier": object()})
 
 
 def test_reward_without_references_is_not_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -79,7 +79,7 @@ def test_conversation_is_shown_with_rewards_and_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "overrides", "level", "words"),
     [
-        ("fails", {}, "fail", "failed in [1-7] of 8 conversations: partner Says failed on sample .*no line"),
+        ("fails", {}, "fail", "failed in [1-7] of 8 conversations: partner 'Says' failed on sample .*no line"),
         ("fails", {"env__args__partner_on_error": "mask"}, "warn", "the partner failed in"),
         ("leaves", {}, "warn", "leaves after the first turn of every conversation"),
         ("leaves", {"max_turns": 1}, "pass", "agent:"),
