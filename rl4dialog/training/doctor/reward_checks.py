@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.rollouts.conversing import talk_of_one_reply
-from rl4dialog.training.doctor.finding import Finding, judged
+from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
 from rl4dialog.training.talks import compute_metrics
 
@@ -34,11 +35,16 @@ def reward(subject: Subject) -> Finding:
 
 
 def metrics(subject: Subject) -> Finding:
-    """Check that every metric returns finite scores for a few reference replies."""
+    """Check that every metric of replies returns finite scores for a few reference replies."""
+    of_replies = [
+        each for each in subject.metrics if isinstance(each, BaseMetric) or not isinstance(each, DialogueMetric)
+    ]
+    if not of_replies and subject.metrics:
+        raise NotApplicable("the metrics measure whole conversations, of which there are no references")
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
     talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
-    scores = compute_metrics(subject.metrics, talks, "test", subject.model)
+    scores = compute_metrics(of_replies, talks, "test", subject.model)
     broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
     measured = f"{len(scores)} scores of {len(samples)} reference replies"
     if broken:

@@ -106,3 +106,17 @@ def test_samples_are_examined_before_anything_is_said(tmp_path: Path) -> None:
 def test_run_without_partner_is_skipped(tmp_path: Path) -> None:
     with pytest.raises(NotApplicable, match="no conversation partner"):
         conversation(Subject(parse_config(make_config(tmp_path), "test"), tmp_path))
+
+
+def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path: Path) -> None:
+    of_conversations = [{"id": "conversation"}, {"id": "conversation_diversity"}]
+    for metrics, words in (([*of_conversations, {"id": "length"}], "1 scores of 4"), (of_conversations, None)):
+        config = make_config(tmp_path, train_evaluation__metrics=metrics)
+        subject = Subject(parse_config(config, "test"), tmp_path)
+        if words is None:
+            with pytest.raises(NotApplicable, match="whole conversations"):
+                CHECKS["metrics"](subject)
+        else:
+            found = CHECKS["metrics"](subject)
+            assert (found.level, found.measured.startswith(words)) == ("pass", True), found
+        subject.close()
