@@ -16,8 +16,8 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
 from rl4dialog.envs.outside_partner import OutsidePartner
-from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
-from rl4dialog.policies.models import embedding_rows, load_language_model, position_limit
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.tokenizer import build_tokenizer
@@ -38,8 +38,8 @@ class LanguageModelPartner(PartnerService):
         max_length: Maximum number of tokens of an answer, passed by the run.
 
     Raises:
-        ConfigError: If the model has random weights.
-        ModelError: If the model cannot be loaded or has too few positions.
+        ConfigError: If the model has random weights or too few positions, or a generation setting is invalid.
+        ModelError: If the model cannot be loaded.
         DataError: If its chat template does not support conversations.
     """
 
@@ -61,14 +61,20 @@ class LanguageModelPartner(PartnerService):
             )
         # Checked before anything is loaded.
         where = "partner 'language_model': generation_kwargs"
-        GenerationSettings.from_kwargs(generation_kwargs, where, NOT_IN_ROLLOUTS)
+        settings = GenerationSettings.from_kwargs(generation_kwargs, where, NOT_IN_CONVERSATIONS)
+        max_length = min(settings.max_new_tokens or max_length, max_length)
+        positions = named_model_positions(model_name)
+        if architecture == "causal" and positions is not None and max_length >= positions:
+            raise ConfigError(
+                f"partner 'language_model' answers with up to {max_length} tokens, but {model_name!r} has only "
+                f"{positions} positions; lower env.args.max_partner_length"
+            )
         tokenizer = build_tokenizer(tokenizer_name or model_name)
         policy_class = PolicyRegistry.resolve(f"{architecture}_lm_actor_critic_policy")
         auto_class = policy_class.auto_class
         model = load_language_model(model_name, tokenizer, 1, max_length, auto_class)
-        limit = position_limit(model.config)
-        if limit is not None and architecture == "causal":
-            max_prompt_length = min(max_prompt_length, limit - max_length)
+        if architecture == "causal" and positions is not None:
+            max_prompt_length = min(max_prompt_length, positions - max_length)
         dialogue_format = DialogueFormat(format, None, ChatTemplate(tokenizer), in_conversation=True)
         end_of_turn = EndOfTurn(
             tokenizer,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
-from rl4dialog.core.reward_parts import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies, names_needing
 from rl4dialog.metrics.checks import check_lengths
 from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
@@ -23,6 +24,9 @@ class RewardMetric(BaseMetric):
         args: Its arguments.
         build_part: Builds a reward from id and arguments; passed by the toolkit.
         async_calls: Settings for awaiting coroutines; passed by the toolkit.
+
+    Raises:
+        ConfigError: If the reward comes from the partner of a conversation.
     """
 
     def __init__(
@@ -37,6 +41,13 @@ class RewardMetric(BaseMetric):
 
             build_part = RewardFunctionRegistry.get
         parts = as_parts(build_part(id, dict(args or {})), id)
+        for part in parts:
+            if getattr(part.function, "needs_partner", False):
+                raise ConfigError(
+                    f"metric 'reward' scores single replies, but reward {part.name!r} comes from the partner of a "
+                    f"conversation; use the metric 'conversation'"
+                )
+        self.needs_references = bool(names_needing(parts, "references"))
         self._id, self._scorer = id, Scorer(parts, async_calls=async_calls or AsyncCalls())
 
     @classmethod

@@ -51,3 +51,15 @@ def test_errors_are_those_of_the_reward() -> None:
         MetricRegistry.get("reward", {})
     with pytest.raises(RewardError, match=r"'missing_eos_penalty' failed on sample 0.*needs a reply's tokens"):
         compute("missing_eos_penalty")
+
+
+@pytest.mark.parametrize(("rewards", "needs"), [(["regex", "rouge"], True), (["regex"], False)])
+def test_replies_without_references_are_left_out_if_a_part_needs_them(rewards: list[str], needs: bool) -> None:
+    blocks = [{"id": id, "args": {"pattern": "cat"} if id == "regex" else {}} for id in rewards]
+    assert MetricRegistry.get("reward", {"id": "composite", "args": {"rewards": blocks}}).needs_references == needs
+
+
+@pytest.mark.parametrize("id", ["outcome", "partner"])
+def test_what_a_partner_gives_is_no_score_of_a_reply(id: str) -> None:
+    with pytest.raises(ConfigError, match=f"reward '{id}' comes from the partner.*metric 'conversation'"):
+        MetricRegistry.get("reward", {"id": "composite", "args": {"rewards": [{"id": id}]}})

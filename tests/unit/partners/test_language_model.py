@@ -1,0 +1,50 @@
+"""A language model as a partner: lengths of its answers, and what it cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import make_gpt2, make_tokenizer
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.partners.language_model import LanguageModelPartner
+from rl4dialog.rollouts.partner_answers import partner_answers
+
+PROMPTS = {"prompt_ids": np.array([[1, 3, 4], [4, 5, 3]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder, tokenizer = tmp_path_factory.mktemp("model"), make_tokenizer(marker="<EOU>")
+    tokenizer.save_pretrained(folder)
+    make_gpt2(tokenizer).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "longest"), [({}, 6), ({"generation_kwargs": {"max_new_tokens": 2}}, 2), ({"max_length": 3}, 3)]
+)
+def test_answers_end_at_the_shortest_limit(model: str, kwargs: dict[str, Any], longest: int) -> None:
+    partner = LanguageModelPartner(model, **{"max_prompt_length": 12, "max_length": 6, **kwargs})
+    assert partner.side.max_length == longest
+    lengths = []
+    for _ in range(8):
+        answers, problems = partner_answers(partner, PROMPTS)
+        lengths += [len(answer) for answer in answers]
+        assert not problems
+    assert max(lengths) == longest
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"model_name": "builtin/tiny-gpt2"}, "random weights"),
+        ({"generation_kwargs": {"num_beams": 2}}, "num_beams is not allowed here: .*not for conversations"),
+        ({"max_length": 10_000}, "10000 tokens.*has only [0-9]+ positions; lower env.args.max_partner_length"),
+    ],
+)
+def test_what_a_partner_cannot_be(model: str, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LanguageModelPartner(**{"model_name": model, **kwargs})
