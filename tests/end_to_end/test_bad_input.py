@@ -475,7 +475,7 @@ def failing_partner(tmp_path: Path, every: int, **overrides: Any) -> dict[str, A
 
 @pytest.mark.parametrize(
     ("on_error", "words"),
-    [("raise", ("Ill failed on sample", "OSError: the line is dead")), ("mask", ("100 of the first 100", "raise"))],
+    [("raise", ("'Ill' failed on sample", "OSError: the line is dead")), ("mask", ("100 of the first 100", "raise"))],
 )
 def test_partner_that_always_fails_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], on_error: str, words: tuple[str, ...]

@@ -92,7 +92,7 @@ def test_conversations_by_example_are_valid(tmp_path: Path) -> None:
     game, ends, reward, evaluation, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
     game["env"]["args"] |= ends["env"]["args"]
     load_imports(reward.pop("imports"), EXAMPLES)
-    shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "gpt2_ppo.yml")
+    shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "llama_ppo.yml")
     shipped["train_evaluation"] |= evaluation["train_evaluation"]
     check_components(parse_config(shipped | game | reward, page))
     check_components(parse_config(make_config(tmp_path) | real, page))
