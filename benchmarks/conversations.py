@@ -60,8 +60,8 @@ class Setup:
         n_more: int = 0,
     ) -> None:
         self.n_turns, self.agent_tokens = n_turns, agent_tokens
-        # Some room for markup and for words of several tokens.
-        self.max_prompt = PROMPT + n_more + n_turns * (agent_tokens + 2 * partner_tokens + 4)
+        # Room for markup, and for texts that have more tokens when the other side reads them.
+        self.max_prompt = PROMPT + n_more + n_turns * (2 * (agent_tokens + partner_tokens) + 4)
         workload = replace(WORKLOADS["tiny"], prompt_lengths=(self.max_prompt,), reply_lengths=(agent_tokens,))
         self.tokenizer, _ = build_prompts(workload)
         self.model: PreTrainedModel = build_model(workload, "causal", self.tokenizer)

@@ -7,6 +7,7 @@ reference -id/40, its value id/100 and its reward id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,7 @@ class ScriptedPolicy:
     """Says what the environments' script wants, which it reads from their prompts."""
 
     device, max_reply_length, lockstep, joins_turns = torch.device("cpu"), MAX_REPLY, False, False
+    remembering_prompts = staticmethod(nullcontext)
 
     def __init__(self, scripts: Sequence[Sequence[Conversation]]) -> None:
         self.scripts = scripts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -301,3 +302,7 @@ class PartnerService(ABC):
         Returns:
             The token ids of each answer, with its end; ``None`` to leave the conversation.
         """
+
+    def remembering_prompts(self) -> AbstractContextManager[None]:
+        """Context of a rollout or an evaluation, in which prompts continue earlier prompts."""
+        return nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -108,3 +109,6 @@ class LanguageModelPartner(PartnerService):
         obs = {name: torch.as_tensor(array, device=self._policy.device) for name, array in observations.items()}
         # Prompts are padded on the left to the length of the agent's prompts.
         return [ids.tolist() for ids in self._policy.generate(obs).per_row("response_ids")]
+
+    def remembering_prompts(self) -> AbstractContextManager[None]:
+        return self._policy.remembering_prompts()

@@ -27,6 +27,17 @@ CACHED = frozenset({
 # fmt: on
 """Supported architectures that generate with a cache."""
 
+# fmt: off
+CONTINUED = frozenset({
+    "apertus", "arcee", "biogpt", "codegen", "cohere", "ctrl", "deepseek_v2", "deepseek_v3", "ernie4_5", "gemma", "glm",
+    "glm4", "glm4_moe", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite", "granitemoe", "helium", "llama",
+    "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmoe", "opt", "persimmon", "phi", "phimoe", "qwen2",
+    "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm", "xglm",
+})
+# fmt: on
+"""Supported architectures whose cache of a prompt can be continued by the next turn of a conversation, unless their
+config limits the attention to a window. Their attention ignores padding between columns of the cache."""
+
 UNCACHED = frozenset({"openai-gpt", "recurrent_gemma", "rwkv", "xlstm", "zamba2"})
 """Supported architectures that read the whole row again for every generated token."""
 

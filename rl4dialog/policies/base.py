@@ -41,6 +41,7 @@ from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
+from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
@@ -67,7 +68,7 @@ class LMActorCriticPolicy(BasePolicy):
             always float32.
         lora: Train only low-rank adapters, with these settings of :class:`~rl4dialog.policies.lora.LoRA`.
         gradient_checkpointing: Recompute activations in the backward pass instead of storing them.
-        share_prompts: Process a prompt only once for all replies to it.
+        share_prompts: Process a prompt only once for all replies to it, and for the next prompts of its conversation.
         reference: ``copy`` for a frozen copy of the initial model (with LoRA, the model without its adapters), or
             ``none`` to save its memory and passes. With ``none`` the KL is 0, so a KL penalty is not possible.
         offload_reference: Keep the reference in main memory between uses.
@@ -144,6 +145,7 @@ class LMActorCriticPolicy(BasePolicy):
     """Whether a mask policy restricts the allowed tokens."""
     joins_turns = False
     """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
+    _prompt_cache: PromptCache | None = None
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
@@ -164,7 +166,9 @@ class LMActorCriticPolicy(BasePolicy):
         """Last hidden states *before* each of the N agent tokens, which predict them. Shape (N, H)."""
 
     @abstractmethod
-    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
+    def _decoder(
+        self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
+    ) -> Decoder:
         """Create a decoder for the prompts of observations."""
 
     @property
@@ -268,11 +272,26 @@ class LMActorCriticPolicy(BasePolicy):
                 return
             yield step
 
+    @contextmanager
+    def remembering_prompts(self) -> Iterator[None]:
+        """Context of conversations: if a prompt begins with the last one, :meth:`generate` reads only the rest of it.
+
+        The weights must not change in this context. It has no effect with a backend, or with a model whose cache cannot
+        be continued.
+        """
+        outer = self._prompt_cache
+        if self.share_prompts and can_continue_prompts(self._policy_model):
+            self._prompt_cache = PromptCache(self._policy_model)
+        try:
+            yield
+        finally:
+            self._prompt_cache = outer
+
     def _sample_steps(
         self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, **kwargs: Any
     ) -> Generator[SampledTokens, None, Replies]:
-        decoder, editors = self._decoder(self._policy_model, obs), self._step_editors(obs)
-        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, **kwargs)
+        decoder = self._decoder(self._policy_model, obs, self._prompt_cache)
+        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, self._step_editors(obs), **kwargs)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None

@@ -13,6 +13,7 @@ from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder, Decoder, UncachedCausalDecoder, cache_holds, keeps_states
+from rl4dialog.policies.prompt_cache import PromptCache
 
 
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):
@@ -27,10 +28,12 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
         return model.base_model
 
-    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Decoder:
+    def _decoder(
+        self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
+    ) -> Decoder:
         prompts = obs["prompt_ids"], obs["prompt_mask"]
         if self._cache_holds:
-            return CausalDecoder(model, *prompts)
+            return CausalDecoder(model, *prompts, prompt_cache)
         return UncachedCausalDecoder(model, *prompts, self._head_is_plain)
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:

@@ -19,6 +19,7 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
 from rl4dialog.policies.architectures import CACHED, SKIPS_PAD_TOKENS, UNCACHED
 from rl4dialog.policies.lm_head import TrunkOutput, head_is_plain, lm_logits
+from rl4dialog.policies.prompt_cache import PromptCache
 
 _logger = logging.getLogger(__name__)
 
@@ -52,10 +53,19 @@ class Decoder(ABC):
 
 
 class CausalDecoder(Decoder):
-    """Decoder for decoder-only models. The first step reads each distinct prompt once."""
+    """Decoder for decoder-only models. The first step reads each distinct prompt once.
 
-    def __init__(self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor) -> None:
-        self._model = model
+    Args:
+        model: The model.
+        prompt_ids: Prompts, padded on the left. Shape (n, P).
+        prompt_mask: True at real tokens. Shape (n, P).
+        prompt_cache: The last prompts of the same conversations, which are not read again.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, prompt_cache: PromptCache | None = None
+    ) -> None:
+        self._model, self._prompt_cache = model, prompt_cache
         self.context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         self._positions = position_ids_from_mask(self._mask)
         parameters = inspect.signature(model.forward).parameters
@@ -67,14 +77,26 @@ class CausalDecoder(Decoder):
     def next_logits(self, last_ids: Tensor | None) -> Tensor:
         if last_ids is None:
             first, repeats = distinct_rows(self.context, self._mask)
-            logits = self._step(self.context[first], self._mask[first], self._positions[first])
+            logits, self._mask = self._read_prompts(self.context[first], self._mask[first], self._positions[first])
             self._cache.reorder_cache(repeats)  # type: ignore[arg-type]
+            self._mask = self._mask[repeats]
             return logits[repeats]
         step_ids = last_ids.unsqueeze(1)
         self.context = torch.cat([self.context, step_ids], dim=1)
         self._mask = torch.cat([self._mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
         self._positions = self._positions[:, -1:] + 1
         return self._step(step_ids, self._mask, self._positions)
+
+    def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the first tokens, and the mask of the columns in the cache."""
+        if self._prompt_cache is None:
+            return self._step(ids, mask, positions), mask
+        known = self._prompt_cache.known_part(ids, mask)
+        self._cache, n = known.cache, known.n_new
+        columns = torch.cat([known.mask, known.is_new], dim=1)
+        logits = self._step(ids[:, -n:], columns, positions[:, -n:])
+        self._prompt_cache.remember(ids, mask, self._cache, columns)
+        return logits, columns
 
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         output = self._model(

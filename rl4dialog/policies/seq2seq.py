@@ -15,6 +15,7 @@ from rl4dialog.policies.architectures import HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import Seq2SeqDecoder
 from rl4dialog.policies.models import decoder_start_id
+from rl4dialog.policies.prompt_cache import PromptCache
 
 
 class EncoderDecoder(nn.Module):
@@ -82,7 +83,10 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
         # Created on demand, because an attribute would register the model's parameters a second time.
         return EncoderDecoder(model, self.share_prompts)
 
-    def _decoder(self, model: PreTrainedModel, obs: dict[str, Tensor]) -> Seq2SeqDecoder:
+    def _decoder(
+        self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
+    ) -> Seq2SeqDecoder:
+        del prompt_cache  # the encoder reads a prompt in both directions, so a longer one has other states
         return Seq2SeqDecoder(model, obs["prompt_ids"], obs["prompt_mask"], decoder_start_id(model))
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:

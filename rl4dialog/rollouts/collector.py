@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -26,7 +27,7 @@ from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.conversations import Conversations, evaluate
-from rl4dialog.rollouts.conversing import Speech, speak
+from rl4dialog.rollouts.conversing import Speech, remembering_prompts, speak
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -135,47 +136,48 @@ class RolloutCollector:
         stats, series = rollout.stats, rollout.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
-        while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
-            rows = np.flatnonzero(active)
-            if not len(rows):
-                _keep_in_step(policy, observations)
-                continue
-            speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
-            rollout.is_running[rows] = True
-            stats.seconds["time/generate_s"] += speech.agent_seconds
-            if self._partner is not None:
-                stats.seconds["time/partner_s"] += speech.partner_seconds
-            env.step_async(speech.actions)
-            started = time.perf_counter()
-            rollout.add(speech)
-            stats.seconds["time/evaluate_s"] += time.perf_counter() - started
-            started = time.perf_counter()
-            observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
-            # Turns that are complete, or failed; the others wait for a partner in this process.
-            settled = [int(row) for row in rows if "reward_parts" in all_infos[row] or "error" in all_infos[row]]
-            infos = [all_infos[row] for row in settled]
-            for row, info in zip(settled, infos, strict=True):
-                speech.explain(row, info)
-            self._score(task_rewards, rollout, settled, infos, dones, iteration)
-            stats.seconds["time/score_s"] += time.perf_counter() - started
-            self._info_numbers.add(infos, series)
-            step_rewards = np.zeros(env.num_envs)
-            for row, info in zip(settled, infos, strict=True):
-                if replies := rollout.running[row]:  # none if the partner failed to open the conversation
-                    step_rewards[row] = rollout.earned[replies[-1]].sum()
-                rollout.count_turn(info)
-                if dones[row]:
-                    is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
-                    last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
-                    rollout.end(row, info, last_value)
-            if n_wanted is None and stats.n_tokens >= n_tokens:
-                n_wanted = rollout.n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
-            if n_wanted is not None:
-                active = rollout.n_done < n_wanted
-            step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
-            if not on_step({**step, "new_obs": observations}, rollout.n_spoken, not active.any()):
-                return None, observations
-            _check_progress(stats, sum(series["rollout/partner_failed"]))
+        with nullcontext() if self._max_turns == 1 else remembering_prompts(policy, self._partner):
+            while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
+                rows = np.flatnonzero(active)
+                if not len(rows):
+                    _keep_in_step(policy, observations)
+                    continue
+                speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
+                rollout.is_running[rows] = True
+                stats.seconds["time/generate_s"] += speech.agent_seconds
+                if self._partner is not None:
+                    stats.seconds["time/partner_s"] += speech.partner_seconds
+                env.step_async(speech.actions)
+                started = time.perf_counter()
+                rollout.add(speech)
+                stats.seconds["time/evaluate_s"] += time.perf_counter() - started
+                started = time.perf_counter()
+                observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
+                # Turns that are complete, or failed; the others wait for a partner in this process.
+                settled = [int(row) for row in rows if "reward_parts" in all_infos[row] or "error" in all_infos[row]]
+                infos = [all_infos[row] for row in settled]
+                for row, info in zip(settled, infos, strict=True):
+                    speech.explain(row, info)
+                self._score(task_rewards, rollout, settled, infos, dones, iteration)
+                stats.seconds["time/score_s"] += time.perf_counter() - started
+                self._info_numbers.add(infos, series)
+                step_rewards = np.zeros(env.num_envs)
+                for row, info in zip(settled, infos, strict=True):
+                    if replies := rollout.running[row]:  # none if the partner failed to open the conversation
+                        step_rewards[row] = rollout.earned[replies[-1]].sum()
+                    rollout.count_turn(info)
+                    if dones[row]:
+                        is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
+                        last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
+                        rollout.end(row, info, last_value)
+                if n_wanted is None and stats.n_tokens >= n_tokens:
+                    n_wanted = rollout.n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
+                if n_wanted is not None:
+                    active = rollout.n_done < n_wanted
+                step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
+                if not on_step({**step, "new_obs": observations}, rollout.n_spoken, not active.any()):
+                    return None, observations
+                _check_progress(stats, sum(series["rollout/partner_failed"]))
 
         started = time.perf_counter()
         buffer.add(conversations.rows())

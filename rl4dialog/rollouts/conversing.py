@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,6 +53,13 @@ class Speech:
         """Write the cause of a failure into the info of an environment, which does not know it."""
         if row in self.failures:
             info["error"] = f"the partner failed on sample {info['sample_id']!r}: {self.failures[row]}"
+
+
+@contextmanager
+def remembering_prompts(policy: LMActorCriticPolicy, partner: PartnerService | None) -> Iterator[None]:
+    """Context of the calls of :func:`speak` in the same conversations; the weights must not change."""
+    with policy.remembering_prompts(), partner.remembering_prompts() if partner is not None else nullcontext():
+        yield
 
 
 def speak(
@@ -203,25 +211,28 @@ class Conversing:
         for player, sample, seed in zip(players or (), samples, seeds, strict=players is not None):
             player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
         rows = np.arange(len(envs))
-        while rows.size:
-            observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
-            scripted = rows[_speakers(observations, rows) == AGENT] if players is not None else rows[:0]
-            others = np.setdiff1d(rows, scripted)
-            speech = speak(policy, observations, others, self._partner, self._partner_timeout_s, **generation_kwargs)
-            for row in scripted:
-                assert players is not None
-                ids = _scripted_ids(players[row], envs[row].env)
-                speech.actions[row, : len(ids)] = ids
-            settled: list[tuple[int, dict[str, Any], bool]] = []
-            for row in rows:
-                found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
-                speech.explain(int(row), info)
-                if "error" in info:
-                    talks[row].fail(info["error"], info.get("partner_failed", False))
-                elif "reward_parts" in info:
-                    settled.append((int(row), info, terminated or truncated))
-            self._add(settled, talks)
-            rows = np.array([row for row in rows if not talks[row].is_over], dtype=int)
+        with remembering_prompts(policy, self._partner):
+            while rows.size:
+                observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
+                scripted = rows[_speakers(observations, rows) == AGENT] if players is not None else rows[:0]
+                others = np.setdiff1d(rows, scripted)
+                speech = speak(
+                    policy, observations, others, self._partner, self._partner_timeout_s, **generation_kwargs
+                )
+                for row in scripted:
+                    assert players is not None
+                    ids = _scripted_ids(players[row], envs[row].env)
+                    speech.actions[row, : len(ids)] = ids
+                settled: list[tuple[int, dict[str, Any], bool]] = []
+                for row in rows:
+                    found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
+                    speech.explain(int(row), info)
+                    if "error" in info:
+                        talks[row].fail(info["error"], info.get("partner_failed", False))
+                    elif "reward_parts" in info:
+                        settled.append((int(row), info, terminated or truncated))
+                self._add(settled, talks)
+                rows = np.array([row for row in rows if not talks[row].is_over], dtype=int)
         return [talk.finished(env) for talk, env in zip(talks, envs, strict=True)]
 
     def _add(self, settled: list[tuple[int, dict[str, Any], bool]], talks: Sequence[_TalkInProgress]) -> None:

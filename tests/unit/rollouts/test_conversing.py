@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny import make_env, make_tokenizer
+from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -55,7 +58,7 @@ def talks_of(players: list[Player], ends: tuple[int, ...] = (0,), seeds: tuple[i
         kwargs = {"partner": Repeats(), "max_turns": 5, "max_episode_length": max_length, "max_prompt_length": 40}
         return UtteranceView(make_env(tokenizer, end_of_turn=end, **kwargs))
 
-    policy: Any = SimpleNamespace(device="cpu", reply_limit=lambda: 4)  # has nothing to say
+    policy: Any = SimpleNamespace(device="cpu", reply_limit=lambda: 4, remembering_prompts=nullcontext)  # says nothing
     return Conversing(make_view)(policy, SAMPLES, seeds, players)
 
 
@@ -91,3 +94,36 @@ def test_player_that_fails_is_named(wrong: Any) -> None:
 def test_players_need_an_end_of_sequence() -> None:
     with pytest.raises(ConfigError, match="scripted players need a tokenizer with an end-of-sequence token"):
         talks_of([Says("w1") for _ in SAMPLES], ends=())
+
+
+def conversations_with_a_model(folder: Path, share_prompts: bool) -> tuple[list[Any], int]:
+    """What both sides say, and how many tokens of each row their models read."""
+    tokenizer = make_tokenizer(marker=MARKER)
+    partner = LanguageModelPartner(str(folder), max_prompt_length=60, max_length=4)
+    sizes = {"max_turns": 4, "max_episode_length": 4, "max_prompt_length": 60, "outside_partner": partner.side}
+    env = make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, (), MARKER), **sizes)
+    policy = make_policy(env, make_gpt2(tokenizer), share_prompts=share_prompts)
+    partner._policy.share_prompts = share_prompts
+    n_read = 0
+
+    def count(module: Any, inputs: Any, output: Any) -> None:
+        nonlocal n_read
+        n_read += output.shape[1]
+
+    for each in (policy, partner._policy):
+        each.language_model.transformer.wte.register_forward_hook(count)
+
+    def make_view(policy: Any, max_length: int) -> UtteranceView:
+        return UtteranceView(make_env(tokenizer, end_of_turn=env.end_of_turn, **sizes))
+
+    talks = Conversing(make_view, partner)(policy, SAMPLES, (5, 6, 7), do_sample=False)
+    return [talk.dialogue.turns for talk in talks], n_read
+
+
+def test_both_sides_read_a_conversation_only_once(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(marker=MARKER)
+    for saved in (tokenizer, make_gpt2(tokenizer)):
+        saved.save_pretrained(tmp_path)
+    (said, n_read), (expected, n_whole) = (conversations_with_a_model(tmp_path, shares) for shares in (True, False))
+    assert said == expected and min(map(len, said)) > 6
+    assert n_read < 0.6 * n_whole

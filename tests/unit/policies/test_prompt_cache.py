@@ -1,0 +1,131 @@
+"""In a conversation, only what is new in a prompt is read, and the logits stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures import CAUSAL, make_model
+from tiny import make_env, make_gpt2, make_policy, make_tokenizer
+
+from rl4dialog.policies.architectures import CONTINUED
+from rl4dialog.policies.decoding import CausalDecoder
+from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
+
+TOKENIZER = make_tokenizer()
+WINDOWED = ("gemma2", "mistral", "exaone4")
+
+
+def model_of(name: str, **config: Any) -> Any:
+    model = make_model(name)
+    if name in ("mistral", "qwen2"):
+        config = model.config.to_dict() | {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
+        torch.manual_seed(0)
+        model = type(model)(type(model.config)(**config))
+    return model.eval()
+
+
+def batch(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[False] * (width - len(prompt)) + [True] * len(prompt) for prompt in prompts])
+    return ids, mask
+
+
+def turns(n_turns: int) -> list[list[list[int]]]:
+    """Prompts of six conversations by turn; they grow by turns of unequal length, and in the third one starts anew."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(1, 15, n).tolist() for n in (4, 9, 14, 4, 8, 14)]
+    prompts[3] = list(prompts[0])  # a prompt that two conversations share
+    found = [prompts]
+    for turn in range(1, n_turns):
+        lengths = (1, 3, 2, 4, 1, 3)
+        prompts = [[*said, *rng.integers(1, 15, n).tolist()] for said, n in zip(prompts, lengths, strict=True)]
+        if turn == 2:
+            prompts[4] = rng.integers(1, 15, 6).tolist()
+        found.append(prompts)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CONTINUED))
+def test_logits_are_those_of_the_whole_prompt(name: str) -> None:
+    model = model_of(name)
+    assert can_continue_prompts(model)
+    cache = PromptCache(model)
+    for prompts in turns(5):
+        ids, mask = batch(prompts)
+        decoders = CausalDecoder(model, ids, mask, cache), CausalDecoder(model, ids, mask)
+        last = None
+        with torch.no_grad():
+            for step in range(4):
+                continued, whole = (decoder.next_logits(last) for decoder in decoders)
+                torch.testing.assert_close(continued, whole, rtol=1e-4, atol=2e-5)
+                last = whole.argmax(dim=-1)
+                if step == 1:  # some replies have ended
+                    kept = torch.tensor([0, 2, 3, 5])
+                    last = last[kept]
+                    for decoder in decoders:
+                        decoder.keep(kept)
+
+
+def test_only_new_tokens_are_read() -> None:
+    model = make_model("gpt2").eval()
+    widths: list[int] = []
+    model.transformer.wte.register_forward_hook(lambda module, inputs, output: widths.append(output.shape[1]))
+    cache = PromptCache(model)
+    with torch.no_grad():
+        for prompts in turns(5):
+            CausalDecoder(model, *batch(prompts), cache).next_logits(None)
+    # At most 4 tokens are new, or 6 where a conversation starts anew.
+    assert widths == [14, 4, 6, 4, 4]
+
+
+def test_prompt_that_is_repeated_is_read_from_its_last_token() -> None:
+    model = make_model("llama").eval()
+    cache = PromptCache(model)
+    ids, mask = batch([[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]])
+    with torch.no_grad():
+        for _ in range(2):
+            continued = CausalDecoder(model, ids, mask, cache).next_logits(None)
+            torch.testing.assert_close(continued, CausalDecoder(model, ids, mask).next_logits(None))
+
+
+def test_prompts_that_are_new_are_read_whole() -> None:
+    model = make_model("gpt2").eval()
+    cache = PromptCache(model)
+    with torch.no_grad():
+        for prompts in ([[1, 2, 3, 4]], [[2, 2, 3, 4, 5, 6]], [[1] * 9, [2] * 3]):
+            ids, mask = batch(prompts)
+            decoder = CausalDecoder(model, ids, mask, cache)
+            torch.testing.assert_close(decoder.next_logits(None), CausalDecoder(model, ids, mask).next_logits(None))
+            assert torch.equal(decoder._mask, mask)
+
+
+@pytest.mark.parametrize("name", [*WINDOWED, "gpt_neo", "bloom", "mamba"])
+def test_models_with_windows_or_without_positions_read_whole_prompts(name: str) -> None:
+    assert name in CAUSAL and not can_continue_prompts(make_model(name))
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_policy_remembers_prompts_only_in_conversations(shares: bool) -> None:
+    env = make_env(TOKENIZER)
+    policy = make_policy(env, make_gpt2(TOKENIZER), share_prompts=shares)
+    widths: list[int] = []
+    policy.language_model.transformer.wte.register_forward_hook(
+        lambda module, inputs, output: widths.append(output.shape[1])
+    )
+
+    def read(prompt: list[int]) -> int:
+        ids, mask = batch([prompt])
+        widths.clear()
+        policy.generate({"prompt_ids": ids, "prompt_mask": mask}, max_new_tokens=1)
+        return widths[0]
+
+    prompt = [3, 4, 5, 6, 7, 8]
+    with policy.remembering_prompts():
+        assert [read(prompt[:4]), read(prompt)] == ([4, 2] if shares else [4, 6])
+    assert [read(prompt[:4]), read(prompt)] == [4, 6]
+    with policy.remembering_prompts():
+        assert read(prompt) == 6, "weights may have changed"
