@@ -7,7 +7,6 @@ all utterances of the agent have the same number of tokens.
 from __future__ import annotations
 
 import copy
-import resource
 import statistics
 import tempfile
 import time
@@ -25,6 +24,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.workloads import WORKLOADS, build_model, build_prompts
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.process_memory import peak_resident_mib
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.conversation import Conversation
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -40,6 +40,7 @@ from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 N_CONVERSATIONS, N_TURNS, PROMPT, AGENT_TOKENS, PARTNER_TOKENS = 64, 8, 10, 6, 4
+ANSWER, ANSWER_TOKENS = "yes , it is nice .", 11  # with the markup around it
 
 
 class Setup:
@@ -67,7 +68,7 @@ class Setup:
         self.model: PreTrainedModel = build_model(workload, "causal", self.tokenizer)
         self.vocab_size = embedding_rows(self.model)
         self.end_of_turn = EndOfTurn(self.tokenizer, ())
-        more = " ." * n_more
+        more = " you" * n_more
         self.samples = [Sample(i, f"how are you on day {i} ?{more}", []) for i in range(N_CONVERSATIONS)]
 
     def env(self, **kwargs: Any) -> UtteranceView:
@@ -85,7 +86,7 @@ class Setup:
         )
 
     def algorithm(self, **kwargs: Any) -> PPO:
-        partner = ScriptedPartner(["yes , it is nice ."] * self.n_turns)
+        partner = ScriptedPartner([ANSWER] * self.n_turns)
         n_tokens = N_CONVERSATIONS * self.n_turns * self.agent_tokens
         return PPO(
             CausalLMActorCriticPolicy,
@@ -200,7 +201,7 @@ def measure_turns(n_rounds: int) -> None:
 
 def compare_memory(n_rounds: int) -> None:
     """Peak memory of conversations, against single replies with as many tokens, of the agent and in all."""
-    single = {"n_turns": 1, "agent_tokens": N_TURNS * AGENT_TOKENS, "n_more": (N_TURNS - 1) * PARTNER_TOKENS}
+    single = {"n_turns": 1, "agent_tokens": N_TURNS * AGENT_TOKENS, "n_more": (N_TURNS - 1) * ANSWER_TOKENS}
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # a process for each
         conversations, replies = pool.map(_peak_memory, [({}, n_rounds), (single, n_rounds)], chunksize=1)
     print(f"peak memory: {conversations:.0f} MiB, {conversations / replies:.2f} x single replies with as many tokens")
@@ -213,7 +214,7 @@ def _peak_memory(setup_and_rounds: tuple[dict[str, int], int]) -> float:
     _, callback = algorithm._setup_learn(10**9)
     for _ in range(n_rounds):
         _iterate(algorithm, callback)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_resident_mib()
 
 
 BENCHMARKS: dict[str, Callable[[int], None]] = {
