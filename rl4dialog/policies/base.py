@@ -281,7 +281,7 @@ class LMActorCriticPolicy(BasePolicy):
         """
         outer = self._prompt_cache
         if self.share_prompts and can_continue_prompts(self._policy_model):
-            self._prompt_cache = PromptCache(self._policy_model)
+            self._prompt_cache = PromptCache()
         try:
             yield
         finally:

@@ -91,11 +91,11 @@ class CausalDecoder(Decoder):
         """Return the logits of the first tokens, and the mask of the columns in the cache."""
         if self._prompt_cache is None:
             return self._step(ids, mask, positions), mask
-        known = self._prompt_cache.known_part(ids, mask)
-        self._cache, n = known.cache, known.n_new
-        columns = torch.cat([known.mask, known.is_new], dim=1)
-        logits = self._step(ids[:, -n:], columns, positions[:, -n:])
-        self._prompt_cache.remember(ids, mask, self._cache, columns)
+        prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
+        columns, n_new = self._prompt_cache.load(prompts, self._cache)
+        columns = columns.to(ids.device)
+        logits = self._step(ids[:, -n_new:], columns, positions[:, -n_new:])
+        self._prompt_cache.store(prompts, self._cache, columns)
         return logits, columns
 
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from typing import Any
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
@@ -13,7 +13,7 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.training.building.partner import build_partner, chosen_partners
+from rl4dialog.training.building.partner import build_partner, check_starts, chosen_partners
 from rl4dialog.training.building.texts import Texts
 
 
@@ -34,15 +34,13 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
     end_of_turn = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
     rules = ConversationRules(first_speaker=args.first_speaker)
     conversation = Conversation(rules, end_of_turn, texts.lengths.prompt, texts.lengths.truncation_side)
-    for split, sample in _of_distinct_openings(texts):
-        try:
-            conversation.begin(sample, seed=0)
-            if args.first_speaker == "partner":
-                conversation.hear_opening(PartnerReply("a"))
-        except DataError as error:
-            raise DataError(
-                f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"
-            ) from error
+
+    def start(sample: Sample) -> None:
+        conversation.begin(sample, seed=0)
+        if args.first_speaker == "partner":
+            conversation.hear_opening(PartnerReply("a"))
+
+    check_starts(texts, _opening_of, start)
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
@@ -60,14 +58,7 @@ def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> Non
                     raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
 
 
-def _of_distinct_openings(texts: Texts) -> Iterator[tuple[str, Sample]]:
-    """Yield one sample for each distinct beginning of a prompt, with its split."""
-    known = set()
-    for split in texts.data.pools:
-        for sample in texts.data.samples(split):
-            prompt = sample.prompt_or_input_text
-            # How much room a beginning leaves also depends on the markup at the end of the prompt.
-            parts = (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None
-            if parts not in known:
-                known.add(parts)
-                yield split, sample
+def _opening_of(sample: Sample) -> tuple[Any, ...] | None:
+    """The beginning of a sample's prompt, and the markup at its end, on which the room for a turn depends."""
+    prompt = sample.prompt_or_input_text
+    return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart, names_needing
+from rl4dialog.core.types import Sample
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.training.building.texts import Texts
@@ -81,19 +82,35 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
 def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -> None:
     """Check that a partner in the main process accepts the first prompt of all conversations."""
     side = PartnersSide(replace(outside, max_prompt_length=min(outside.max_prompt_length, texts.lengths.prompt)))
+
+    def given(sample: Sample) -> list[str]:
+        return (sample.meta_data or {}).get("history", [""]) if args.first_speaker == "sample" else []
+
+    def kind(sample: Sample) -> tuple[int, str]:
+        """Who speaks first in the prompt, and the persona in front of it."""
+        return len(given(sample)) % 2, str((sample.meta_data or {}).get(outside.persona_key))
+
+    def start(sample: Sample) -> None:
+        side.begin(sample.meta_data or {})
+        side.asked([] if args.first_speaker == "partner" else [*given(sample), "a"])
+
+    check_starts(texts, kind, start)
+
+
+def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
+    """Check that one sample of each kind can start a conversation.
+
+    Raises:
+        DataError: If ``start`` raises one.
+    """
     known = set()
     for split in texts.data.pools:
         for sample in texts.data.samples(split):
-            info = sample.meta_data or {}
-            given = info.get("history", [""]) if args.first_speaker == "sample" else []
-            # Who speaks first in the prompt, and the persona in front of it.
-            kind = len(given) % 2, str(info.get(outside.persona_key))
-            if kind in known:
+            if (its_kind := kind(sample)) in known:
                 continue
-            known.add(kind)
+            known.add(its_kind)
             try:
-                side.begin(info)
-                side.asked([] if args.first_speaker == "partner" else [*given, "a"])
+                start(sample)
             except DataError as error:
                 raise DataError(
                     f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"

@@ -53,7 +53,7 @@ def turns(n_turns: int) -> list[list[list[int]]]:
 def test_logits_are_those_of_the_whole_prompt(name: str) -> None:
     model = model_of(name)
     assert can_continue_prompts(model)
-    cache = PromptCache(model)
+    cache = PromptCache()
     for prompts in turns(5):
         ids, mask = batch(prompts)
         decoders = CausalDecoder(model, ids, mask, cache), CausalDecoder(model, ids, mask)
@@ -74,7 +74,7 @@ def test_only_new_tokens_are_read() -> None:
     model = make_model("gpt2").eval()
     widths: list[int] = []
     model.transformer.wte.register_forward_hook(lambda module, inputs, output: widths.append(output.shape[1]))
-    cache = PromptCache(model)
+    cache = PromptCache()
     with torch.no_grad():
         for prompts in turns(5):
             CausalDecoder(model, *batch(prompts), cache).next_logits(None)
@@ -84,7 +84,7 @@ def test_only_new_tokens_are_read() -> None:
 
 def test_prompt_that_is_repeated_is_read_from_its_last_token() -> None:
     model = make_model("llama").eval()
-    cache = PromptCache(model)
+    cache = PromptCache()
     ids, mask = batch([[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]])
     with torch.no_grad():
         for _ in range(2):
@@ -94,7 +94,7 @@ def test_prompt_that_is_repeated_is_read_from_its_last_token() -> None:
 
 def test_prompts_that_are_new_are_read_whole() -> None:
     model = make_model("gpt2").eval()
-    cache = PromptCache(model)
+    cache = PromptCache()
     with torch.no_grad():
         for prompts in ([[1, 2, 3, 4]], [[2, 2, 3, 4, 5, 6]], [[1] * 9, [2] * 3]):
             ids, mask = batch(prompts)
