@@ -27,6 +27,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
     package_data={
+        "rl4dialog.data.openers": ["*.yaml"],
         "rl4dialog.data.small_talk": ["*.yaml"],
         "rl4dialog.runs.report": ["templates/*"],
         "rl4dialog.serving": ["page.css"],
@@ -46,6 +47,7 @@ setup(
         "sacrebleu>=2.4",
         "safetensors>=0.4",
         "tokenizers>=0.20",
+        "gguf>=0.17",  # how transformers reads .gguf files
         "pydantic>=2.7",
         "pyyaml>=6.0",
         "cloudpickle>=3.0",

@@ -21,6 +21,7 @@ DataPoolRegistry = Registry(
         "iwslt2017en_de": "rl4dialog.data.translation:IWSLT2017EnDe",
         "jsonl": "rl4dialog.data.tables:Jsonl",
         "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
+        "openers": "rl4dialog.data.openers.pool:Openers",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
         "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "small_talk": "rl4dialog.data.small_talk:SmallTalk",

@@ -1,4 +1,4 @@
-"""Loading from a folder or from the Hugging Face Hub, without waiting for a missing network."""
+"""The Hugging Face Hub without waiting for a missing network."""
 
 from __future__ import annotations
 
@@ -8,35 +8,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-from rl4dialog.core.errors import ModelError
-
-
-def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a folder or a hub id, without running code that comes with a model.
-
-    Args:
-        auto_class: One of transformers' Auto classes.
-        name: A folder (``~`` is expanded) or a hub id.
-        what: Description of what is loaded, for the error message.
-        hint: Advice at the end of the error message.
-        kwargs: Arguments of ``from_pretrained``.
-
-    Raises:
-        ModelError: If it cannot be loaded for any reason.
-    """
-    try:
-        with cache_only_without_network():
-            return auto_class.from_pretrained(str(Path(name).expanduser()), trust_remote_code=False, **kwargs)
-    except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... depending on the cause
-        if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
-                f"that transformers supports, or convert it."
-            ) from error
-        raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
 
 
 @contextlib.contextmanager
@@ -58,12 +30,6 @@ def cache_only_without_network() -> Iterator[None]:
     finally:
         for module, value in zip(modules, before, strict=True):
             module.HF_HUB_OFFLINE = value
-
-
-def _first_line(error: BaseException) -> str:
-    """First line of an error's text, or its type."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _resolves(host: str) -> bool:

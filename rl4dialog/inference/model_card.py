@@ -11,6 +11,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
+from rl4dialog.core.pretrained import PRETRAINED
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import policy_class
 
@@ -174,7 +175,9 @@ def _hub_dataset(config: TextConfig) -> str | None:
 
 
 def _public_name(name: str) -> str | None:
-    """A hub id; ``None`` for a built-in model or a local path."""
+    """A hub id; ``None`` for a model with random weights or a local path."""
+    if name in PRETRAINED:
+        return PRETRAINED[name].hub_id
     is_local = name.startswith(("builtin/", ".", "~", "/")) or name.count("/") > 1 or Path(name).exists()
     return None if is_local else name
 

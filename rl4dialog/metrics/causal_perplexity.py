@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, ModelError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import has_random_weights, load_pretrained
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths
 
@@ -32,7 +32,7 @@ class CausalPerplexityMetric(BaseMetric):
     ) -> None:
         self._stride, self._use_meta_data = stride, use_text_from_meta_data
         self._tokenizer = tokenizer
-        if tokenizer_id is not None and not tokenizer_id.startswith("builtin/"):
+        if tokenizer_id is not None and not has_random_weights(tokenizer_id):
             from transformers import AutoTokenizer
 
             self._tokenizer = load_pretrained(

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.types import is_whole_number
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.text.words import split_words
 
 # Maps a text to the vectors of its known words. Shape (words, dimensions).

@@ -14,6 +14,7 @@ from stable_baselines3.common.utils import get_device
 from rl4dialog.catalog import PolicyRegistry
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
 from rl4dialog.envs.outside_partner import OutsidePartner
@@ -55,7 +56,7 @@ class LanguageModelPartner(PartnerService):
         max_prompt_length: Count = 128,
         max_length: Count = 32,
     ) -> None:
-        if model_name.startswith("builtin/"):
+        if has_random_weights(model_name):
             raise ConfigError(
                 f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
                 f"model/ of a run folder, or a hub id"

@@ -1,4 +1,4 @@
-"""Loads language models from a path or a hub, and builds the small built-in ones."""
+"""Loads pretrained language models, and builds the small built-in ones with random weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ModelError, nearest_hint
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import PRETRAINED, has_random_weights, load_pretrained
 from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,8 @@ def load_language_model(
     """Load a language model, or build a tiny one.
 
     Args:
-        model_name: A folder, a hub id, or a key of :data:`BUILTIN_MODELS`.
+        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED` or
+            :data:`BUILTIN_MODELS`.
         tokenizer: Defines a built-in model's vocabulary and special tokens.
         prompt_length: Maximum prompt length in tokens. The model must have as many positions; a decoder-only model
             needs them for prompt and reply together.
@@ -74,7 +75,7 @@ def load_language_model(
         ModelError: If the model cannot be loaded, is of the other kind, has an unsupported architecture, or has too few
             positions or too small a vocabulary.
     """
-    if model_name.startswith("builtin/"):
+    if has_random_weights(model_name):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
         _check_kind(model.config, model_name, auto_class)
         return model
@@ -95,7 +96,7 @@ def language_model_without_weights(
     Raises:
         ModelError: If there is no such model, it is of the other kind, or its architecture is unsupported.
     """
-    if model_name.startswith("builtin/"):
+    if has_random_weights(model_name):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
     config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
@@ -145,7 +146,7 @@ def named_model_positions(model_name: str) -> int | None:
     Raises:
         ModelError: If there is no such model.
     """
-    if model_name.startswith("builtin/"):
+    if has_random_weights(model_name):
         return None
     return position_limit(load_pretrained(AutoConfig, model_name, "language model", _where_models_are()))
 
@@ -165,8 +166,8 @@ def decoder_start_id(model: PreTrainedModel) -> int:
 
 def _where_models_are() -> str:
     return (
-        f"Use a folder with a language model, a hub id (requires network access), or one of "
-        f"{', '.join(BUILTIN_MODELS)}."
+        f"Use a folder with a language model, a .gguf file, a hub id (requires network access), or one of "
+        f"{', '.join([*PRETRAINED, *BUILTIN_MODELS])}."
     )
 
 
@@ -182,9 +183,9 @@ def _check_kind(config: Any, model_name: str, auto_class: Any) -> None:
 
 def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions: int, seed: int) -> PreTrainedModel:
     if model_name not in BUILTIN_MODELS:
+        known = [*PRETRAINED, *BUILTIN_MODELS]
         raise ModelError(
-            f"unknown built-in model {model_name!r}{nearest_hint(model_name, BUILTIN_MODELS)} "
-            f"(known: {', '.join(BUILTIN_MODELS)})"
+            f"unknown built-in model {model_name!r}{nearest_hint(model_name, known)} (known: {', '.join(known)})"
         )
     common: dict[str, Any] = {
         "vocab_size": len(tokenizer),

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.metrics.sequence_classifier import max_tokens

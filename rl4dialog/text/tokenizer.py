@@ -1,4 +1,4 @@
-"""Builds tokenizers from a path, a hub id or ``builtin/...``."""
+"""Loads tokenizers, and trains the built-in one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import has_random_weights, load_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-BUILTIN_PREFIX = "builtin/"
 EOS_TOKEN = "<|endoftext|>"
 PAD_TOKEN = "<|pad|>"
 
@@ -30,7 +29,8 @@ def build_tokenizer(
     """Load a tokenizer, or train the built-in one on a corpus.
 
     Args:
-        model_name: A folder, a hub id, or ``builtin/<name>`` for a byte-level BPE trained on ``corpus``.
+        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED`. Any other
+            ``builtin/<name>`` is a byte-level BPE trained on ``corpus``.
         padding_side: Padding side of batches; prompts are always padded on the left.
         truncation_side: Side at which long prompts are truncated.
         pad_token_as_eos_token: Pad with the end-of-sequence token if there is no pad token. Masks are explicit, so
@@ -45,7 +45,7 @@ def build_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    if model_name.startswith(BUILTIN_PREFIX):
+    if has_random_weights(model_name):
         folder = _trained_byte_level_bpe(list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
@@ -53,8 +53,8 @@ def build_tokenizer(
             AutoTokenizer,
             model_name,
             "tokenizer",
-            "Pass a folder that contains a tokenizer, a hub id if there is a network, or builtin/tiny-gpt2, which "
-            "needs neither.",
+            "Pass a folder that contains a tokenizer, a .gguf file, a hub id if there is a network, or "
+            "builtin/tiny-gpt2, which needs none of them.",
         )
     if len(tokenizer) == 0:
         raise ModelError(f"tokenizer {model_name!r} has an empty vocabulary: its files are missing or unreadable")

@@ -34,7 +34,7 @@ from transformers import (
 
 from rl4dialog.core.cache import cached_folder, content_hash, is_cached
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES

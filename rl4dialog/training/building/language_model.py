@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.hashing import weights_hash

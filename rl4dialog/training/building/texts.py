@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
@@ -35,7 +36,7 @@ def build_texts(config: TextConfig) -> Texts:
 def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:
     """Build the tokenizer and the data, in the order of their dependency."""
     settings = config.tokenizer.model_dump()
-    if config.tokenizer.model_name.startswith("builtin/"):
+    if has_random_weights(config.tokenizer.model_name):
         data = build_data(config)
         train = data.samples("train")
         corpus = [text for sample in train for text in texts_of(sample)]

