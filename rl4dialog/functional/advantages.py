@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+SCALE_EPS = 1e-4
+"""Added to the standard deviation by which advantages of groups are divided."""
+
 
 def generalized_advantages(
     rewards: np.ndarray,
@@ -120,7 +123,7 @@ def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
     return (rewards - rewards.mean()) * len(rewards) / (len(rewards) - 1)
 
 
-def group_advantages(rewards: np.ndarray, scale: bool = True, eps: float = 1e-4) -> np.ndarray:
+def group_advantages(rewards: np.ndarray, scale: bool = True, eps: float = SCALE_EPS) -> np.ndarray:
     """Each reward minus the group's mean, divided by its standard deviation (GRPO; Shao et al. 2024, arXiv 2402.03300).
 
     Args:

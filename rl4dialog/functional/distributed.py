@@ -86,7 +86,7 @@ def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[f
     count, sum_ = all_reduce_numbers(len(numbers), float(numbers.sum()))
     mean = sum_ / count
     (squares,) = all_reduce_numbers(float((numbers - mean).square().sum()))
-    return mean, float((squares / (count - unbiased)) ** 0.5)
+    return mean, float((squares / max(count - unbiased, 1)) ** 0.5)  # 0 for a single number
 
 
 def all_gather_object(value: Any) -> list[Any]:

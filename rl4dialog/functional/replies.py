@@ -32,6 +32,7 @@ class Replies:
         unmasked_log_probs: The same without a maskable policy's mask, for the KL penalty.
         ref_log_probs: Log-probabilities under the reference.
         values: Value of the state before each token.
+        cut: Whether the reply was cut at the length limit: 1 or 0 at all of its tokens.
         task_rewards: Rewards without the KL penalty.
         rewards: Rewards with the KL penalty.
         kl_penalties: KL penalty of each token, which ``rewards`` subtract.
@@ -39,6 +40,7 @@ class Replies:
         advantages: Advantages, not whitened.
         advantage_scales: Like ``reward_scales``, for the advantages.
         returns: Targets of the values.
+        loss_weights: Weights in the policy's loss, relative to a mean over the agent tokens of the minibatch.
         truncated_mass: Probability mass cut off by the sampler's filters; ``None`` if another backend samples and does
             not report it.
         sampler_log_probs: Log-probabilities under another backend's distribution, filters included; otherwise ``None``.
@@ -57,6 +59,7 @@ class Replies:
     unmasked_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
+    cut: Tensor | None = None
     task_rewards: Tensor | None = None
     rewards: Tensor | None = None
     kl_penalties: Tensor | None = None
@@ -64,6 +67,7 @@ class Replies:
     advantages: Tensor | None = None
     advantage_scales: Tensor | None = None
     returns: Tensor | None = None
+    loss_weights: Tensor | None = None
     truncated_mass: Tensor | None = None
     sampler_log_probs: Tensor | None = None
     episode: Tensor | None = None
@@ -166,11 +170,17 @@ class Replies:
 
     def per_reply(self, numbers: str | Tensor) -> list[np.ndarray]:
         """Split numbers as :meth:`per_row`, but into the agent tokens of each reply, where a row has several."""
-        if self.turn is None:
-            return self.per_row(numbers)
-        of_rows, of_turns = self.per_row(numbers), self.per_row("turn")
-        starts = [np.flatnonzero(np.diff(turns)) + 1 for turns in of_turns]
-        return [reply for row, cuts in zip(of_rows, starts, strict=True) for reply in np.split(row, cuts)]
+        flat = self.flat(numbers) if isinstance(numbers, str) else numbers
+        starts = np.flatnonzero(np.diff(self.token_replies().cpu().numpy())) + 1
+        return np.split(flat.cpu().numpy(), starts)
+
+    def token_replies(self) -> Tensor:
+        """Index of the reply that contains each agent token: one per row, or one per turn of a row. Shape (N,)."""
+        rows = self.response_mask.nonzero()[:, 0]
+        differs = rows.diff() != 0
+        if self.turn is not None:
+            differs |= self.flat("turn").diff() != 0
+        return torch.nn.functional.pad(differs.long(), (1, 0)).cumsum(dim=0)
 
     def row_episodes(self) -> np.ndarray:
         """Episode index of each row, counted from 0 without gaps. Shape (B,)."""
@@ -236,6 +246,7 @@ class ReplySamples:
         old_log_prob: Log-probabilities at rollout time.
         advantages: Advantages, not whitened; 0 if the algorithm will whiten them and they are constant up to rounding.
         returns: Targets of the values.
+        loss_weights: Weights in the policy's loss, relative to a mean over the agent tokens of the minibatch.
         ref_log_prob: Log-probabilities under the reference.
     """
 
@@ -246,6 +257,7 @@ class ReplySamples:
     old_log_prob = _at_agent_tokens("log_probs")
     advantages = _at_agent_tokens("advantages")
     returns = _at_agent_tokens("returns")
+    loss_weights = _at_agent_tokens("loss_weights")
     ref_log_prob = _at_agent_tokens("ref_log_probs")
 
     @property
@@ -253,9 +265,10 @@ class ReplySamples:
         """``prompt_ids`` (B, P) padded on the left, ``response_ids`` (B, T) padded on the right, and masks of both."""
         return self.replies.observations
 
-    def with_advantages(self, advantages: Tensor) -> ReplySamples:
-        """Copy with other advantages. Shape (N,)."""
-        return ReplySamples(replace(self.replies, advantages=self.replies.scattered(advantages)))
+    def with_numbers(self, **numbers: Tensor) -> ReplySamples:
+        """Copy with other numbers of the agent tokens, by attribute of the replies. Shape (N,) each."""
+        scattered = {name: self.replies.scattered(flat) for name, flat in numbers.items()}
+        return ReplySamples(replace(self.replies, **scattered))
 
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterator[ReplySamples]:
         """Micro-batches; see :meth:`Replies.split`."""

@@ -26,8 +26,9 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
-from rl4dialog.rollouts.conversations import Conversations, evaluate
+from rl4dialog.rollouts.conversations import Conversations, EndedConversation, evaluate
 from rl4dialog.rollouts.conversing import Speech, remembering_prompts, speak
+from rl4dialog.rollouts.groups import Groups, GroupSettings
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -38,7 +39,7 @@ class RolloutStats:
     """Statistics of one iteration's rollout.
 
     Attributes:
-        n_tokens: Number of agent tokens.
+        n_tokens: Number of agent tokens to train on.
         n_masked: Number of episodes excluded because a reward or the partner failed.
         means: Averages to log, by key (``rollout/...``).
         seconds: Duration by phase (``time/..._s``).
@@ -100,7 +101,7 @@ class RolloutCollector:
         observations: dict[str, np.ndarray],
         n_tokens: int,
         on_step: Callable[[dict[str, Any], int, bool], bool],
-        group_size: int = 1,
+        groups: GroupSettings | None = None,
         iteration: int = 1,
         join_turns: bool = False,
     ) -> tuple[RolloutStats | None, dict[str, np.ndarray]]:
@@ -116,8 +117,9 @@ class RolloutCollector:
                 variables at this point (``actions``, ``rewards`` of each reply, ``dones``, ``infos``, ``new_obs``),
                 the number of agent tokens so far, including unfinished conversations, and whether this was the last
                 step. False stops.
-            group_size: Number of consecutive environments that answer the same prompts. All environments of a group
-                complete the same number of episodes, and the episodes to one prompt share a ``group`` in the buffer.
+            groups: How environments are grouped; by default not at all. All environments of a group answer the same
+                prompts and complete the same number of episodes, and the episodes to one prompt share a ``group`` in
+                the buffer.
             iteration: Iteration number, from 1, for scheduled reward weights. The infos are checked in the first one.
             join_turns: Join the turns of a conversation to rows, if the policy supports it.
 
@@ -130,9 +132,10 @@ class RolloutCollector:
             ConfigError: If a number to be logged is missing in the infos.
             EnvWorkerError: If a worker process died, or an environment raised.
         """
+        groups = groups or GroupSettings()
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        rollout = _Rollout(conversations, env.num_envs, group_size, self._has_partner)
+        rollout = _Rollout(conversations, env.num_envs, groups, self._has_partner)
         stats, series = rollout.stats, rollout.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
@@ -165,13 +168,14 @@ class RolloutCollector:
                 for row, info in zip(settled, infos, strict=True):
                     if replies := rollout.running[row]:  # none if the partner failed to open the conversation
                         step_rewards[row] = rollout.earned[replies[-1]].sum()
+                        rollout.cut[replies[-1]] = bool(info.get("utterance_truncated"))
                     rollout.count_turn(info)
                     if dones[row]:
                         is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
                         last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
                         rollout.end(row, info, last_value)
-                if n_wanted is None and stats.n_tokens >= n_tokens:
-                    n_wanted = rollout.n_begun.reshape(-1, group_size).max(axis=1).repeat(group_size)
+                if n_wanted is None and rollout.groups.is_enough(n_tokens):
+                    n_wanted = rollout.n_begun.reshape(-1, groups.size).max(axis=1).repeat(groups.size)
                 if n_wanted is not None:
                     active = rollout.n_done < n_wanted
                 step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
@@ -180,8 +184,11 @@ class RolloutCollector:
                 _check_progress(stats, sum(series["rollout/partner_failed"]))
 
         started = time.perf_counter()
+        rollout.keep(rollout.groups.rest())
         buffer.add(conversations.rows())
         stats.seconds["time/evaluate_s"] += time.perf_counter() - started
+        if groups.size > 1:
+            series["rollout/constant_groups"] = [float(constant) for constant in rollout.groups.found_constant]
         _summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:
@@ -233,7 +240,7 @@ class _Rollout:
     Args:
         conversations: Takes the replies, and the conversations that have ended.
         n_envs: Number of environments.
-        group_size: Number of consecutive environments that answer the same prompts.
+        groups: How environments are grouped.
         has_partner: Whether there is a partner, so that its conversations are logged.
 
     Attributes:
@@ -241,18 +248,22 @@ class _Rollout:
         series: Numbers to average, by key.
         running: For each environment, the numbers of the replies of its conversation.
         earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
+        cut: Whether each reply was cut at the length limit.
         earned_by_part: For each environment, the raw values of the parts of the reward in its conversation.
         is_running: Whether a conversation has begun and not ended, per environment; its partner may have begun it.
         n_done: Number of conversations that have ended, per environment.
         n_spoken: Number of agent tokens.
+        groups: Conversations by prompt.
     """
 
-    def __init__(self, conversations: Conversations, n_envs: int, group_size: int, has_partner: bool) -> None:
-        self._conversations, self._group_size, self._has_partner = conversations, group_size, has_partner
+    def __init__(self, conversations: Conversations, n_envs: int, groups: GroupSettings, has_partner: bool) -> None:
+        self._conversations, self._group_size, self._has_partner = conversations, groups.size, has_partner
+        self.groups = Groups(groups)
         self.stats = RolloutStats()
         self.series: dict[str, list[float]] = defaultdict(list)
         self.running: list[list[int]] = [[] for _ in range(n_envs)]
         self.earned: list[np.ndarray] = []
+        self.cut: list[bool] = []
         self.earned_by_part: list[dict[str, float]] = [defaultdict(float) for _ in range(n_envs)]
         self.is_running = np.zeros(n_envs, dtype=bool)
         self.n_done = np.zeros(n_envs, dtype=int)
@@ -276,6 +287,7 @@ class _Rollout:
         for row, n in zip(speech.agent_rows, replies.response_mask.sum(dim=1).tolist(), strict=True):
             self.running[row].append(len(self.earned))
             self.earned.append(np.full(n, np.nan, dtype=np.float32))
+            self.cut.append(False)
             self.n_spoken += n
 
     def count_turn(self, info: dict[str, Any]) -> None:
@@ -289,7 +301,7 @@ class _Rollout:
             self.series["rollout/partner_echo"].append(float(info["partner_echoes"]))
 
     def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
-        """End the conversation of an environment; it is trained on unless a reward failed."""
+        """End the conversation of an environment; it is trained on unless a reward failed or its group is left out."""
         numbers, self.running[row], self.is_running[row] = self.running[row], [], False
         for name, value in self.earned_by_part[row].items():
             self.series[f"rollout/reward/{name}"].append(value)
@@ -303,15 +315,21 @@ class _Rollout:
         group = self.n_done[row] * len(self.running) + row // self._group_size
         self.n_done[row] += 1
         rewards = [self.earned[number] for number in numbers]
-        stats = self.stats
         if not rewards or any(np.isnan(per_token).any() for per_token in rewards):
-            stats.n_masked += 1
+            self.stats.n_masked += 1
+            self.keep(self.groups.add(group, None))
             return
-        self._conversations.end(numbers, rewards, len(stats.episodes), group, last_value)
-        n_tokens = sum(map(len, rewards))
-        stats.n_tokens += n_tokens
+        cut, episode = [self.cut[number] for number in numbers], len(self.stats.episodes)
+        conversation = EndedConversation(numbers, rewards, cut, episode, group, last_value)
         total = float(sum(per_token.sum() for per_token in rewards))
-        stats.episodes.append({"r": total, "l": float(n_tokens)})
+        self.stats.episodes.append({"r": total, "l": float(conversation.n_tokens)})
+        self.keep(self.groups.add(group, conversation))
+
+    def keep(self, conversations: list[EndedConversation]) -> None:
+        """Train on these conversations."""
+        for conversation in conversations:
+            self._conversations.end(conversation)
+            self.stats.n_tokens += conversation.n_tokens
 
 
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,6 +10,32 @@ import torch
 from rl4dialog.functional.joining import joined_turns
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+
+
+@dataclass(frozen=True)
+class EndedConversation:
+    """A conversation that is to be trained on.
+
+    Attributes:
+        numbers: Its replies, in order.
+        earned: Task rewards per token of each of them.
+        cut: Whether each of them was cut at the length limit.
+        episode: Number of the conversation.
+        group: Number shared by conversations about the same prompt.
+        last_value: Value after its last token; 0 unless it is bootstrapped.
+    """
+
+    numbers: list[int]
+    earned: list[np.ndarray]
+    cut: list[bool]
+    episode: int
+    group: int
+    last_value: float
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of agent tokens."""
+        return sum(map(len, self.earned))
 
 
 class Conversations:
@@ -27,8 +53,7 @@ class Conversations:
         self._policy, self._join, self._at_once = policy, join, policy.lockstep or not join
         self._batches: list[Replies] = []
         self._starts: list[int] = []  # number of the first reply of each batch
-        self._ended: list[tuple[int, int, int, float]] = []  # reply, episode, group, last value
-        self._earned: list[np.ndarray] = []  # task rewards per token of these replies
+        self._ended: list[EndedConversation] = []  # whose rows are not built yet
         self._rows: list[Replies] = []
 
     def add(self, replies: Replies | None) -> Replies | None:
@@ -48,19 +73,9 @@ class Conversations:
         self._batches.append(replies)
         return replies
 
-    def end(self, numbers: list[int], earned: list[np.ndarray], episode: int, group: int, last_value: float) -> None:
-        """Note that a conversation has ended, which is to be trained on.
-
-        Args:
-            numbers: Its replies, in order.
-            earned: Task rewards per token of each of them.
-            episode: Number of the conversation.
-            group: Number shared by conversations about the same prompt.
-            last_value: Value after its last token; 0 unless it is bootstrapped.
-        """
-        values = [0.0] * (len(numbers) - 1) + [last_value]
-        self._earned += earned
-        self._ended += [(number, episode, group, value) for number, value in zip(numbers, values, strict=True)]
+    def end(self, conversation: EndedConversation) -> None:
+        """Note that a conversation has ended, which is to be trained on."""
+        self._ended.append(conversation)
 
     def rows(self) -> Replies:
         """All conversations that have ended, in this order, evaluated and in main memory."""
@@ -70,10 +85,20 @@ class Conversations:
     def _take_ended(self) -> None:
         if not self._ended:
             return
-        numbers, episode, group, last_value = (torch.tensor(column) for column in zip(*self._ended, strict=True))
-        rows = replace(self._chosen(numbers.numpy()), episode=episode, group=group, last_value=last_value)
-        rows.task_rewards = rows.scattered(np.concatenate(self._earned))
-        self._ended, self._earned = [], []
+        ended, self._ended = self._ended, []
+        rows = self._chosen(np.concatenate([each.numbers for each in ended]))
+        n_replies = torch.tensor([len(each.numbers) for each in ended])
+        rows.episode, rows.group = (
+            torch.tensor([getattr(each, name) for each in ended]).repeat_interleave(n_replies)
+            for name in ("episode", "group")
+        )
+        rows.last_value = torch.tensor(
+            [value for each in ended for value in [0.0] * (len(each.numbers) - 1) + [each.last_value]]
+        )
+        earned = [part for each in ended for part in each.earned]
+        rows.task_rewards = rows.scattered(np.concatenate(earned))
+        cut = np.concatenate([np.asarray(each.cut, dtype=np.float32) for each in ended])
+        rows.cut = rows.scattered(np.repeat(cut, [len(part) for part in earned]))
         if self._join:
             rows = joined_turns(rows)
         if not self._at_once:

@@ -41,6 +41,15 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "a2c": (A2C, {"normalize_advantage": True, "ent_coef": 0.03}),
     "trpo": (TRPO, {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 1, "target_kl": 0.02}),
     "rloo": (RLOO, {**ALL_AT_ONCE, "n_generations": 2, "n_envs": 4, "policy_kwargs": {"critic": "none"}}),
+    "gspo": (
+        GRPO,
+        {
+            **ALL_AT_ONCE,
+            **{"n_generations": 2, "n_envs": 4, "policy_kwargs": {"critic": "none"}},
+            **{"n_epochs": 2, "ratio": "sequence", "loss_aggregation": "sequence_mean", "clip_range": 0.01},
+            "mask_truncated": True,
+        },
+    ),
     "grpo": (GRPO, {**ALL_AT_ONCE, "n_generations": 2, "n_envs": 4, "policy_kwargs": {"critic": "none"}}),
 }
 

@@ -8,55 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rows import rows_of
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_t5, make_tokenizer, next_token, policy_class_of
+from grouped import BETA, collect, groups_of, make_group_algorithm
+from tiny import make_gpt2, make_t5, make_tokenizer, next_token
 
 from rl4dialog.algorithms.on_policy.grpo import GRPO
 from rl4dialog.algorithms.on_policy.rloo import RLOO
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ScriptedPartner
-from rl4dialog.rollouts.kl_controllers import FixedKLController
-from rl4dialog.text.end_of_turn import EndOfTurn
-
-BETA = 0.3
-
-
-def make(algorithm: Any, model: Any, n_envs: int = 8, env_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    tokenizer = make_tokenizer()
-    # Several ends, so that replies differ in length.
-    ends = EndOfTurn(tokenizer, [0, 8, 12])
-    settings: dict[str, Any] = {"n_generations": 4, "n_epochs": 1, "batch_size": 10**6, "learning_rate": 1e-2, **kwargs}
-    return algorithm(
-        policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends, **(env_kwargs or {})))] * n_envs),
-        n_steps=8,
-        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": "none"},
-        kl_controller=FixedKLController(BETA),
-        seed=0,
-        device="cpu",
-        max_grad_norm=1e9,
-        **settings,
-    )
-
-
-def collect(algorithm: Any, reset: bool = True) -> list[Any]:
-    _, callback = algorithm._setup_learn(10**6, reset_num_timesteps=reset)
-    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    return rows_of(algorithm.rollout_buffer)
-
-
-def groups_of(utterances: list[Any]) -> dict[int, list[Any]]:
-    groups: dict[int, list[Any]] = {}
-    for utterance in utterances:
-        groups.setdefault(utterance.group, []).append(utterance)
-    return groups
 
 
 @pytest.mark.parametrize("algorithm", [RLOO, GRPO])
 def test_groups_are_whole_and_answer_one_prompt(algorithm: Any) -> None:
-    trained = make(algorithm, make_gpt2(make_tokenizer()))
+    trained = make_group_algorithm(algorithm, make_gpt2(make_tokenizer()))
     for reset in (True, False, False):
         groups = groups_of(collect(trained, reset))
         assert {len(members) for members in groups.values()} == {4}
@@ -72,7 +35,7 @@ def test_groups_are_whole_and_answer_one_prompt(algorithm: Any) -> None:
 )
 def test_update_equals_a_loop_over_replies(architecture: Any, algorithm: Any, kl_in: str, estimator: str) -> None:
     model = architecture(make_tokenizer())
-    trained = make(algorithm, model, kl_in=kl_in, kl_estimator=estimator)
+    trained = make_group_algorithm(algorithm, model, kl_in=kl_in, kl_estimator=estimator)
     # Away from the reference, so that the KL is not zero.
     for parameter in trained.policy.actor_parameters():
         parameter.data += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
@@ -115,7 +78,7 @@ def test_update_equals_a_loop_over_replies(architecture: Any, algorithm: Any, kl
 
 @pytest.mark.parametrize("batch_size", [1, 30, 60])
 def test_groups_are_never_split_over_minibatches(batch_size: int) -> None:
-    trained = make(RLOO, make_gpt2(make_tokenizer()), n_envs=16)
+    trained = make_group_algorithm(RLOO, make_gpt2(make_tokenizer()), n_envs=16)
     utterances = collect(trained)
     group_of = {(tuple(u.prompt_ids), tuple(u.response_ids), u.advantages[0]): u.group for u in utterances}
     seen: list[int] = []
@@ -135,7 +98,7 @@ def test_groups_are_never_split_over_minibatches(batch_size: int) -> None:
 def test_conversations_of_several_turns_are_compared_as_wholes() -> None:
     tokenizer = make_tokenizer()
     partner = {"partner": ScriptedPartner(["w7", "w8"]), "max_turns": 3, "max_prompt_length": 30}
-    trained = make(RLOO, make_gpt2(tokenizer), env_kwargs=partner)
+    trained = make_group_algorithm(RLOO, make_gpt2(tokenizer), env_kwargs=partner)
     utterances = collect(trained)
     for members in groups_of(utterances).values():
         assert len({u.episode for u in members}) == 4

@@ -11,11 +11,14 @@ import torch
 from pydantic import Field
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.kl import kl_estimates
+from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
+from rl4dialog.rollouts.groups import ConstantGroups
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
 _OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
@@ -35,6 +38,11 @@ class CriticFree(PPO):
         n_generations: Number of replies to each prompt; must divide the number of environments.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
+        constant_groups: Groups whose replies all have the same task reward, which gives no advantage: ``keep``,
+            ``drop`` them, or ``resample``: collect other groups instead, until there are ``n_steps`` tokens per
+            environment without them (DAPO). If all groups are constant, they are kept.
+        max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
+            iteration. ``null`` is 3.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
             ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
 
@@ -52,15 +60,21 @@ class CriticFree(PPO):
         kl_in: KLIn = "reward",
         kl_estimator: KLEstimator = "k1",
         normalize_advantage: bool = False,
+        constant_groups: ConstantGroups = "keep",
+        max_resampling: Count | None = None,
         **kwargs: Any,
     ) -> None:
+        self.constant_groups = constant_groups
+        self.max_resampling = 3 if max_resampling is None else max_resampling
         self.group_size, self.kl_in, self.kl_estimator = n_generations, kl_in, kl_estimator
         super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
         n_envs = self.env.num_envs if self.env is not None else n_generations
-        self.check_arguments({**kwargs, "n_generations": n_generations}, n_envs)
+        own = {"n_generations": n_generations, "constant_groups": constant_groups, "max_resampling": max_resampling}
+        self.check_arguments({**kwargs, **own}, n_envs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        super().check_arguments(args, n_envs)
         for name in _WITHOUT_MEANING:
             if name in args:
                 raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
@@ -71,6 +85,8 @@ class CriticFree(PPO):
                     f"of its total reward, so no turn gets credit of its own; remove it, or use an algorithm with a "
                     f"critic, such as ppo"
                 )
+        if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
+            raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
         n_generations = args.get("n_generations", 4)
         if n_envs % n_generations:
             raise ConfigError(
@@ -88,15 +104,16 @@ class CriticFree(PPO):
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
 
-    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
         # PPO's clipped surrogate with group advantages (Shao et al. 2024, arXiv 2402.03300, eq. 3). In the first
         # step the ratio is 1, so its gradient is that of REINFORCE (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
-        terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        terms = self._policy_terms(log_prob, entropy, batch, clip)
         # The KL is a term of the loss (Shao et al. 2024, eq. 3; k3 is eq. 4) unless it is part of the reward.
         if self.kl_in == "loss":
-            terms["kl_loss"] = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
+            kl = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
+            terms["kl_loss"] = batch.loss_weights * kl
             # If policy and reference agree, the gradient is only rounding, which Adam would scale to a full step.
             differ = log_probs_differ(log_prob, batch.ref_log_prob, self.policy.precision)  # type: ignore[arg-type]
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * differ * terms["kl_loss"]

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import stable_baselines3
 import torch
-from stable_baselines3.common.utils import explained_variance
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.core.arguments import Count
+from rl4dialog.core.arguments import Count, Positive
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
-from rl4dialog.functional.losses import clipped_surrogate, value_loss
+from rl4dialog.functional.losses import (
+    ClipRange,
+    LossAggregation,
+    aggregation_weights,
+    clipped_surrogate,
+    clipped_weight_surrogate,
+    sequence_log_ratio,
+    value_loss,
+)
 from rl4dialog.functional.masks import whiten
-from rl4dialog.functional.replies import ReplySamples
+from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
 
 
@@ -32,26 +43,64 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             are accumulated over the minibatch. ``None`` leaves the size to ``split_by_length``.
         split_by_length: Split a minibatch by row length where this saves more padding than an additional pass costs.
             The gradient is the same up to rounding.
+        clip_range_high: Clipping range of the ratio above 1, if it is larger than the one below (DAPO). By default both
+            are ``clip_range``.
+        ratio: Ratio of new to old probability: of each ``token``, or one for all tokens of a reply, normalized by its
+            length (``sequence``, GSPO). In a conversation, each turn has its own.
+        surrogate: ``clip`` for PPO's clipped surrogate, or ``cispo`` for clipped importance weights, which keep the
+            gradient of every token.
+        loss_aggregation: ``token_mean`` averages the policy's loss over the agent tokens of a minibatch,
+            ``sequence_mean`` first over each reply (GRPO), and ``constant`` divides the sum by the number of replies
+            times their maximum length (Dr. GRPO). Value loss and logged statistics are always means over tokens.
+        mask_truncated: Leave replies that were cut at the length limit out of the policy's loss (DAPO). The critic, the
+            normalization of advantages, and reward statistics still include them.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
     data_parallel = True
 
     def __init__(
-        self, *args: Any, micro_batch_size: Count | None = None, split_by_length: bool = True, **kwargs: Any
+        self,
+        *args: Any,
+        micro_batch_size: Count | None = None,
+        split_by_length: bool = True,
+        clip_range_high: Positive | Schedule | None = None,
+        ratio: Literal["token", "sequence"] = "token",
+        surrogate: Literal["clip", "cispo"] = "clip",
+        loss_aggregation: LossAggregation = "token_mean",
+        mask_truncated: bool = False,
+        **kwargs: Any,
     ) -> None:
+        PPO.check_arguments({**kwargs, "clip_range_high": clip_range_high}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
+        self.clip_range_high = clip_range_high
+        self.ratio, self.surrogate = ratio, surrogate
+        self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
             super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        low, high = args.get("clip_range", 0.2), args.get("clip_range_high")
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and high < low:
+            raise ConfigError(
+                f"alg.args.clip_range_high is {high:g}, below alg.args.clip_range = {low:g}; it is the range above a "
+                f"ratio of 1, which may only be wider"
+            )
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if self.clip_range_high is not None:
+            self.clip_range_high = FloatSchedule(self.clip_range_high)
 
     def train(self) -> None:
         """Update policy and critic on the collected rollout."""
         self.policy.set_training_mode(True)
         # Learning-rate annealing (detail 4); the clip ranges have schedules too.
         self._update_learning_rate(self.policy.optimizer)
-        clip_range: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
+        clip = self._clip_range_now()
         clip_range_vf: float | None = None
         if self.clip_range_vf is not None:
             clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
@@ -67,13 +116,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = all_reduce_numbers(len(advantages))[0]
+                numbers = {"advantages": advantages, "loss_weights": self._loss_weights(batch)}
 
                 # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
                 sums: dict[str, torch.Tensor] = {}
-                parts = self._parts(batch.with_advantages(advantages))  # type: ignore[attr-defined]
+                parts = self._parts(batch.with_numbers(**numbers))  # type: ignore[attr-defined]
                 for i, (part, weight) in enumerate(parts):
-                    terms = self._terms(part, clip_range, clip_range_vf)
+                    terms = self._terms(part, clip, clip_range_vf)
                     means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
                     steps.backward(means["loss"], is_last=i == len(parts) - 1)
                     for name, mean in means.items():
@@ -107,7 +157,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
             )
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/clip_range", clip_range)
+        self.logger.record("train/clip_range", clip.low)
+        if self.clip_range_high is not None:
+            self.logger.record("train/clip_range_high", clip.high)
         if clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", clip_range_vf)
 
@@ -119,11 +171,26 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         n_missing = all_reduce_max(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
-    def _terms(self, batch: ReplySamples, clip_range: float, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
+    def _clip_range_now(self) -> ClipRange:
+        low: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
+        if self.clip_range_high is None:
+            return ClipRange(low, low)
+        return ClipRange(low, self.clip_range_high(self._current_progress_remaining))  # type: ignore[operator]
+
+    def _loss_weights(self, batch: Any) -> torch.Tensor:
+        """Weights of the tokens of a minibatch in the policy's loss, relative to a mean over all tokens. Shape (N,)."""
+        replies: Replies = batch.replies
+        trained = torch.ones_like(batch.actions, dtype=torch.bool)
+        if self.mask_truncated:
+            trained = replies.flat("cut") == 0
+        longest = self.policy.reply_limit()  # type: ignore[operator]
+        return aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+
+    def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``."""
         values, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
-        terms = self._policy_terms(log_prob, entropy, batch, clip_range)
+        terms = self._policy_terms(log_prob, entropy, batch, clip)
         # Value clipping (detail 9), off by default as in stable-baselines3.
         terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
         # Overall loss (detail 10): surrogate, entropy bonus and value loss.
@@ -131,23 +198,30 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         return terms
 
     def _policy_terms(
-        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: ReplySamples, clip_range: float
+        self, log_prob: torch.Tensor, entropy: torch.Tensor, batch: ReplySamples, clip: ClipRange
     ) -> dict[str, torch.Tensor]:
         """The terms of the policy, without those of a critic."""
         # Ratio between new and old policy; 1 at the first update after a rollout.
         log_ratio = log_prob - batch.old_log_prob
-        ratio = log_ratio.exp()
         with torch.no_grad():
             # Approximate KL(old || new): the k3 estimate (Schulman 2020, http://joschu.net/blog/kl-approx.html).
-            approx_kl = (ratio - 1) - log_ratio
-            clip_fraction = ((ratio - 1).abs() > clip_range).float()
-        # Clipped surrogate objective (detail 8), and the entropy bonus (detail 10).
-        surrogate = clipped_surrogate(ratio, batch.advantages, clip_range)
+            approx_kl = (log_ratio.exp() - 1) - log_ratio
+        if self.ratio == "sequence":
+            log_ratio = sequence_log_ratio(log_ratio, batch.replies.token_replies())
+        ratio = log_ratio.exp()
+        with torch.no_grad():
+            clip_fraction = ((ratio - 1 > clip.high) | (1 - ratio > clip.low)).float()
+        # Surrogate objective (detail 8), and the entropy bonus (detail 10).
+        if self.surrogate == "clip":
+            surrogate = clipped_surrogate(ratio, batch.advantages, clip)
+        else:
+            surrogate = clipped_weight_surrogate(ratio, log_prob, batch.advantages, clip)
+        surrogate, entropy_loss = batch.loss_weights * surrogate, batch.loss_weights * -entropy
         return {
             "policy_gradient_loss": surrogate,
-            "entropy_loss": -entropy,
+            "entropy_loss": entropy_loss,
             "approx_kl": approx_kl,
             "clip_fraction": clip_fraction,
             # Omit the term if possible: its backward pass runs over the whole vocabulary.
-            "loss": surrogate + self.ent_coef * -entropy if self.ent_coef else surrogate,
+            "loss": surrogate + self.ent_coef * entropy_loss if self.ent_coef else surrogate,
         }

@@ -28,6 +28,7 @@ from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy
 from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.groups import ConstantGroups, GroupSettings
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
 
@@ -49,6 +50,8 @@ class LMRolloutMixin:
         needs_critic: Whether the algorithm uses values.
         maskable: Whether the policy must be maskable (True) or must not be (False).
         group_size: Number of consecutive environments with the same sequence of prompts.
+        constant_groups: What happens to groups with equal rewards, and until when others are collected instead: see
+            :class:`~rl4dialog.rollouts.groups.GroupSettings`.
         data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all
             processes stop.
@@ -90,6 +93,8 @@ class LMRolloutMixin:
     needs_critic = True
     maskable = False
     group_size = 1
+    constant_groups: ConstantGroups = "keep"
+    max_resampling = 3
     data_parallel = False
     stop_requested = False
     _rollout_began_at: int | None = None
@@ -232,7 +237,7 @@ class LMRolloutMixin:
                     algorithm._last_obs,
                     n_timesteps,
                     on_step,
-                    self.group_size,
+                    GroupSettings(self.group_size, self.constant_groups, self.max_resampling),
                     self.iteration + 1,
                     self._join_turns,
                 )

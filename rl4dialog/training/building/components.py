@@ -19,6 +19,7 @@ from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
+from rl4dialog.training.building.algorithm_checks import check_algorithm
 from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.partner import check_partner
@@ -104,16 +105,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
         raise ConfigError(f"alg.id: {config.alg.id} does not support policy {config.alg.policy.id!r}; use {fitting!r}")
     if algorithm.needs_critic and own_policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
-    if own_policy_args(config).get("reference") == "none" and config.alg.kl_div.coeff:
-        raise ConfigError(
-            f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
-            f"KL to penalize; set the coefficient to 0, or reference to copy"
-        )
-    if own_policy_args(config).get("reference") == "none" and own_policy_args(config).get("offload_reference"):
-        raise ConfigError(
-            "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
-            "offload; remove one of them"
-        )
+    check_algorithm(config)
 
 
 def _check_beams(config: TextConfig, what: str) -> None:

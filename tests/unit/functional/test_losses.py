@@ -1,7 +1,18 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from two_processes import in_two_processes
 
-from rl4dialog.functional.losses import clipped_surrogate, value_loss
+from rl4dialog.functional.losses import (
+    ClipRange,
+    aggregation_weights,
+    clipped_surrogate,
+    clipped_weight_surrogate,
+    sequence_log_ratio,
+    value_loss,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,11 +22,11 @@ from rl4dialog.functional.losses import clipped_surrogate, value_loss
 def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio: float, advantage: float, flat: bool) -> None:
     step = 1e-3
     points = torch.tensor([ratio - step, ratio + step], dtype=torch.float64)
-    low, high = clipped_surrogate(points, torch.full((2,), advantage, dtype=torch.float64), 0.2)
+    low, high = clipped_surrogate(points, torch.full((2,), advantage, dtype=torch.float64), ClipRange(0.2, 0.2))
     slope = float((high - low) / (2 * step))
     assert slope == pytest.approx(0.0 if flat else -advantage, abs=1e-9)
     variable = torch.tensor([ratio], dtype=torch.float64, requires_grad=True)
-    clipped_surrogate(variable, torch.tensor([advantage], dtype=torch.float64), 0.2).sum().backward()
+    clipped_surrogate(variable, torch.tensor([advantage], dtype=torch.float64), ClipRange(0.2, 0.2)).sum().backward()
     assert variable.grad is not None
     assert float(variable.grad) == pytest.approx(slope, abs=1e-9)
 
@@ -33,3 +44,57 @@ def test_value_loss_clips_the_prediction_and_then_has_no_gradient() -> None:
     assert values.grad is not None
     assert values.grad[0] == 0
     assert values.grad[1] != 0
+
+
+def test_clip_ranges_below_and_above_one_differ() -> None:
+    ratio, advantages = torch.tensor([0.7, 1.3, 1.6]), torch.tensor([-1.0, 1.0, 1.0])
+    assert clipped_surrogate(ratio, advantages, ClipRange(0.2, 0.5)).tolist() == pytest.approx([0.8, -1.3, -1.5])
+
+
+def test_clipped_weights_keep_the_gradient_of_every_token() -> None:
+    log_probs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    ratio = (log_probs - torch.tensor([-1.0, -4.0, -2.0])).exp()
+    loss = clipped_weight_surrogate(ratio, log_probs, torch.tensor([1.0, 2.0, -1.0]), ClipRange(0.2, 0.5))
+    assert loss.tolist() == pytest.approx([1.0, 6.0, -2.4])
+    loss.sum().backward()
+    assert log_probs.grad is not None and log_probs.grad.tolist() == pytest.approx([-1.0, -3.0, 0.8])
+
+
+def test_ratio_of_a_reply_is_its_geometric_mean_with_the_gradient_of_gspo() -> None:
+    log_ratio = torch.tensor([0.3, -0.1, 0.5], requires_grad=True)
+    replies = torch.tensor([0, 0, 1])
+    found = sequence_log_ratio(log_ratio, replies).exp()
+    assert found.tolist() == pytest.approx(torch.tensor([0.1, 0.1, 0.5]).exp().tolist())
+    # The mean over a reply of one advantage has the gradient of the whole ratio.
+    (2.0 * found[:2].mean() - found[2]).backward()
+    expected = torch.tensor([0.3, -0.1, 0.5], requires_grad=True)
+    (2.0 * expected[:2].mean().exp() - expected[2].exp()).backward()
+    torch.testing.assert_close(log_ratio.grad, expected.grad)
+
+
+REPLIES, TRAINED = [0, 0, 0, 1, 2, 2], [True, True, True, True, False, False]
+WEIGHTS = {
+    "token_mean": [6 / 4] * 4 + [0.0] * 2,
+    "sequence_mean": [6 / 2 / 3] * 3 + [6 / 2] + [0.0] * 2,
+    "constant": [6 / 2 / 5] * 4 + [0.0] * 2,
+}
+
+
+@pytest.mark.parametrize("aggregation", WEIGHTS)
+def test_weights_turn_a_mean_over_all_tokens_into_the_aggregation(aggregation: Any) -> None:
+    found = aggregation_weights(torch.tensor(REPLIES), torch.tensor(TRAINED), aggregation, 5)
+    assert found.tolist() == pytest.approx(WEIGHTS[aggregation])
+    nothing = aggregation_weights(torch.tensor(REPLIES), torch.zeros(6, dtype=torch.bool), aggregation, 5)
+    assert nothing.tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize("aggregation", WEIGHTS)
+def test_two_processes_have_the_weights_of_one(aggregation: Any, tmp_path: Path) -> None:
+    def work(number: int) -> list[float]:
+        part = slice(0, 3) if number == 0 else slice(3, 6)
+        replies = torch.tensor(REPLIES[part])
+        weights = aggregation_weights(replies - replies[0], torch.tensor(TRAINED[part]), aggregation, 5)
+        return weights.tolist()  # type: ignore[no-any-return]
+
+    first, second = in_two_processes(work, tmp_path)
+    assert first + second == pytest.approx(WEIGHTS[aggregation])

@@ -109,7 +109,7 @@ def test_observations_of_replies_are_read_back() -> None:
 
 
 def test_samples_with_other_advantages_are_parted_with_them() -> None:
-    samples = ReplySamples(batch()).with_advantages(torch.arange(7.0))
+    samples = ReplySamples(batch()).with_numbers(advantages=torch.arange(7.0))
     assert samples.advantages.tolist() == list(range(7))
     parts = list(samples.split(2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]

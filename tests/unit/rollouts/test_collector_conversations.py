@@ -17,6 +17,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.rollouts.groups import GroupSettings
 from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
@@ -61,7 +62,7 @@ def test_conversations_that_begin_in_the_step_that_brings_enough_are_not_under_w
 def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None:
     short = [turns(1), turns(1), turns(1), turns(1)]
     scripts = [short, [turns(1, 1, 1), turns(2)], short, short]
-    rollout = roll_out(scripts, n_tokens=6, group_size=2)
+    rollout = roll_out(scripts, n_tokens=6, groups=GroupSettings(size=2))
     groups: dict[int, list[tuple[int, int]]] = {}
     for u in rows_of(rollout.buffer):
         assert isinstance(u.group, (int, np.integer))

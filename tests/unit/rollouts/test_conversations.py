@@ -12,7 +12,7 @@ from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
 
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.conversations import Conversations
+from rl4dialog.rollouts.conversations import Conversations, EndedConversation
 
 
 class Joining(ScriptedPolicy):
@@ -90,7 +90,10 @@ def test_replies_of_several_batches_are_put_in_the_order_of_their_conversations(
         conversations.add(replies)
     earned = [np.full(n, 0.1 * n, dtype=np.float32) for n in (1, 2, 3, 1, 1)]
     for episode, (numbers, last_value) in enumerate([([1, 2, 4], 0.5), ([0, 3], 0.0)]):
-        conversations.end(numbers, [earned[number] for number in numbers], episode, 3, last_value)
+        cut = [number == 2 for number in numbers]
+        conversations.end(
+            EndedConversation(numbers, [earned[number] for number in numbers], cut, episode, 3, last_value)
+        )
     rows = conversations.rows()
     assert [row.tolist() for row in rows.per_row("response_ids")] == [[6, 6], [7, 7, 7], [9], [5], [8]]
     assert rows.episode is not None and rows.episode.tolist() == [0, 0, 0, 1, 1]
@@ -99,4 +102,5 @@ def test_replies_of_several_batches_are_put_in_the_order_of_their_conversations(
     assert rows.values is not None and rows.flat("values").tolist() == pytest.approx(
         [0.06, 0.06, 0.07, 0.07, 0.07, 0.09, 0.05, 0.08]
     )
+    assert rows.flat("cut").tolist() == [0, 0, 1, 1, 1, 0, 0, 0]
     assert rows.flat("task_rewards").tolist() == pytest.approx([0.2, 0.2, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1])

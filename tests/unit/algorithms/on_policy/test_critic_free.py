@@ -32,7 +32,10 @@ def test_defaults_are_those_of_the_papers() -> None:
     rloo, grpo = make(RLOO), make(GRPO)
     assert (rloo.group_size, rloo.kl_in, rloo.kl_estimator) == (4, "reward", "k1")
     assert (grpo.group_size, grpo.kl_in, grpo.kl_estimator) == (4, "loss", "k3")
-    assert grpo.scale_rewards is True and make(GRPO, scale_rewards=False).scale_rewards is False
+    assert grpo.scale_rewards == "group" and grpo.constant_groups == "keep"
+    scales = [make(GRPO, scale_rewards=value).scale_rewards for value in (True, False, "batch", "none")]
+    assert scales == ["group", "none", "batch", "none"]
+    assert make(GRPO, constant_groups="resample", max_resampling=5).max_resampling == 5
     for trained in (rloo, grpo):
         assert trained.normalize_advantage is False
     assert make(RLOO, normalize_advantage=True).normalize_advantage is True
@@ -45,6 +48,8 @@ def test_defaults_are_those_of_the_papers() -> None:
         ({"gae_lambda": 0.9}, "gae_lambda has no meaning without a critic"),
         ({"vf_coef": 0.5}, "vf_coef has no meaning without a critic"),
         ({"clip_range_vf": 0.5}, "clip_range_vf has no meaning without a critic"),
+        ({"max_resampling": 2}, r"max_resampling has no effect without alg\.args\.constant_groups: resample"),
+        ({"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
         ({"credit": "turn"}, r"alg\.args\.credit has no .* the advantage of its total reward.* such as ppo"),
         ({"turn_gamma": 0.5}, r"alg\.args\.turn_gamma has no .* the advantage of its total reward.* such as ppo"),
         ({"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no .* the advantage of its total reward"),

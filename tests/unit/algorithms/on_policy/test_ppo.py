@@ -16,7 +16,9 @@ from two_processes import in_two_processes
 from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import Replies, ReplySamples
 
 
@@ -102,9 +104,32 @@ def test_clip_ranges_follow_their_schedules() -> None:
     terms = trained._terms
     trained._terms = lambda batch, *ranges: seen.append(ranges) or terms(batch, *ranges)
     trained.train()
-    assert seen == [(0.2, 0.1)]
+    assert seen == [((0.2, 0.2), 0.1)]
     logged = trained.logger.name_to_value
     assert (logged["train/clip_range"], logged["train/clip_range_vf"]) == (0.2, 0.1)
+
+
+def test_upper_clip_range_has_a_schedule_of_its_own() -> None:
+    trained = collected(batch_size=10**6, n_epochs=1, clip_range_high=lambda remaining: 0.3 + 0.2 * remaining)
+    trained._current_progress_remaining = 0.5
+    trained.train()
+    assert trained.logger.name_to_value["train/clip_range_high"] == pytest.approx(0.4)
+    with pytest.raises(ConfigError, match=r"clip_range_high is 0\.1, below"):
+        make(clip_range_high=0.1)
+
+
+def test_critic_is_trained_on_truncated_replies_too() -> None:
+    grads = []
+    for mask_truncated in (False, True):
+        trained = collected(batch_size=10**6, n_epochs=1, mask_truncated=mask_truncated, max_grad_norm=1e9)
+        cut = trained.rollout_buffer.replies.flat("cut")
+        assert 0 < cut.mean() < 1
+        trained.train()
+        grads.append([parameter.grad for parameter in trained.policy.critic_parameters()])
+        grads.append([parameter.grad for parameter in trained.policy.actor_parameters()])
+    for one, other in zip(grads[0], grads[2], strict=True):
+        torch.testing.assert_close(one, other)
+    assert any(not torch.allclose(one, other) for one, other in zip(grads[1], grads[3], strict=True))
 
 
 class Warns(PPO):
@@ -152,9 +177,11 @@ def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_
 @pytest.mark.parametrize("ent_coef", [0.0, 0.5])
 def test_terms_of_the_loss_are_those_of_each_token(ent_coef: float) -> None:
     trained = make(ent_coef=ent_coef)
-    samples = ReplySamples(one_row([1], [1, 1, 1], log_probs=torch.zeros(3), advantages=[2.0, -1.0, -1.0]))
+    samples = ReplySamples(
+        one_row([1], [1, 1, 1], log_probs=torch.zeros(3), advantages=[2.0, -1.0, -1.0], loss_weights=torch.ones(3))
+    )
     ratio, entropy = torch.tensor([1.0, 1.0, 0.5]), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    terms = trained._policy_terms(ratio.log(), entropy, samples, 0.0)
+    terms = trained._policy_terms(ratio.log(), entropy, samples, ClipRange(0.0, 0.0))
     assert terms["clip_fraction"].tolist() == [0.0, 0.0, 1.0], "what lies just on the limit is not clipped"
     torch.testing.assert_close(terms["approx_kl"], ratio - 1 - ratio.log())
     torch.testing.assert_close(terms["policy_gradient_loss"], torch.tensor([-2.0, 1.0, 1.0]))

@@ -1,0 +1,36 @@
+"""Checks of arguments of algorithm and policy that concern other blocks of the config."""
+
+from __future__ import annotations
+
+from rl4dialog.core.config import OnPolicyConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.building.policy import own_policy_args
+
+
+def check_algorithm(config: OnPolicyConfig) -> None:
+    """Check combinations of arguments, each of which is valid.
+
+    Raises:
+        ConfigError: If an argument has no effect with the others, or contradicts them.
+    """
+    args = config.alg.args
+    if args.get("mask_truncated") and not config.env.args.terminate_on_eos:
+        raise ConfigError(
+            "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false, because none of "
+            "them ends before the length limit; remove one of the two"
+        )
+    _check_reference(config)
+
+
+def _check_reference(config: OnPolicyConfig) -> None:
+    policy_args = own_policy_args(config)
+    if policy_args.get("reference") == "none" and config.alg.kl_div.coeff:
+        raise ConfigError(
+            f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
+            f"KL to penalize; set the coefficient to 0, or reference to copy"
+        )
+    if policy_args.get("reference") == "none" and policy_args.get("offload_reference"):
+        raise ConfigError(
+            "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
+            "offload; remove one of them"
+        )

@@ -1,0 +1,118 @@
+"""The variants of the policy's loss against loops over replies and tokens, as their papers write them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from grouped import BETA, collect, groups_of, make_group_algorithm
+from tiny import make_gpt2, make_tokenizer, next_token
+
+from rl4dialog.algorithms.on_policy.grpo import GRPO
+from rl4dialog.algorithms.on_policy.rloo import RLOO
+
+MAX_REPLY = 5
+NARROW = {"clip_range": 0.05, "clip_range_high": 0.2}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "ppo": {"clip_range": 0.1},
+    "grpo": {"clip_range": 0.1, "loss_aggregation": "sequence_mean"},
+    "dr_grpo": {"clip_range": 0.1, "loss_aggregation": "constant", "scale_rewards": "none"},
+    "dapo": {**NARROW, "mask_truncated": True},
+    "overlong_sequences": {"mask_truncated": True, "loss_aggregation": "sequence_mean"},
+    "overlong_constant": {"mask_truncated": True, "loss_aggregation": "constant"},
+    "gspo": {**NARROW, "ratio": "sequence", "loss_aggregation": "sequence_mean"},
+    "cispo": {**NARROW, "surrogate": "cispo"},
+    "cispo_of_replies": {**NARROW, "surrogate": "cispo", "ratio": "sequence"},
+    "batch": {"scale_rewards": "batch"},
+}
+
+
+def loss_of_reply(log_probs: torch.Tensor, old: torch.Tensor, advantage: float, settings: dict[str, Any]) -> Any:
+    """Losses of the tokens of a reply, or one loss of the reply with GSPO."""
+    low = 1 - settings.get("clip_range", 0.2)
+    high = 1 + settings.get("clip_range_high", settings.get("clip_range", 0.2))
+    ratios = (log_probs - old).exp()
+    if settings.get("ratio") == "sequence":
+        ratios = (log_probs.sum() - old.sum()).div(len(old)).exp().expand(len(old))
+    losses = []
+    for ratio, log_prob in zip(ratios, log_probs, strict=True):
+        clipped = min(max(ratio.item(), low), high)
+        if settings.get("surrogate") == "cispo":
+            losses.append(-clipped * advantage * log_prob)
+        else:
+            unclipped_is_smaller = ratio.item() * advantage <= clipped * advantage
+            losses.append(-(ratio if unclipped_is_smaller else torch.tensor(clipped)) * advantage)
+    return torch.stack(losses)
+
+
+def aggregated(losses: list[torch.Tensor], aggregation: str) -> torch.Tensor:
+    if aggregation == "sequence_mean":
+        return torch.stack([loss.mean() for loss in losses]).mean()
+    total = torch.cat(losses).sum()
+    n = sum(map(len, losses)) if aggregation == "token_mean" else len(losses) * MAX_REPLY
+    return total / n
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_update_equals_a_loop_over_replies(name: str) -> None:
+    settings = VARIANTS[name]
+    trained = make_group_algorithm(GRPO, make_gpt2(make_tokenizer()), micro_batch_size=3, **settings)
+    utterances = collect(trained)
+    assert {bool(u.cut.any()) for u in utterances} == {True, False}
+    assert len({len(u.response_ids) for u in utterances}) > 2
+    # Away from the rollout, so that some ratios are clipped, and from the reference.
+    for parameter in trained.policy.actor_parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    policy = copy.deepcopy(trained.policy.language_model)
+
+    totals = [float(u.rewards.sum()) for u in utterances]
+    policy_losses, kl_losses, n_clipped = [], [], 0
+    for members in groups_of(utterances).values():
+        rewards = torch.tensor([float(u.rewards.sum()) for u in members])
+        scale = {"none": 1.0, "batch": torch.tensor(totals).std() + 1e-4}.get(
+            settings.get("scale_rewards", "group"), rewards.std() + 1e-4
+        )
+        for u, reward in zip(members, rewards, strict=True):
+            if settings.get("mask_truncated") and u.cut.all():
+                continue
+            prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
+            log_probs = torch.stack(
+                [next_token(policy, prompt, reply[:t])[0].log_softmax(-1)[token] for t, token in enumerate(reply)]
+            )
+            old, advantage = torch.tensor(u.log_probs), float((reward - rewards.mean()) / scale)
+            policy_losses.append(loss_of_reply(log_probs, old, advantage, settings))
+            log_ratio = torch.tensor(u.ref_log_probs) - log_probs
+            kl_losses.append(log_ratio.exp() - 1 - log_ratio)
+            n_clipped += int(((log_probs - old).exp() - 1).abs().max() > settings.get("clip_range", 0.2))
+    assert n_clipped
+    aggregation = settings.get("loss_aggregation", "token_mean")
+    loss = aggregated(policy_losses, aggregation)
+    (loss + BETA * aggregated(kl_losses, aggregation)).backward()
+
+    trained.train()
+    logged = trained.logger.name_to_value
+    assert logged["train/policy_gradient_loss"] == pytest.approx(float(loss.detach()), rel=1e-3, abs=1e-5)
+    for mine, theirs in zip(trained.policy.actor_parameters(), policy.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", ["token", "sequence"])
+def test_clip_fraction_counts_tokens_beyond_either_range(ratio: str) -> None:
+    trained = make_group_algorithm(RLOO, make_gpt2(make_tokenizer()), ratio=ratio, clip_range=0.02, clip_range_high=0.1)
+    utterances = collect(trained)
+    for parameter in trained.policy.actor_parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    policy = copy.deepcopy(trained.policy.language_model)
+    beyond = []
+    for u in utterances:
+        prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
+        logs = [next_token(policy, prompt, reply[:t])[0].log_softmax(-1)[token].item() for t, token in enumerate(reply)]
+        ratios = (torch.tensor(logs) - torch.tensor(u.log_probs)).exp()
+        if ratio == "sequence":
+            ratios = ratios.log().mean().exp().expand(len(ratios))
+        beyond += [not 0.98 <= float(r) <= 1.1 for r in ratios]
+    trained.train()
+    assert 0 < sum(beyond) < len(beyond)
+    assert trained.logger.name_to_value["train/clip_fraction"] == pytest.approx(sum(beyond) / len(beyond))

@@ -1,0 +1,31 @@
+"""Combinations of arguments that a run refuses before it loads anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import make_config
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.building.components import check_components
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no reply ends": (
+        {"alg__args__mask_truncated": True, "env__args__terminate_on_eos": False},
+        r"mask_truncated leaves out all replies with env\.args\.terminate_on_eos: false",
+    ),
+    "penalty without reference": (
+        {"alg__policy__args__reference": "none"},
+        r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_that_contradict_each_other_are_refused(name: str, tmp_path: Path) -> None:
+    overrides, words = REFUSED[name]
+    with pytest.raises(ConfigError, match=words):
+        check_components(parse_config(make_config(tmp_path, **overrides), "test"))
