@@ -1,0 +1,1 @@
+"""Comparison of algorithms over seeds: many runs, one page."""

@@ -1,0 +1,131 @@
+"""Plan of a comparison: a YAML file with the steps before the runs, the runs, and the metrics of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from rl4dialog.core.config import RunConfig, load_config
+from rl4dialog.core.config_blocks import Block
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
+
+OUTPUT = "{output}"
+"""Stands for the output folder, in commands, paths and overrides."""
+
+
+class Step(Block):
+    command: list[str] = Field(min_length=1)
+    """Arguments of ``rl4dialog``, such as ``[classifier, --output_dir, "{output}/judge"]``."""
+    creates: str
+    """A file or folder that the step creates; the step is skipped if it exists."""
+
+
+class Group(Block):
+    config: str
+    """Config file, relative to the plan."""
+    seeds: list[int] = Field(min_length=1)
+    """Seeds, one run for each."""
+    overrides: list[str] = Field(default_factory=list, alias="set")
+    """Overrides of the config, such as ``alg.args.n_epochs=1``."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"a seed is listed twice: {seeds}")
+        return seeds
+
+
+class QualityPlan(Block):
+    """Plan of a comparison."""
+
+    title: str
+    """Heading of the page."""
+    about: str = ""
+    """First paragraph of the page."""
+    steps: dict[str, Step] = Field(default_factory=dict)
+    """Commands before the runs, in order, by name."""
+    runs: dict[str, Group] = Field(min_length=1)
+    """Groups of runs by label, such as an algorithm's name. All start from the same model."""
+    overrides: list[str] = Field(default_factory=list, alias="set")
+    """Overrides of all configs."""
+    metrics: dict[str, str] = Field(min_length=1)
+    """Metrics of the page: label by metric key. The first is on the plots."""
+    notes: list[str] = Field(default_factory=list)
+    """Paragraphs after the tables."""
+
+
+class PlannedRun:
+    """One run of a plan.
+
+    Attributes:
+        label: Label of its group.
+        seed: Its seed.
+        name: Name of its folder.
+        overrides: Overrides of its config.
+        config_path: Its config file.
+        config: The resolved config.
+    """
+
+    def __init__(self, label: str, seed: int, config_path: Path, overrides: list[str]) -> None:
+        self.label, self.seed, self.config_path = label, seed, config_path
+        self.overrides = [*overrides, f"seed={seed}"]
+        self.name = f"{''.join(c if c.isalnum() else '_' for c in label.lower())}_seed_{seed}"
+        self.config: RunConfig = load_config(config_path, self.overrides)
+
+
+def load_plan(path: str | Path, overrides: list[str]) -> QualityPlan:
+    """Read a plan.
+
+    Args:
+        path: The YAML file.
+        overrides: Overrides of its keys, such as ``runs.PPO.seeds=[0]``.
+
+    Raises:
+        ConfigError: If the file is invalid. The message lists all problems.
+    """
+    content = apply_overrides(load_yaml(path), overrides)
+    try:
+        return QualityPlan.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {'; '.join(_describe(problem) for problem in error.errors())}") from error
+
+
+def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[PlannedRun]:
+    """All runs of a plan, with their configs checked; the first seeds of all groups come first.
+
+    Raises:
+        ConfigError: If a config is invalid, or two labels give the same folder.
+    """
+    folder = Path(path).parent
+    runs = [
+        PlannedRun(label, seed, folder / group.config, filled([*plan.overrides, *group.overrides], output))
+        for label, group in plan.runs.items()
+        for seed in group.seeds
+    ]
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{path}: the labels {', '.join(plan.runs)} give several runs the same folder; rename one")
+    order = {(label, seed): i for label, group in plan.runs.items() for i, seed in enumerate(group.seeds)}
+    return sorted(runs, key=lambda run: order[run.label, run.seed])
+
+
+def filled(texts: list[str], output: Path) -> list[str]:
+    """Texts with the output folder in place of :data:`OUTPUT`."""
+    return [text.replace(OUTPUT, str(output)) for text in texts]
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    *parents, key = (str(part) for part in problem["loc"])
+    place = ".".join([*parents, key])
+    if problem["type"] == "missing":
+        return f"the key {place!r} is missing"
+    if problem["type"] == "extra_forbidden":
+        known = {0: QualityPlan, 2: Group if parents[:1] == ["runs"] else Step}.get(len(parents), QualityPlan)
+        names = [field.alias or name for name, field in known.model_fields.items()]
+        return f"unknown key {place!r}{nearest_hint(key, names)} (known here: {', '.join(names)})"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
