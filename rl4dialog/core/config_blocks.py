@@ -266,6 +266,8 @@ class PolicyArgs(BaseModel):
     """No effect. Accepted for compatibility with RL4LMs configs."""
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for rollouts, with transformers' names."""
+    critic_from: str | None = None
+    """Folder of another run, whose newest checkpoint has the initial critic."""
 
 
 class PolicyConfig(Block):

@@ -184,6 +184,11 @@ class LMActorCriticPolicy(BasePolicy):
         """Parameters that affect only the values."""
         return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
+    def drop_actor_gradients(self) -> None:
+        """Let the next optimizer step change only the critic. Parameters without a gradient keep their state."""
+        for parameter in self.actor_parameters():
+            parameter.grad = None
+
     def make_optimizer(self, learning_rate: float) -> None:
         """Create a new optimizer for the trained parameters."""
         self.optimizer = self.optimizer_class(

@@ -108,6 +108,22 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
     assert_same_run(run_folder(whole), run_folder(resumed))
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "critic_warmup": {"alg__args__critic_warmup_iters": 3},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path, **VARIANTS[name])
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
+    assert train(whole, config) == 0
+    cut_short(whole, resumed, 2)
+    assert train(resumed, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(resumed))
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [pytest.param(id, marks=() if id in ("ppo", "dqn", "sac") else pytest.mark.long) for id in TURN_LEVEL],

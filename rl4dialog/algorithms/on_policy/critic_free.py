@@ -20,7 +20,7 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
 from rl4dialog.rollouts.groups import ConstantGroups
 
-_WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf")
+_WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters")
 _OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
@@ -44,7 +44,7 @@ class CriticFree(PPO):
         max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
             iteration. ``null`` is 3.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
+            ``critic_warmup_iters``, ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
 
     Raises:
         ConfigError: If an argument is invalid.

@@ -12,7 +12,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.core.arguments import Count, Positive
+from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
@@ -54,6 +54,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             times their maximum length (Dr. GRPO). Value loss and logged statistics are always means over tokens.
         mask_truncated: Leave replies that were cut at the length limit out of the policy's loss (DAPO). The critic, the
             normalization of advantages, and reward statistics still include them.
+        critic_warmup_iters: Number of first iterations that train only the critic, on rollouts of the initial policy.
+            The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
@@ -69,13 +71,16 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         surrogate: Literal["clip", "cispo"] = "clip",
         loss_aggregation: LossAggregation = "token_mean",
         mask_truncated: bool = False,
+        critic_warmup_iters: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
-        PPO.check_arguments({**kwargs, "clip_range_high": clip_range_high}, 1)
+        own = {"clip_range_high": clip_range_high, "critic_warmup_iters": critic_warmup_iters}
+        PPO.check_arguments({**kwargs, **own}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.clip_range_high = clip_range_high
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
+        self.critic_warmup_iters = critic_warmup_iters
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
@@ -89,6 +94,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 f"alg.args.clip_range_high is {high:g}, below alg.args.clip_range = {low:g}; it is the range above a "
                 f"ratio of 1, which may only be wider"
             )
+
+        if args.get("critic_warmup_iters") and args.get("vf_coef") == 0:
+            raise ConfigError("alg.args.critic_warmup_iters trains only the critic, but alg.args.vf_coef is 0")
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -139,6 +147,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     stopped_early = True
                     break
 
+                if self.is_critic_warmup:
+                    self.policy.drop_actor_gradients()  # type: ignore[operator]
                 # Global gradient clipping (detail 11).
                 history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
@@ -194,7 +204,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         # Value clipping (detail 9), off by default as in stable-baselines3.
         terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
         # Overall loss (detail 10): surrogate, entropy bonus and value loss.
-        terms["loss"] = terms["loss"] + self.vf_coef * terms["value_loss"]
+        of_policy = 0.0 if self.is_critic_warmup else terms["loss"]
+        terms["loss"] = of_policy + self.vf_coef * terms["value_loss"]
         return terms
 
     def _policy_terms(

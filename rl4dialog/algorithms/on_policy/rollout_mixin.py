@@ -52,6 +52,7 @@ class LMRolloutMixin:
         group_size: Number of consecutive environments with the same sequence of prompts.
         constant_groups: What happens to groups with equal rewards, and until when others are collected instead: see
             :class:`~rl4dialog.rollouts.groups.GroupSettings`.
+        critic_warmup_iters: Number of first iterations that train only the critic.
         data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all
             processes stop.
@@ -95,6 +96,7 @@ class LMRolloutMixin:
     group_size = 1
     constant_groups: ConstantGroups = "keep"
     max_resampling = 3
+    critic_warmup_iters = 0
     data_parallel = False
     stop_requested = False
     _rollout_began_at: int | None = None
@@ -139,6 +141,11 @@ class LMRolloutMixin:
         algorithm: Any = self
         n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
         return int(n_timesteps // self.timesteps_per_iteration)
+
+    @property
+    def is_critic_warmup(self) -> bool:
+        """Whether the collected iteration trains only the critic."""
+        return 0 < self.iteration <= self.critic_warmup_iters
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -259,7 +266,8 @@ class LMRolloutMixin:
         algorithm.logger.record("rollout/kl_is_rounding", float(rollout_buffer.kl_is_rounding))
         algorithm.logger.record("rollout/constant_rewards", float(rollout_buffer.constant_rewards))
         # Adapt the KL coefficient for the next iteration (Ziegler et al. 2019, section 2.2).
-        self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
+        if not self.is_critic_warmup:
+            self.kl_controller.step(stats.means["rollout/kl"], int(stats.means["rollout/tokens"]))
         callback.update_locals(locals())
         callback.on_rollout_end()
         self._step_guard.begin_iteration(self.iteration)

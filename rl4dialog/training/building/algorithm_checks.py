@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.training.building.policy import own_policy_args
+from rl4dialog.training.processes import sharding
 
 
 def check_algorithm(config: OnPolicyConfig) -> None:
@@ -18,6 +20,15 @@ def check_algorithm(config: OnPolicyConfig) -> None:
         raise ConfigError(
             "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false, because none of "
             "them ends before the length limit; remove one of the two"
+        )
+    if args.get("critic_warmup_iters") and sharding() is not None:
+        raise ConfigError(
+            "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; train the critic in a run without "
+            "them, and set alg.policy.args.critic_from to its folder"
+        )
+    if config.alg.policy.args.critic_from is not None and not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+        raise ConfigError(
+            f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"
         )
     _check_reference(config)
 

@@ -26,7 +26,7 @@ def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
 def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
     """Policy arguments, without those of the model and those without effect."""
     args = config.alg.policy.args.model_dump()
-    for name in ("model_name", "apply_model_parallel", "prompt_truncation_side"):
+    for name in ("model_name", "apply_model_parallel", "prompt_truncation_side", "critic_from"):
         args.pop(name, None)
     return args
 

@@ -8,14 +8,25 @@ weights and its hash is verified.
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import CheckpointError
+from transformers import AutoTokenizer
+
+from rl4dialog.core.errors import CheckpointError, ConfigError
+from rl4dialog.core.hub import load_pretrained
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
-from rl4dialog.policies.saving import load_optimizer, load_policy_weights
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.saving import (
+    CRITIC_FILE,
+    MODEL_FOLDER,
+    load_optimizer,
+    load_policy_weights,
+    load_state_beside,
+)
 from rl4dialog.runs.run_folder import to_plain
-from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint
 from rl4dialog.training.random_state import random_state, set_random_state
 
 
@@ -77,3 +88,30 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
     algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
     set_random_state(own["random"])
+
+
+def load_initial_critic(policy: LMActorCriticPolicy, run_folder: str, reference_hash: str) -> None:
+    """Load the critic of another run's newest checkpoint.
+
+    Args:
+        policy: A new policy.
+        run_folder: Folder of the other run.
+        reference_hash: Hash of the initial model of this run.
+
+    Raises:
+        ConfigError: If the folder has no checkpoint, or its critic reads other tokens or another model's states.
+        ModelError: If its critic has another shape.
+    """
+    where = f"alg.policy.args.critic_from: {run_folder}"
+    checkpoint = newest_checkpoint(Path(run_folder))
+    if checkpoint is None:
+        raise ConfigError(f"{where} has no checkpoint; name the folder of a run with an algorithm that has a critic")
+    saved = load_pretrained(AutoTokenizer, str(checkpoint.path / MODEL_FOLDER), "tokenizer", where)
+    if saved.get_vocab() != policy.end_of_turn.tokenizer.get_vocab():
+        raise ConfigError(f"{where} was trained with another tokenizer; use the tokenizer block of that run")
+    if policy.critic_kind == "shared" and checkpoint.state["reference_hash"] != reference_hash:
+        raise ConfigError(
+            f"{where} began with another model. A shared critic is only a head on the states of its model: begin with "
+            f"the same one (also the same warm start and seed), or use critic: separate in both runs"
+        )
+    load_state_beside(policy, checkpoint.path, CRITIC_FILE)

@@ -48,6 +48,7 @@ def test_defaults_are_those_of_the_papers() -> None:
         ({"gae_lambda": 0.9}, "gae_lambda has no meaning without a critic"),
         ({"vf_coef": 0.5}, "vf_coef has no meaning without a critic"),
         ({"clip_range_vf": 0.5}, "clip_range_vf has no meaning without a critic"),
+        ({"critic_warmup_iters": 2}, "critic_warmup_iters has no meaning without a critic"),
         ({"max_resampling": 2}, r"max_resampling has no effect without alg\.args\.constant_groups: resample"),
         ({"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
         ({"credit": "turn"}, r"alg\.args\.credit has no .* the advantage of its total reward.* such as ppo"),

@@ -17,9 +17,11 @@ from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import Replies, ReplySamples
+from rl4dialog.rollouts.kl_controllers import AdaptiveKLController
 
 
 class FarFromTheRollout(PPO):
@@ -32,14 +34,16 @@ class FarFromTheRollout(PPO):
         return {**terms, "approx_kl": torch.full_like(terms["approx_kl"], self.kls.pop(0))}
 
 
-def make(algorithm: Any = PPO, **kwargs: Any) -> Any:
+def make(
+    algorithm: Any = PPO, critic: str = "separate", n_steps: int = 16, env_kwargs: Any = None, **kwargs: Any
+) -> Any:
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer)
     return algorithm(
         policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * 2),
-        n_steps=16,
-        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn},
+        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, **(env_kwargs or {})))] * 2),
+        n_steps=n_steps,
+        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "critic": critic},
         seed=0,
         device="cpu",
         **kwargs,
@@ -130,6 +134,40 @@ def test_critic_is_trained_on_truncated_replies_too() -> None:
     for one, other in zip(grads[0], grads[2], strict=True):
         torch.testing.assert_close(one, other)
     assert any(not torch.allclose(one, other) for one, other in zip(grads[1], grads[3], strict=True))
+
+
+def reward_of_prompt(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+    return float(done and meta["n"] % 2)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_warmup_trains_only_the_critic(critic: str) -> None:
+    controller = AdaptiveKLController(0.1, target_kl=10.0)
+    settings = {"learning_rate": 1e-3, "ent_coef": 0.1, "n_epochs": 8, "kl_controller": controller}
+    env_kwargs = {"reward_parts": [RewardPart("prompt", 1.0, reward_of_prompt)]}
+    trained = make(critic=critic, critic_warmup_iters=6, n_steps=128, batch_size=64, env_kwargs=env_kwargs, **settings)
+    actor, head = ([p.detach().clone() for p in trained.policy.actor_parameters()], trained.policy._value_head.output)
+    _, callback = trained._setup_learn(10**6)
+    explained = []
+    for _ in range(6):
+        trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
+        trained.train()
+        explained.append(trained.logger.name_to_value["train/explained_variance"])
+    now = list(trained.policy.actor_parameters())
+    assert all(torch.equal(one, other) for one, other in zip(actor, now, strict=True))
+    assert not any(parameter in trained.policy.optimizer.state for parameter in now)
+    assert head.weight.abs().max() > 0 and controller.coeff == 0.1
+    if critic == "separate":  # the states of a model without training explain little
+        assert explained[0] == 0 and min(explained[-2:]) > 0.3, explained
+    trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
+    trained.train()
+    assert not any(torch.equal(one, other) for one, other in zip(actor[:2], now[:2], strict=True))
+    assert controller.coeff < 0.1
+
+
+def test_warmup_without_value_loss_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"trains only the critic, but alg\.args\.vf_coef is 0"):
+        make(critic_warmup_iters=1, vf_coef=0.0)
 
 
 class Warns(PPO):

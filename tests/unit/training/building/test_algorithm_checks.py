@@ -17,6 +17,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__args__mask_truncated": True, "env__args__terminate_on_eos": False},
         r"mask_truncated leaves out all replies with env\.args\.terminate_on_eos: false",
     ),
+    "critic of an algorithm without": (
+        {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
+        r"critic_from has no effect: alg\.id: rloo has no critic",
+    ),
     "penalty without reference": (
         {"alg__policy__args__reference": "none"},
         r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
