@@ -20,7 +20,7 @@ def write_manifest(folder: Path, **about: Any) -> None:
         about: Additional entries of the manifest; must be JSON-serializable.
     """
     files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _file_hash(path)}
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
@@ -44,7 +44,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{name} is missing")
         if path.stat().st_size != n_bytes:
             raise ValueError(f"{name} has {path.stat().st_size} bytes instead of {n_bytes}")
-        if _file_hash(path) != sha256:
+        if file_hash(path) != sha256:
             raise ValueError(f"{name} was changed")
     return manifest
 
@@ -74,7 +74,8 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
-def _file_hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """SHA-256 hash of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):

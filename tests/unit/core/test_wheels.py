@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core import wheels
+from rl4dialog.core.cache import cache_root
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.wheels import file_from_wheel, is_wheel_file_cached
+
+CONTENT = b"the data\n" * 1000
+GOOD = ("shelf==1.0", "shelf/data.txt", hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index in a folder, which pip is configured to use, and an empty cache."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "index").mkdir()
+    write_wheel(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def write_wheel(folder: Path, compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    path = folder / "shelf-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("shelf/data.txt", CONTENT)
+        archive.writestr("shelf-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+        archive.writestr("shelf-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("shelf-1.0.dist-info/RECORD", "")
+    return path
+
+
+def kept() -> list[Path]:
+    return [path for path in cache_root().rglob("*") if path.is_file()]
+
+
+def test_file_is_downloaded_once(index: Path) -> None:
+    assert not is_wheel_file_cached(*GOOD)
+    path = file_from_wheel(*GOOD)
+    assert (path.name, path.read_bytes()) == ("data.txt", CONTENT)
+    assert is_wheel_file_cached(*GOOD)
+    next(index.iterdir()).unlink()
+    assert file_from_wheel(*GOOD) == path
+
+
+def test_file_with_another_hash_is_refused_and_not_kept() -> None:
+    with pytest.raises(DataError, match=r"shelf/data.txt of the package shelf==1.0 is damaged.* instead of 00"):
+        file_from_wheel(*GOOD[:2], "00")
+    assert not kept()
+
+
+def test_cached_file_that_was_changed_is_downloaded_again() -> None:
+    file_from_wheel(*GOOD).write_bytes(b"other")
+    assert file_from_wheel(*GOOD).read_bytes() == CONTENT
+
+
+def test_unknown_package_names_the_reason_and_the_settings() -> None:
+    with pytest.raises(DataError, match=r"missing==1.0 cannot be downloaded .*missing==1.0.*; check the network and"):
+        file_from_wheel("missing==1.0", *GOOD[1:])
+    assert not kept()
+
+
+def test_file_that_the_package_lacks_is_named() -> None:
+    with pytest.raises(DataError, match=r"shelf==1.0 contains no file shelf/other.txt"):
+        file_from_wheel(GOOD[0], "shelf/other.txt", GOOD[2])
+
+
+@pytest.mark.parametrize("n_bytes", [0, 100, 300])
+def test_half_a_wheel_is_an_error_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_bytes: int
+) -> None:
+    half = write_wheel(tmp_path)
+    half.write_bytes(half.read_bytes()[:n_bytes])
+    monkeypatch.setattr(wheels, "_downloaded", lambda requirement, folder: half)
+    with pytest.raises(DataError, match=r"the wheel of the package shelf==1.0 is damaged"):
+        file_from_wheel(*GOOD)
+    assert not kept()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_changed_bytes_within_a_wheel_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: int
+) -> None:
+    wheel = write_wheel(tmp_path, compression)
+    content = bytearray(wheel.read_bytes())
+    content[46:56] = b"x" * 10  # after the 44 bytes of the first file's header
+    wheel.write_bytes(content)
+    monkeypatch.setattr(wheels, "_downloaded", lambda requirement, folder: wheel)
+    with pytest.raises(DataError, match="is damaged"):
+        file_from_wheel(*GOOD)
+    assert not kept()
+
+
+def without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+
+    def found(name: str, *args: Any) -> Any:
+        return None if name == "pip" else find_spec(name, *args)
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+
+
+def test_without_pip_uv_unpacks_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pip(monkeypatch)
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    # Stands in for `uv pip install --python PYTHON --target FOLDER`: unpacks a wheel into the folder.
+    uv.write_text('#!/bin/sh\n"$4" -m zipfile -e "$WHEEL" "$6"\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(uv.parent), prepend=":")
+    monkeypatch.setenv("WHEEL", str(write_wheel(tmp_path)))
+    assert file_from_wheel(*GOOD).read_bytes() == CONTENT
+
+
+def test_without_pip_and_uv_the_error_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pip(monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DataError, match="neither pip nor uv is installed"):
+        file_from_wheel(*GOOD)
