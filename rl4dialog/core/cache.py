@@ -109,8 +109,13 @@ def _is_full(error: Exception) -> bool:
 
 def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
     """Whether :func:`cached_folder` would return a folder without building it."""
+    return find_cached(kind, key) is not None
+
+
+def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
+    """The folder that :func:`cached_folder` would return without building it, if there is one."""
     canonical, folder = _place(kind, key)
-    return folder.exists() and _is_intact(folder, canonical)
+    return folder if folder.exists() and _is_intact(folder, canonical) else None
 
 
 def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:
