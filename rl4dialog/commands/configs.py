@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the config file and its overrides."""
-    parser.add_argument("--config_path", required=True, help="YAML config file of the run")
+    parser.add_argument("--config_path", required=required, help="YAML config file of the run")
     add_overrides(parser)
     parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
 

@@ -195,6 +195,23 @@ class Dialogue:
 
 
 @dataclass(frozen=True)
+class RatedDialogue:
+    """A dialogue, or a single reply, with human ratings.
+
+    Attributes:
+        dialogue: The dialogue. For a rated reply it ends with this reply, which is the only turn that is not given.
+        ratings: Ratings by name. Names can be missing in some dialogues.
+        conversation: Id of the conversation, equal for all rated replies of one conversation.
+        system: Name of the chatbot that the agent is, if the data compares several.
+    """
+
+    dialogue: Dialogue
+    ratings: Mapping[str, float]
+    conversation: str | int
+    system: str | None = None
+
+
+@dataclass(frozen=True)
 class PartnerReply:
     """A partner's answer to an utterance of the agent.
 

@@ -25,6 +25,7 @@ from rl4dialog.data.dialogue_format import (
 from rl4dialog.data.hub import load_hub_dataset
 from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.prepared import find_prepared
 from rl4dialog.data.splits import drawn_rows
 from rl4dialog.data.text_files import expand_path, is_count, read_lines, read_zip_lines
 
@@ -63,7 +64,8 @@ class DailyDialog(TextGenPool):
         Args:
             split: ``train``, ``val`` or ``test``.
             context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
-            path: Folder of the original release (see `load_dialogues`); by default the hub dataset is loaded.
+            path: Folder of the original release (see `load_dialogues`); by default the files of ``rl4dialog prepare
+                daily_dialog`` or, if there are none, the hub dataset.
             format: ``eou`` or ``chat_template``.
             max_size: Keep only the first samples.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
@@ -98,7 +100,7 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
 
     Args:
         split: ``train``, ``val`` or ``test``.
-        path: The folder; ``None`` for the hub.
+        path: The folder; ``None`` for the prepared files or, if there are none, the hub.
         dataset_id: Hub dataset to use without ``path``.
 
     Returns:
@@ -108,6 +110,8 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
         DataError: If the data is missing or malformed; for an invalid line, the message contains file and line number.
     """
     check_split(split)
+    if path is None and dataset_id == HUB_ID:
+        path = find_prepared("daily_dialog")
     if path is None:
         return _load_from_hub(split, dataset_id)
     folder = expand_path(path)
@@ -130,7 +134,10 @@ def load_dialogues(split: str, path: str | os.PathLike[str] | None = None, datas
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
-    hint = "Without a network, set 'path:' to the folder of the original release's files."
+    hint = (
+        "Without a network, set 'path:' to the folder of the original release's files, or put them into the cache: "
+        "rl4dialog prepare daily_dialog --path FOLDER"
+    )
     rows = load_hub_dataset(dataset_id, hint, hub_split(split))
     dialogues, skipped = [], []
     for index, row in enumerate(rows):

@@ -1,0 +1,127 @@
+"""Human ratings of dialogues and replies: prepared datasets, a format of JSON lines, and files of user feedback.
+
+A line of a ratings file is a conversation in ``messages`` (``role`` and ``content``), with ``ratings`` by name: of the
+conversation, beside ``messages``, or of single replies, in messages of the assistant. Optional are its ``id``, and the
+``system`` that replied. Lines of user feedback (:mod:`rl4dialog.core.feedback`) rate single replies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from rl4dialog.core.cache import content_hash
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.feedback import read_feedback
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number
+from rl4dialog.data.chitchat import read_chitchat
+from rl4dialog.data.dstc9 import read_dstc9
+from rl4dialog.data.messages import read_messages
+from rl4dialog.data.prepared import prepared_folder
+from rl4dialog.data.rows import Row, read_rows
+from rl4dialog.data.text_files import FilePath, expand_path
+
+Unit = Literal["dialogue", "reply"]
+
+_logger = logging.getLogger(__name__)
+_PREPARED: dict[str, Callable[[Path], list[RatedDialogue]]] = {"dstc9": read_dstc9, "chitchat": read_chitchat}
+# Name of the ratings in user feedback: 1 for up, -1 for down.
+_FEEDBACK = "rating"
+
+
+def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list[RatedDialogue]]:
+    """Load rated dialogues or rated replies.
+
+    Args:
+        source: ``dstc9`` or ``chitchat``, as prepared by ``rl4dialog prepare``; or a ratings file.
+        unit: Whether to read the ratings of dialogues or of replies; by default those that the source has.
+
+    Returns:
+        The unit, and all that have a rating.
+
+    Raises:
+        DataError: If the source is missing or malformed, has no such ratings, or has both kinds and no unit is chosen.
+    """
+    found: dict[Unit, list[RatedDialogue]] = {"dialogue": [], "reply": []}
+    if source in _PREPARED:
+        found["dialogue"] = _PREPARED[str(source)](prepared_folder(str(source)))
+    else:
+        path = expand_path(source)
+        first = next(iter(read_rows(path)), None)
+        if first is not None and "kind" in first:
+            found["reply"] = list(_of_feedback(path))
+        else:
+            for number, row in enumerate(read_rows(path)):
+                for kind, rated in _of_row(row, number):
+                    found[kind].append(rated)
+    rated_by_unit = {kind: [each for each in rated if each.ratings] for kind, rated in found.items()}
+    units = [kind for kind, rated in rated_by_unit.items() if rated and unit in (None, kind)]
+    if not units:
+        raise DataError(f"{source} has no ratings of {'dialogues or replies' if unit is None else _plural(unit)}")
+    if len(units) > 1:
+        raise DataError(f"{source} has ratings of both dialogues and replies; choose one of them (dialogue or reply)")
+    return units[0], rated_by_unit[units[0]]
+
+
+def _plural(unit: Unit) -> str:
+    return "dialogues" if unit == "dialogue" else "replies"
+
+
+def _of_row(row: Row, number: int) -> Iterator[tuple[Unit, RatedDialogue]]:
+    """The conversation of a line, if it is rated, and its rated replies."""
+    messages = read_messages(row, "messages")
+    raw, id, system = row["messages"], row.get("id", number), row.get("system")
+    if unknown := {message["role"] for message in messages} - {"system", "developer", "user", "assistant"}:
+        raise row.error(f"messages of the role {unknown.pop()!r} are not supported here")
+    turns: list[Turn] = []
+    persona = {"persona": messages[0]["content"]} if messages[0]["role"] in ("system", "developer") else {}
+    for position, (message, values) in enumerate(zip(messages, raw, strict=True)):
+        is_agent = message["role"] == "assistant"
+        if not (is_agent or message["role"] == "user"):
+            if values.get("ratings") or position:
+                raise row.error("a system message must be the first one, and has no ratings")
+            continue
+        turns.append(Turn(message["content"], AGENT if is_agent else PARTNER))
+        if ratings := _checked(values.get("ratings"), row, f"message {position}"):
+            if not is_agent:
+                raise row.error(f"message {position} has ratings, but is not a reply (role: {message['role']})")
+            dialogue = Dialogue(f"{id}_{position}", tuple(turns), meta_data=dict(persona), n_given=len(turns) - 1)
+            yield "reply", RatedDialogue(dialogue, ratings, id, system)
+    if ratings := _checked(row.get("ratings"), row, "the conversation"):
+        if not any(turn.speaker == AGENT for turn in turns):
+            raise row.error("the conversation is rated, but has no message of the role assistant")
+        yield "dialogue", RatedDialogue(Dialogue(id, tuple(turns), meta_data=dict(persona)), ratings, id, system)
+
+
+def _checked(ratings: Any, row: Row, what: str) -> dict[str, float]:
+    if ratings is None:
+        return {}
+    if not isinstance(ratings, Mapping):
+        raise row.error(f'the ratings of {what} must be an object such as {{"overall": 4}}, not {shown(ratings)}')
+    known = {name: value for name, value in ratings.items() if value is not None}
+    for name, value in known.items():
+        if not is_number(value) or abs(value) == float("inf") or value != value:
+            raise row.error(f"the rating {name!r} of {what} must be a finite number or null, not {shown(value)}")
+    return {name: float(value) for name, value in known.items()}
+
+
+def _of_feedback(path: Path) -> Iterator[RatedDialogue]:
+    """The rated replies of a feedback file; the last rating of a reply holds.
+
+    Feedback does not tell conversations apart, so those that start alike count as one.
+    """
+    feedback = read_feedback(path)
+    ratings = [each for each in feedback if each.kind == "rating"]
+    if len(ratings) < len(feedback):
+        _logger.warning(
+            "%s: %d preferences and corrections are not ratings and are ignored", path, len(feedback) - len(ratings)
+        )
+    for each in {(each.persona, *each.turns, each.replies[0].text): each for each in ratings}.values():
+        turns = (*given_turns(each.turns), Turn(each.replies[0].text, AGENT))
+        persona = {} if each.persona is None else {"persona": each.persona}
+        dialogue = Dialogue(each.id, turns, meta_data=persona, n_given=len(turns) - 1)
+        assert each.rating is not None
+        conversation = content_hash([each.persona or "", each.turns[0]])
+        yield RatedDialogue(dialogue, {_FEEDBACK: float(each.rating)}, conversation, each.replies[0].model)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rated import chitchat_conversation, write_dstc9
+
+from rl4dialog.cli import main
+from rl4dialog.core.errors import DataError
+from rl4dialog.data import daily_dialog, dstc9
+from rl4dialog.data.prepared import find_prepared
+from rl4dialog.data.public_datasets import prepare_dataset
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+
+
+def prepared(name: str) -> Path:
+    folder = find_prepared(name)
+    assert folder is not None
+    return folder
+
+
+def test_command_caches_a_dataset_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "dstc9", "--path", str(write_dstc9(tmp_path / "files"))]) == 0
+    assert "dstc9: 4 rated dialogues of 2 chatbots, in " in capsys.readouterr().out
+    assert len(dstc9.read_dstc9(prepared("dstc9"))) == 4
+
+
+def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Path) -> None:
+    for content in ({"x": chitchat_conversation("a", "b")}, {"x": chitchat_conversation("c", "d")}):
+        (tmp_path / "dataset.json").write_text(json.dumps(content))
+        prepare_dataset("chitchat", tmp_path)
+    (tmp_path / "dataset.json").write_text("{")
+    with pytest.raises(DataError, match=rf"{tmp_path}/dataset.json: not valid JSON"):
+        prepare_dataset("chitchat", tmp_path)
+    assert '"c"' in (prepared("chitchat") / "dataset.json").read_text()
+
+
+def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for split in ("train", "validation", "test"):
+        (files / f"dialogues_{split}.txt").write_text(f"{split} __eou__ yes __eou__\n")
+        for label in ("act", "emotion"):
+            (files / f"dialogues_{label}_{split}.txt").write_text("1 1\n")
+    assert "1 dialogues in train, 1 dialogues in val" in prepare_dataset("daily_dialog", files)
+    assert daily_dialog.load_dialogues("val")[0].turns[0].text == "validation"
+
+
+def test_daily_dialog_is_not_downloaded_but_its_source_is_named() -> None:
+    with pytest.raises(DataError, match=r"http://yanran.li/dailydialog.*rl4dialog prepare daily_dialog --path FOLDER"):
+        prepare_dataset("daily_dialog")
+    assert find_prepared("daily_dialog") is None
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Downloads come from a folder."""
+    real = urllib.request.urlopen
+
+    def from_folder(url: str, timeout: float) -> Any:
+        return real((folder / url.rsplit("/", 1)[-1]).as_uri(), timeout=timeout)
+
+    monkeypatch.setattr(urllib.request, "urlopen", from_folder)
+
+
+def test_download_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, write_dstc9(tmp_path / "files", n_bots=11))
+    with pytest.raises(DataError, match=r"chatbot1.json is not the expected file: its SHA-256 is .* instead of 1106"):
+        prepare_dataset("dstc9")
+    assert find_prepared("dstc9") is None
+
+
+def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl4dialog.core.manifest import file_hash
+
+    files = write_dstc9(tmp_path / "files", n_bots=11)
+    monkeypatch.setattr(dstc9, "_HASHES", [file_hash(files / f"chatbot{n}.json") for n in range(1, 12)])
+    serve(monkeypatch, files)
+    assert "22 rated dialogues of 11 chatbots" in prepare_dataset("dstc9")
+
+
+def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, tmp_path)
+    with pytest.raises(DataError, match=r"https://raw.githubusercontent.com/\S*/chatbot1.json cannot be downloaded"):
+        prepare_dataset("dstc9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "needs either a dataset, or --config_path"),
+        (["dstc"], "unknown dataset 'dstc'; did you mean 'dstc9'?"),
+        (["dstc9", "--path", "missing"], "missing does not exist"),
+        (["dstc9", "--config_path", "x.yml"], "needs either a dataset, or --config_path"),
+        (["--path", "x", "--config_path", "x.yml"], "--path is the folder of a dataset"),
+    ],
+)
+def test_wrong_arguments_are_an_error(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", *arguments]) == 2
+    assert message in capsys.readouterr().err
