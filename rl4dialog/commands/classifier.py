@@ -10,11 +10,25 @@ HELP = "train an intent classifier from a labelled dialogue pool"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--datapool", default="small_talk", help="id of the datapool (default: small_talk)")
     parser.add_argument("--datapool_args", default="{}", help="arguments of the datapool, as YAML or JSON")
+    parser.add_argument(
+        "--samples",
+        type=_range,
+        default=slice(None),
+        metavar="FIRST:END",
+        help="train on these samples of the train split only, such as :10000 or 10000: (default: all)",
+    )
     parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in model, local folder or hub id")
     parser.add_argument("--output_dir", required=True, help="output folder of the classifier")
     parser.add_argument("--n_epochs", type=float, default=None, help="number of training epochs")
     parser.add_argument("--learning_rate", type=float, default=None, help="learning rate of the optimizer")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+
+
+def _range(text: str) -> slice:
+    first, colon, end = text.partition(":")
+    if not colon or not all(part.isdigit() or not part for part in (first, end)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range such as :10000, 10000: or 100:200")
+    return slice(int(first) if first else None, int(end) if end else None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         for split in ("train", "val")
     )
     result = train_intent_classifier(
-        train,
+        train[args.samples],
         val,
         args.output_dir,
         seed=args.seed,

@@ -1,4 +1,4 @@
-"""The result of a run: ``result.json``, which is written last, and the metrics of scripted players beside it."""
+"""The result of a run: ``result.json``, and beside it the metrics of scripted players and of the reference replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, RESULT_FILE, RunFolder
+from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, REFERENCES_FILE, RESULT_FILE, RunFolder
 
 Metrics = Mapping[str, float]
 
@@ -55,12 +55,21 @@ def read_players(run: str | Path) -> dict[str, dict[str, float]]:
     """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
     try:
         found = json.loads((Path(run) / PLAYERS_FILE).read_text(encoding="utf-8"))
-        return {
-            name: {key: math.nan if value is None else float(value) for key, value in metrics.items()}
-            for name, metrics in found.items()
-        }
+        return {name: _numbers(metrics) for name, metrics in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
+
+
+def read_references(run: str | Path) -> dict[str, float]:
+    """Read the test metrics of the reference replies; empty if there are none, or the file is damaged."""
+    try:
+        return _numbers(json.loads((Path(run) / REFERENCES_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: math.nan if value is None else float(value) for key, value in metrics.items()}
 
 
 def check_is_run(folder: Path) -> None:

@@ -44,6 +44,7 @@ PROVENANCE_FILE = "provenance.json"
 DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
 PLAYERS_FILE = "test_split_players.json"
+REFERENCES_FILE = "test_split_references.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
@@ -62,6 +63,7 @@ _KNOWN_FILES = (
     DIFF_FILE,
     RESULT_FILE,
     PLAYERS_FILE,
+    REFERENCES_FILE,
     "epoch_*_split_predictions.json",
     "report.html",
     "reward_curve.png",

@@ -23,6 +23,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
 from rl4dialog.runs.conversations import changed_conversations, conversation_record
 from rl4dialog.runs.progress import duration, say
+from rl4dialog.runs.run_folder import REFERENCES_FILE
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt
@@ -231,10 +232,12 @@ class Evaluator:
     ) -> None:
         """Print test metrics before and after training, those of references and players, and sample dialogues."""
         assert self._tracker is not None
+        references = self.ceiling(policy, "test")
+        self._tracker.run_folder.write_json(REFERENCES_FILE, references)
         print_summary(
             before.metrics,
             after.metrics,
-            self.ceiling(policy, "test"),
+            references,
             [] if self._conversing is not None else _examples(before, after, self._references("test")),
             self._tracker.run_folder.root,
             labels=labels,

@@ -18,6 +18,8 @@ OUTPUT = "{output}"
 
 
 class Step(Block):
+    """A command before the runs."""
+
     command: list[str] = Field(min_length=1)
     """Arguments of ``rl4dialog``, such as ``[classifier, --output_dir, "{output}/judge"]``."""
     creates: str
@@ -25,6 +27,8 @@ class Step(Block):
 
 
 class Group(Block):
+    """Runs of one config with several seeds."""
+
     config: str
     """Config file, relative to the plan."""
     seeds: list[int] = Field(min_length=1)

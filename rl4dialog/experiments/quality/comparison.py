@@ -1,0 +1,67 @@
+"""A comparison from its plan to its page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_steps
+from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, read_outcomes, write_outcomes
+from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
+from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.runs.results import is_complete
+
+OUTCOMES_FILE = "outcomes.json"
+PAGE_FILE = "page.md"
+PICTURE_FILE = "frontier.png"
+
+
+def compare(plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int, command: str) -> int:
+    """Run everything of a plan that is not done yet, then write numbers, picture and page.
+
+    Args:
+        plan_path: The plan.
+        overrides: Overrides of the plan.
+        output: The output folder: ``outcomes.json``, ``frontier.png``, ``page.md``, and the runs with all replies.
+        n_jobs: Number of runs at a time.
+        command: The command, for the page.
+
+    Returns:
+        Exit code: 0 if all runs are complete, otherwise that of the first failed run.
+
+    Raises:
+        ConfigError: If the plan or one of its configs is invalid, or differs from that of a complete run.
+        RunFolderError: If a step fails, or no run is complete.
+    """
+    plan = load_plan(plan_path, list(overrides))
+    output.mkdir(parents=True, exist_ok=True)
+    runs = planned_runs(plan, plan_path, output)
+    make_steps(plan, output)
+    failed = execute(runs, output, n_jobs)
+    folders = {run.name: output / RUNS_FOLDER / run.name for run in runs}
+    complete = [run for run in runs if is_complete(folders[run.name])]
+    if not complete:
+        raise RunFolderError(f"no run is complete; the logs are in {output}")
+    done = [read_outcome(run.label, run.seed, folders[run.name], list(plan.metrics)) for run in complete]
+    order = {label: i for i, label in enumerate(plan.runs)}
+    done.sort(key=lambda outcome: (order[outcome.label], outcome.seed))
+    outcomes = Outcomes(done, [run.name for run in runs if run not in complete])
+    write_outcomes(outcomes, output / OUTCOMES_FILE)
+    write_page(plan_path, overrides, output / OUTCOMES_FILE, output / PAGE_FILE, command)
+    print(f"{output / PAGE_FILE}", file=sys.stderr)
+    return next(iter(failed.values()), 0)
+
+
+def write_page(plan_path: str, overrides: Sequence[str], outcomes_path: Path, page: Path, command: str) -> None:
+    """Write the page, and the picture beside it, from the numbers of an earlier comparison.
+
+    Raises:
+        ConfigError: If the plan is invalid.
+        DataError: If the file with the numbers is missing or malformed.
+    """
+    plan, outcomes = load_plan(plan_path, list(overrides)), read_outcomes(outcomes_path)
+    picture = page.with_name(PICTURE_FILE)
+    plot_frontier(plan, outcomes, picture)
+    page.write_text(markdown_page(plan, outcomes, command, picture.name), encoding="utf-8")

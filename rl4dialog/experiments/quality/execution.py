@@ -1,0 +1,103 @@
+"""Execution of a plan: its steps in order, then its runs in parallel processes, each of which can be resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.experiments.own_process import run_command
+from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled
+from rl4dialog.training.resume import is_done
+
+RUNS_FOLDER = "runs"
+_POLL_S = 1.0
+
+
+def make_steps(plan: QualityPlan, output: Path) -> None:
+    """Run the commands before the runs, except those whose result exists.
+
+    Raises:
+        RunFolderError: If a command fails, or does not create what the plan says.
+    """
+    for name, step in plan.steps.items():
+        (creates,) = filled([step.creates], output)
+        if Path(creates).exists():
+            continue
+        print(f"Step {name}", file=sys.stderr, flush=True)
+        code = run_command(filled(step.command, output))
+        if code:
+            raise RunFolderError(f"step {name!r} failed (exit code {code}); run the command again to continue")
+        if not Path(creates).exists():
+            raise RunFolderError(f"step {name!r} did not create {creates}")
+
+
+def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, int]:
+    """Train all runs that are not complete, in parallel.
+
+    Ctrl-C and SIGTERM reach the runs, which save their state; the same command continues them. The output of each run
+    is in ``<name>.log``. If a run fails, the others continue.
+
+    Args:
+        runs: The runs, in the order in which they start.
+        output: The output folder.
+        n_jobs: Number of processes at a time, which share the processor's cores.
+
+    Returns:
+        Exit codes of failed runs, by name.
+
+    Raises:
+        ConfigError: If a complete run had another config.
+        SystemExit: If this process was interrupted.
+    """
+    waiting = [run for run in runs if not is_done(output / RUNS_FOLDER / run.name, run.config)]
+    n_done, failed = len(runs) - len(waiting), {}
+    threads = max(1, (os.cpu_count() or 1) // n_jobs)
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        while waiting or running:
+            while waiting and len(running) < n_jobs:
+                run = waiting.pop(0)
+                running[run.name] = _start(run, output, environment)
+                print(f"{run.name} ({n_done + len(running)} of {len(runs)})", file=sys.stderr, flush=True)
+            time.sleep(_POLL_S)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                code = running.pop(name).returncode
+                n_done += 1
+                if code:
+                    failed[name] = code
+                    log = output / f"{name}.log"
+                    print(f"error: {name} failed (exit code {code}), see {log}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        for process in running.values():
+            process.terminate()
+        raise SystemExit(max((process.wait() for process in running.values()), default=130) or 130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        for process in running.values():
+            if process.poll() is None:
+                process.kill()
+    return failed
+
+
+def _start(run: PlannedRun, output: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    overrides = [text for override in run.overrides for text in ("--set", override)]
+    command: list[Any] = [sys.executable, "-m", "rl4dialog.cli", "train", "--config_path", run.config_path, *overrides]
+    command += ["--base_path_to_store_results", output, "--project_name", RUNS_FOLDER, "--experiment_name", run.name]
+    with (output / f"{run.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [*map(str, command), "--resume", "auto"], stdout=log, stderr=subprocess.STDOUT, env=dict(environment)
+        )

@@ -1,0 +1,131 @@
+"""What the runs of a plan achieved: test metrics, validation curves against KL, tokens and time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.runs.report.runs import Run, read_run
+from rl4dialog.runs.results import read_references, read_result
+
+_KL_WINDOW = 3
+"""Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Numbers of one complete run.
+
+    Attributes:
+        label: Label of its group.
+        seed: Its seed.
+        before: Test metrics before training.
+        after: Test metrics after training.
+        references: Test metrics of the reference replies; empty if there are none.
+        kls: KL to the reference per token, in nats, at each evaluation of the validation split.
+        curves: Validation metrics at the same evaluations, by key.
+        tokens: Agent tokens of all rollouts.
+        hours: Time of rollouts and updates, without evaluations.
+    """
+
+    label: str
+    seed: int
+    before: dict[str, float]
+    after: dict[str, float]
+    references: dict[str, float]
+    kls: list[float]
+    curves: dict[str, list[float]]
+    tokens: int
+    hours: float
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Outcomes of a plan.
+
+    Attributes:
+        done: Complete runs.
+        failed: Names of runs that failed or are not complete.
+    """
+
+    done: list[Outcome]
+    failed: list[str] = field(default_factory=list)
+
+    def of(self, label: str) -> list[Outcome]:
+        """Complete runs of a group."""
+        return [outcome for outcome in self.done if outcome.label == label]
+
+    def labels(self) -> list[str]:
+        """Labels of groups with complete runs."""
+        return list(dict.fromkeys(outcome.label for outcome in self.done))
+
+
+def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str]) -> Outcome:
+    """Read a complete run.
+
+    Args:
+        label: Label of its group.
+        seed: Its seed.
+        folder: The run folder.
+        keys: Metric keys to keep.
+
+    Raises:
+        DataError: If the run has no test metric of a key.
+        RunFolderError: If the run is not complete.
+    """
+    result, run = read_result(folder)["test"], read_run(folder)
+    missing = [key for key in keys if result["after"].get(key) is None]
+    if missing:
+        raise DataError(
+            f"the run {folder} has no test metric {missing[0]!r} (it has: {', '.join(sorted(result['after']))})"
+        )
+    epochs = run.epochs("val")
+    return Outcome(
+        label,
+        seed,
+        {key: result["before"].get(key, math.nan) for key in keys},
+        {key: result["after"][key] for key in keys},
+        {key: value for key, value in read_references(folder).items() if key in keys},
+        kl_curve(run, epochs),
+        {key: [run.metrics["val"][epoch].get(key, math.nan) for epoch in epochs] for key in keys},
+        int(sum(value for value in run.column("rollout/tokens") if not math.isnan(value))),
+        _seconds(run) / 3600,
+    )
+
+
+def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
+    """KL after each of these iterations: the mean over the rollouts around it; 0 before training."""
+    kls = run.column("rollout/kl")
+    # The rollout of iteration i + 1 is sampled from the policy after iteration i.
+    near = {epoch: kls[max(0, epoch + 1 - _KL_WINDOW) : epoch + 1] for epoch in epochs if epoch}
+    return [sum(near[epoch]) / len(near[epoch]) if near.get(epoch) else 0.0 for epoch in epochs]
+
+
+def write_outcomes(outcomes: Outcomes, path: Path) -> None:
+    """Write all numbers as JSON, which :func:`read_outcomes` reads."""
+    path.write_text(json.dumps(asdict(outcomes), indent=1) + "\n", encoding="utf-8")
+
+
+def read_outcomes(path: Path) -> Outcomes:
+    """Read the numbers of :func:`write_outcomes`.
+
+    Raises:
+        DataError: If the file is missing or malformed.
+    """
+    try:
+        content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Outcomes([Outcome(**each) for each in content["done"]], list(content["failed"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not a file of rl4dialog benchmark: {error}") from error
+
+
+def _seconds(run: Run) -> float:
+    keys = ("time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
+    columns = itertools.chain.from_iterable(run.column(key) for key in keys)
+    return sum(value for value in columns if not math.isnan(value))

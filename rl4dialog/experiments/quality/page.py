@@ -1,0 +1,162 @@
+"""The page of a comparison: tables with intervals over seeds, in Markdown, and the frontier of metric against KL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
+from rl4dialog.experiments.quality.plan import QualityPlan
+from rl4dialog.experiments.quality.statistics import Estimate, at_kl, estimate, probability_of_improvement
+
+
+def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
+    """Write the page.
+
+    Args:
+        plan: The plan.
+        outcomes: What its runs achieved.
+        command: The command that makes the page.
+        picture: Path of the frontier's image, relative to the page.
+    """
+    parts = [f"# {plan.title}", plan.about, _how_to_read(outcomes)]
+    parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training", _change_table(plan, outcomes)]
+    kl = matched_kl(outcomes)
+    if kl is not None:
+        heading = f"## At the same KL: {kl:.3f} nats per token"
+        parts += [heading, _matched_text(outcomes, kl), _matched_table(plan, outcomes, kl)]
+        parts.append(f"![metric against KL]({picture})")
+    if len(outcomes.labels()) > 1:
+        parts += ["## Probability of improvement", _improvement_table(plan, outcomes)]
+    parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def matched_kl(outcomes: Outcomes) -> float | None:
+    """The largest KL that at least one run of every group reaches; ``None`` if a group has no curve."""
+    lowest = min(max(max(run.kls, default=0.0) for run in outcomes.of(label)) for label in outcomes.labels())
+    return lowest if lowest > 0 else None
+
+
+def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> None:
+    """Plot the first metrics of the plan on the validation split against the KL, one line per run."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    keys = list(plan.metrics)[:2]
+    figure = Figure(figsize=(4.2 * len(keys), 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = figure.subplots(1, len(keys), squeeze=False)[0]
+    for axes, key in zip(all_axes, keys, strict=True):
+        for i, label in enumerate(outcomes.labels()):
+            for number, run in enumerate(outcomes.of(label)):
+                axes.plot(
+                    run.kls, run.curves[key], color=f"C{i}", lw=1.2, alpha=0.7, marker="o", markersize=2.5,
+                    label=label if number == 0 else None,
+                )  # fmt: skip
+        axes.set_xlabel("KL to the reference per token [nats]")
+        axes.set_ylabel(f"{plan.metrics[key]} (validation)")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
+    figure.savefig(output_png, dpi=150)
+
+
+def _how_to_read(outcomes: Outcomes) -> str:
+    text = (
+        "Numbers are interquartile means over seeds, with 95 % bootstrap intervals over seeds in brackets. With fewer "
+        "than four seeds, the interquartile mean is the mean."
+    )
+    if outcomes.failed:
+        failed = ", ".join(outcomes.failed)
+        text += f" **{len(outcomes.failed)} run(s) failed and are not in the tables: {failed}.**"
+    return text
+
+
+def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
+    rows = []
+    first = outcomes.done[0]
+    starts = {tuple(sorted(run.before.items())) for run in outcomes.done}
+    before = "before training" if len(starts) == 1 else "before training (mean)"
+    mean_before = {key: sum(run.before[key] for run in outcomes.done) / len(outcomes.done) for key in plan.metrics}
+    rows.append([before, "", *(_number(mean_before[key]) for key in plan.metrics), "", "", ""])
+    for label in outcomes.labels():
+        runs = outcomes.of(label)
+        cells = [_interval(estimate([run.after[key] for run in runs])) for key in plan.metrics]
+        kl = _number(_mean([run.kls[-1] for run in runs if run.kls]))
+        hours, tokens = _mean([run.hours for run in runs]), _mean([float(run.tokens) for run in runs])
+        rows.append([label, str(len(runs)), *cells, kl, f"{hours * 60:.0f} min", f"{tokens / 1000:.0f}k"])
+    if first.references:
+        ceiling = [_number(first.references.get(key)) for key in plan.metrics]
+        rows.append(["reference replies", "", *ceiling, "", "", ""])
+    return _table(["", "seeds", *plan.metrics.values(), "KL", "training time", "tokens"], rows)
+
+
+def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:
+    return _by_label(plan, outcomes, lambda runs, key: estimate([run.after[key] - run.before[key] for run in runs]))
+
+
+def _matched_text(outcomes: Outcomes, kl: float) -> str:
+    missed = [f"{run.label} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]
+    text = (
+        "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
+        "interpolation."
+    )
+    return text + (f" These runs do not reach it and are left out: {', '.join(missed)}." if missed else "")
+
+
+def _matched_table(plan: QualityPlan, outcomes: Outcomes, kl: float) -> str:
+    def change(runs: Sequence[Outcome], key: str) -> Estimate | None:
+        found = [at_kl(run.kls, [value - run.curves[key][0] for value in run.curves[key]], kl) for run in runs]
+        reached = [value for value in found if value is not None]
+        return estimate(reached) if reached else None
+
+    return _by_label(plan, outcomes, change)
+
+
+def _improvement_table(plan: QualityPlan, outcomes: Outcomes) -> str:
+    """Of every group over the first one, by metric."""
+    first, *others = outcomes.labels()
+
+    def probability(runs: Sequence[Outcome], key: str) -> Estimate:
+        return probability_of_improvement(*([run.after[key] for run in each] for each in (runs, outcomes.of(first))))
+
+    text = f"Probability that a run of the row has a higher test metric than a run of {first}."
+    return text + "\n\n" + _by_label(plan, outcomes, probability, others)
+
+
+def _by_label(
+    plan: QualityPlan,
+    outcomes: Outcomes,
+    measure: Callable[[Sequence[Outcome], str], Estimate | None],
+    labels: Sequence[str] | None = None,
+) -> str:
+    rows = [
+        [label, *(_interval(measure(outcomes.of(label), key)) for key in plan.metrics)]
+        for label in (outcomes.labels() if labels is None else labels)
+    ]
+    return _table(["", *plan.metrics.values()], rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _interval(found: Estimate | None) -> str:
+    if found is None:
+        return "n/a"
+    if found.low is None or found.high is None:
+        return _number(found.value)
+    return f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "n/a"
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan

@@ -1,0 +1,59 @@
+"""Statistics over runs against hand-worked numbers and scipy's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rl4dialog.experiments.quality.statistics import (
+    Estimate,
+    at_kl,
+    estimate,
+    interquartile_mean,
+    probability_of_improvement,
+)
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
+    assert interquartile_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == 2.0
+    assert interquartile_mean([1.0, 2.0, 6.0]) == 3.0  # of three runs, none is left out
+
+
+def test_the_interval_is_scipys_percentile_interval() -> None:
+    values = [0.61, 0.64, 0.59, 0.63, 0.66]
+    found = estimate(values)
+    judge = stats.bootstrap(
+        (values,), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), method="percentile", rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert found.value == pytest.approx(np.mean([0.61, 0.64, 0.63]))
+    assert found.low == pytest.approx(judge.low, abs=0.005)
+    assert found.high == pytest.approx(judge.high, abs=0.005)
+
+
+def test_one_run_has_no_interval() -> None:
+    assert estimate([0.5]) == Estimate(0.5)
+    assert not estimate([0.5]).excludes(0.0)
+
+
+def test_an_interval_that_leaves_out_zero_is_told() -> None:
+    assert estimate([0.05, 0.06, 0.07]).excludes(0.0)
+    assert not estimate([-0.05, 0.06, 0.07]).excludes(0.0)
+
+
+def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
+    ours, others = [0.5, 0.7, 0.6, 0.9], [0.6, 0.4, 0.55]
+    u = stats.mannwhitneyu(ours, others).statistic
+    assert probability_of_improvement(ours, others).value == pytest.approx(u / 12)
+    assert probability_of_improvement([1.0, 1.0], [1.0, 1.0]).value == 0.5
+    certain = probability_of_improvement([2.0, 3.0], [0.0, 1.0])
+    assert (certain.value, certain.low, certain.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
+    kls, values = [0.0, 0.1, 0.05, 0.3], [1.0, 2.0, 9.0, 4.0]
+    assert at_kl(kls, values, 0.05) == pytest.approx(1.5)
+    assert at_kl(kls, values, 0.1) == pytest.approx(2.0)
+    assert at_kl(kls, values, 0.2) == pytest.approx(9.0 + 0.6 * (4.0 - 9.0))
+    assert at_kl(kls, values, 0.31) is None
+    assert at_kl([], [], 0.1) is None
