@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import stable_baselines3
 import torch
+from pydantic import Field
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
@@ -16,6 +17,7 @@ from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
+from rl4dialog.functional.importance import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
     LossAggregation,
@@ -54,6 +56,12 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             times their maximum length (Dr. GRPO). Value loss and logged statistics are always means over tokens.
         mask_truncated: Leave replies that were cut at the length limit out of the policy's loss (DAPO). The critic, the
             normalization of advantages, and reward statistics still include them.
+        importance_correction: Weight the policy's loss by the probability of a ``token``, or of a whole reply
+            (``sequence``), under the policy divided by that under the sampler. For samplers with filters such as
+            ``top_k``, and for vLLM.
+        correction_cap: Limit of these weights.
+        correction_mode: ``truncate`` weights at the limit (TIS), or ``mask`` tokens or replies with weights outside of
+            [1 / limit, limit] (IcePop).
         critic_warmup_iters: Number of first iterations that train only the critic, on rollouts of the initial policy.
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
@@ -71,6 +79,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         surrogate: Literal["clip", "cispo"] = "clip",
         loss_aggregation: LossAggregation = "token_mean",
         mask_truncated: bool = False,
+        importance_correction: Correction = "none",
+        correction_cap: Annotated[float, Field(ge=1)] = 2.0,
+        correction_mode: BeyondCap = "truncate",
         critic_warmup_iters: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
@@ -80,6 +91,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.clip_range_high = clip_range_high
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
+        self.importance_correction, self.correction_cap = importance_correction, correction_cap
+        self.correction_mode = correction_mode
         self.critic_warmup_iters = critic_warmup_iters
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
@@ -95,6 +108,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 f"ratio of 1, which may only be wider"
             )
 
+        for name in ("correction_cap", "correction_mode"):
+            if name in args and args.get("importance_correction", "none") == "none":
+                raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
         if args.get("critic_warmup_iters") and args.get("vf_coef") == 0:
             raise ConfigError("alg.args.critic_warmup_iters trains only the critic, but alg.args.vf_coef is 0")
 
@@ -112,6 +128,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         clip_range_vf: float | None = None
         if self.clip_range_vf is not None:
             clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
+
+        self._weigh_replies()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
@@ -194,7 +212,29 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.mask_truncated:
             trained = replies.flat("cut") == 0
         longest = self.policy.reply_limit()  # type: ignore[operator]
-        return aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+        weights = aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+        return weights if replies.importance_weights is None else weights * replies.flat("importance_weights")
+
+    def _weigh_replies(self) -> None:
+        """Add the weights that correct for the sampler to the rollout, if any, and log them."""
+        if self.importance_correction == "none":
+            return
+        replies: Replies = self.rollout_buffer.replies  # type: ignore[attr-defined]
+        if replies.sampler_log_probs is None:
+            raise ConfigError(
+                "alg.args.importance_correction needs the log-probabilities of the sampler, which the generation "
+                "backend does not return; remove it, or use another backend"
+            )
+        log_ratio, of_token = replies.flat("log_probs") - replies.flat("sampler_log_probs"), replies.token_replies()
+        limits = self.correction_cap, self.correction_mode
+        weights, limited = sampler_weights(log_ratio, of_token, self.importance_correction, *limits)
+        sums = float(weights.sum()), float(weights.square().sum()), float(limited.sum()), len(weights)
+        total, squares, n_limited, n = all_reduce_numbers(*sums)
+        self.logger.record("train/importance_weight", total / n)
+        self.logger.record("train/importance_limited", n_limited / n)
+        self.logger.record("train/effective_share", effective_share(total, squares, n))
+        of_tokens = weights if self.importance_correction == "token" else weights[of_token]
+        replies.importance_weights = replies.scattered(of_tokens)
 
     def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.training.building.policy import own_policy_args
 from rl4dialog.training.processes import sharding
 
@@ -30,7 +31,23 @@ def check_algorithm(config: OnPolicyConfig) -> None:
         raise ConfigError(
             f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"
         )
+    if args.get("importance_correction", "none") != "none":
+        _check_correction(config)
     _check_reference(config)
+
+
+def _check_correction(config: OnPolicyConfig) -> None:
+    block = config.own_generation_block
+    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
+    if not settings.do_sample:
+        raise ConfigError(
+            f"alg.args.importance_correction needs {block.where}.do_sample: true; greedy replies have no distribution"
+        )
+    if config.generation.backend == "transformers" and not settings.truncates:
+        raise ConfigError(
+            f"alg.args.importance_correction has no effect: without filters such as {block.where}.top_k, replies are "
+            f"drawn from the policy's own distribution; remove it"
+        )
 
 
 def _check_reference(config: OnPolicyConfig) -> None:

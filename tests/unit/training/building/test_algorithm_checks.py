@@ -21,6 +21,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
         r"critic_from has no effect: alg\.id: rloo has no critic",
     ),
+    "correction of greedy replies": (
+        {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
+        r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
+    ),
+    "correction of the policy's own samples": (
+        {"alg__args__importance_correction": "sequence"},
+        r"importance_correction has no effect: without filters such as alg\.policy\.args\.generation_kwargs\.top_k",
+    ),
+    "cap without correction": (
+        {"alg__args__correction_cap": 3.0},
+        r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
+    ),
     "penalty without reference": (
         {"alg__policy__args__reference": "none"},
         r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
