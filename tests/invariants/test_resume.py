@@ -109,6 +109,10 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "schedule": {
+        "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
+        "alg__args__clip_range": {"start": 0.2, "end": 0.1, "schedule": "cosine"},
+    },
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
 }
 

@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
+from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
@@ -74,7 +75,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         *args: Any,
         micro_batch_size: Count | None = None,
         split_by_length: bool = True,
-        clip_range_high: Positive | Schedule | None = None,
+        clip_range_high: Positive | Schedule | ScheduleSettings | None = None,
         ratio: Literal["token", "sequence"] = "token",
         surrogate: Literal["clip", "cispo"] = "clip",
         loss_aggregation: LossAggregation = "token_mean",
@@ -88,7 +89,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         own = {"clip_range_high": clip_range_high, "critic_warmup_iters": critic_warmup_iters}
         PPO.check_arguments({**kwargs, **own}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
-        self.clip_range_high = clip_range_high
+        self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
         self.importance_correction, self.correction_cap = importance_correction, correction_cap
@@ -101,12 +102,16 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        low, high = args.get("clip_range", 0.2), args.get("clip_range_high")
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and high < low:
-            raise ConfigError(
-                f"alg.args.clip_range_high is {high:g}, below alg.args.clip_range = {low:g}; it is the range above a "
-                f"ratio of 1, which may only be wider"
-            )
+        super().check_arguments(args, n_envs)
+        if args.get("clip_range_high") is not None:
+            names = {"clip_range": 0.2, "clip_range_high": None}
+            low, high = (FloatSchedule(as_schedule(args.get(name, default), name)) for name, default in names.items())
+            for percent in range(101):
+                if high(percent / 100) < low(percent / 100):
+                    raise ConfigError(
+                        f"alg.args.clip_range_high is {high(percent / 100):g}, below alg.args.clip_range = "
+                        f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
+                    )
 
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
