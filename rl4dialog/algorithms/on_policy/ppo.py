@@ -183,7 +183,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             values = torch.stack(values_of_batches)
             # Skipped minibatches are counted, but not averaged.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
-        self._record_idle_steps()
+        self._end_update()
         if self.needs_critic:
             self.logger.record(
                 "train/explained_variance",

@@ -204,11 +204,12 @@ class LMRolloutMixin:
         algorithm: Any = self
         with self._step_guard.around(algorithm.policy.optimizer):
             super().train()  # type: ignore[misc]
-        self._record_idle_steps()
+        self._end_update()
 
-    def _record_idle_steps(self) -> None:
-        """Log the number of skipped steps, and the fraction of constant advantages."""
+    def _end_update(self) -> None:
+        """Move the reference, and log the number of skipped steps and the fraction of constant advantages."""
         algorithm: Any = self
+        algorithm.policy.update_reference(self.iteration)
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
         n_constant, n_compared = all_reduce_numbers(sum(found), len(found))

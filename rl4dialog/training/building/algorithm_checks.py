@@ -55,10 +55,15 @@ def _check_reference(config: OnPolicyConfig) -> None:
     if policy_args.get("reference") == "none" and config.alg.kl_div.coeff:
         raise ConfigError(
             f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
-            f"KL to penalize; set the coefficient to 0, or reference to copy"
+            f"KL to penalize; set the coefficient to 0, or reference to initial"
         )
     if policy_args.get("reference") == "none" and policy_args.get("offload_reference"):
         raise ConfigError(
             "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
             "offload; remove one of them"
+        )
+    if policy_args.get("reference") in ("ema", "reset") and not config.alg.kl_div.coeff:
+        raise ConfigError(
+            f"alg.policy.args.reference: {policy_args['reference']} has no effect on training with "
+            f"alg.kl_div.coeff: 0; remove it"
         )

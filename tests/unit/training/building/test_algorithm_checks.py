@@ -33,6 +33,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__args__correction_cap": 3.0},
         r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
     ),
+    "average without decay": (
+        {"alg__policy__args__reference": "ema"},
+        r"alg\.policy\.args\.reference: ema needs reference_decay, such as 0\.99",
+    ),
+    "decay without average": (
+        {"alg__policy__args__reference_decay": 0.9},
+        r"reference_decay has no effect without reference: ema",
+    ),
+    "moving reference without penalty": (
+        {
+            "alg__policy__args__reference": "reset",
+            "alg__policy__args__reference_every": 2,
+            "alg__kl_div": {"coeff": 0.0},
+        },
+        r"reference: reset has no effect on training with alg\.kl_div\.coeff: 0",
+    ),
     "penalty without reference": (
         {"alg__policy__args__reference": "none"},
         r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
