@@ -119,6 +119,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "alg__policy__args__reference_every": 3,
         "lora": {"r": 2, "target_modules": ["c_attn"]},
     },
+    "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import stable_baselines3
@@ -14,10 +14,10 @@ from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings, as_schedule
-from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
+from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
-from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
+from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
 from rl4dialog.functional.importance import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
@@ -63,6 +63,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         correction_cap: Limit of these weights.
         correction_mode: ``truncate`` weights at the limit (TIS), or ``mask`` tokens or replies with weights outside of
             [1 / limit, limit] (IcePop).
+        supervised_coef: Weight of the supervised loss of random references in each update (PPO-ptx; Ouyang et al. 2022,
+            arXiv 2203.02155).
+        supervised_batch_size: Number of references per update. ``null`` is 8.
+        supervised_loss: Computes this loss, from the policy and the number of references.
         critic_warmup_iters: Number of first iterations that train only the critic, on rollouts of the initial policy.
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
@@ -83,6 +87,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         importance_correction: Correction = "none",
         correction_cap: Annotated[float, Field(ge=1)] = 2.0,
         correction_mode: BeyondCap = "truncate",
+        supervised_coef: NonNegative = 0.0,
+        supervised_batch_size: Count | None = None,
+        supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
@@ -94,6 +101,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
         self.importance_correction, self.correction_cap = importance_correction, correction_cap
         self.correction_mode = correction_mode
+        self.supervised_coef, self.supervised_batch_size = supervised_coef, supervised_batch_size or 8
+        self._supervised_loss = supervised_loss
         self.critic_warmup_iters = critic_warmup_iters
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
@@ -116,6 +125,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
+        if args.get("supervised_batch_size") is not None and not args.get("supervised_coef"):
+            raise ConfigError("alg.args.supervised_batch_size has no effect without alg.args.supervised_coef")
         if args.get("critic_warmup_iters") and args.get("vf_coef") == 0:
             raise ConfigError("alg.args.critic_warmup_iters trains only the critic, but alg.args.vf_coef is 0")
 
@@ -151,7 +162,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
                 # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
-                sums: dict[str, torch.Tensor] = {}
+                sums = self._supervised_gradient(steps)
                 parts = self._parts(batch.with_numbers(**numbers))  # type: ignore[attr-defined]
                 for i, (part, weight) in enumerate(parts):
                     terms = self._terms(part, clip, clip_range_vf)
@@ -203,6 +214,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         parts = list(batch.split(self.micro_batch_size, FIXED_COST.get(self.device.type) if by_length else None))
         n_missing = all_reduce_max(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
+
+    def _supervised_gradient(self, steps: GradientSteps) -> dict[str, torch.Tensor]:
+        """Accumulate the gradient of the supervised loss, if any, and return this process's part of its mean."""
+        if not self.supervised_coef or self._supervised_loss is None or self.is_critic_warmup:
+            return {}
+        loss = self._supervised_loss(self.policy, self.supervised_batch_size) / n_processes()
+        steps.backward(self.supervised_coef * loss, is_last=False)
+        return {"supervised_loss": loss.detach()}
 
     def _clip_range_now(self) -> ClipRange:
         low: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]

@@ -27,6 +27,8 @@ def check_algorithm(config: OnPolicyConfig) -> None:
             "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; train the critic in a run without "
             "them, and set alg.policy.args.critic_from to its folder"
         )
+    if args.get("supervised_coef") and sharding() is not None:
+        raise ConfigError("alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it")
     if config.alg.policy.args.critic_from is not None and not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
         raise ConfigError(
             f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"

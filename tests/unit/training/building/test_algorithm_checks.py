@@ -33,6 +33,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__args__correction_cap": 3.0},
         r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
     ),
+    "references without weight": (
+        {"alg__args__supervised_batch_size": 4},
+        r"supervised_batch_size has no effect without alg\.args\.supervised_coef",
+    ),
     "average without decay": (
         {"alg__policy__args__reference": "ema"},
         r"alg\.policy\.args\.reference: ema needs reference_decay, such as 0\.99",
