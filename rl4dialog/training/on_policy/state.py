@@ -14,7 +14,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from rl4dialog.core.errors import CheckpointError, ConfigError
-from rl4dialog.core.hub import load_pretrained
+from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
