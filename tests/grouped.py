@@ -18,7 +18,7 @@ BETA = 0.3
 
 
 def make_group_algorithm(
-    algorithm: Any, model: Any, n_envs: int = 8, env_kwargs: dict[str, Any] | None = None, **kwargs: Any
+    algorithm: Any, model: Any, n_envs: int = 8, env_kwargs: Any = None, generation_kwargs: Any = None, **kwargs: Any
 ) -> Any:
     """An algorithm on groups of four replies, which differ in length."""
     tokenizer = make_tokenizer()
@@ -28,7 +28,12 @@ def make_group_algorithm(
         policy_class_of(model),
         DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, end_of_turn=ends, **(env_kwargs or {})))] * n_envs),
         n_steps=8,
-        policy_kwargs={"model": copy.deepcopy(model), "end_of_turn": ends, "critic": "none"},
+        policy_kwargs={
+            "model": copy.deepcopy(model),
+            "end_of_turn": ends,
+            "critic": "none",
+            "generation_kwargs": generation_kwargs,
+        },
         kl_controller=FixedKLController(BETA),
         seed=0,
         device="cpu",

@@ -25,7 +25,7 @@ class Replies:
         response_ids: Replies, padded on the right. Shape (B, T).
         response_mask: True at the agent's tokens, which are trained on. Shape (B, T).
         token_mask: True at all real tokens, which fill each row from the left; by default only the agent's. Shape (B,
-            T), as for all numbers down to ``sampler_log_probs``.
+            T), as for all numbers down to ``importance_weights``.
         turn: Number of the turn within the conversation, from 0. Replies of one conversation have different numbers.
         log_probs: Log-probabilities under the policy's distribution at sampling (before top-k and other filters), in
             nats.
@@ -43,7 +43,9 @@ class Replies:
         loss_weights: Weights in the policy's loss, relative to a mean over the agent tokens of the minibatch.
         truncated_mass: Probability mass cut off by the sampler's filters; ``None`` if another backend samples and does
             not report it.
-        sampler_log_probs: Log-probabilities under another backend's distribution, filters included; otherwise ``None``.
+        sampler_log_probs: Log-probabilities under the distribution that the sampler drew from, filters included;
+            ``None`` if this is the policy's own, or nothing was drawn.
+        importance_weights: Weights that correct for the sampler's distribution.
         episode: Number of the conversation. Its replies are in order. Shape (B,).
         group: Number shared by conversations about the same prompt. Shape (B,).
         last_value: Value after the last token; 0 except for truncated episodes with bootstrapping. Shape (B,).
@@ -70,6 +72,7 @@ class Replies:
     loss_weights: Tensor | None = None
     truncated_mass: Tensor | None = None
     sampler_log_probs: Tensor | None = None
+    importance_weights: Tensor | None = None
     episode: Tensor | None = None
     group: Tensor | None = None
     last_value: Tensor | None = None

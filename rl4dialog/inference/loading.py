@@ -145,7 +145,7 @@ class LoadedPolicy:
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:
-        """A policy whose reference is the one used for the run's KL divergence.
+        """A policy whose reference is the run's initial model, also if the run's own reference moved.
 
         Raises:
             ModelError: If the initial model of the run is no longer available.

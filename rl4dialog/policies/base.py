@@ -1,7 +1,7 @@
 """Base of all language-model actor-critic policies: models, parameters, and stable-baselines3's API.
 
 A policy holds the *policy* (the language model being trained), the *critic* (value of a state, per token) and the
-*reference* (a frozen copy of the initial policy, for the KL penalty). Subclasses implement the architecture.
+*reference* (a copy of the initial policy, for the KL penalty). Subclasses implement the architecture.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rl4dialog.core.arguments import NonNegative
+from rl4dialog.core.arguments import Count, Fraction, NonNegative
 from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
@@ -42,6 +42,7 @@ from rl4dialog.policies.lora import LoRA, check_settings
 from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
+from rl4dialog.policies.references import MovingReference, Reference, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
@@ -69,8 +70,11 @@ class LMActorCriticPolicy(BasePolicy):
         lora: Train only low-rank adapters, with these settings of :class:`~rl4dialog.policies.lora.LoRA`.
         gradient_checkpointing: Recompute activations in the backward pass instead of storing them.
         share_prompts: Process a prompt only once for all replies to it, and for the next prompts of its conversation.
-        reference: ``copy`` for a frozen copy of the initial model (with LoRA, the model without its adapters), or
+        reference: Model of the KL penalty: the ``initial`` one (with LoRA, the model without its adapters), one that
+            follows the policy (``ema``: moving average over iterations, ``reset``: a copy every few iterations), or
             ``none`` to save its memory and passes. With ``none`` the KL is 0, so a KL penalty is not possible.
+        reference_decay: For ``ema``, the share of the reference that each iteration keeps.
+        reference_every: For ``reset``, the number of iterations between copies of the policy.
         offload_reference: Keep the reference in main memory between uses.
         use_sde: Required by stable-baselines3's API. Must be False, because tokens are discrete.
         max_reply_length: Maximum number of tokens of a reply; by default the length of ``context_ids``, in which the
@@ -92,7 +96,9 @@ class LMActorCriticPolicy(BasePolicy):
         precision: Precision = "fp32",
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
-        reference: Literal["copy", "none"] = "copy",
+        reference: Reference = "initial",
+        reference_decay: Fraction | None = None,
+        reference_every: Count | None = None,
         offload_reference: bool = False,
         share_prompts: bool = True,
         use_sde: Literal[False] = False,
@@ -107,13 +113,18 @@ class LMActorCriticPolicy(BasePolicy):
         self.max_reply_length = length if max_reply_length is None else max_reply_length
         self.pad_token_id = int(end_of_turn.tokenizer.pad_token_id)
         self.backend: GenerationBackend | None = None
-        self.has_reference, self._offload_reference = reference == "copy", offload_reference
+        self.has_reference, self._offload_reference = reference != "none", offload_reference
         # A recomputed layer would write its keys and values twice.
         self.share_prompts = share_prompts and not gradient_checkpointing
         if lora is not None and precision == "bf16":
             model.bfloat16()  # frozen weights need no float32 master copy
         self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
+        self._moving_reference: MovingReference | None = None
+        if reference in ("ema", "reset"):
+            own = dict(self._reference_model.named_parameters()) if self._reference_model is not None else None
+            followed = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+            self._moving_reference = MovingReference(followed, reference_decay, reference_every, own)
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
@@ -131,6 +142,7 @@ class LMActorCriticPolicy(BasePolicy):
         Raises:
             ConfigError: If an argument is invalid.
         """
+        check_reference(args)
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
             check_settings(args["lora"])
@@ -197,6 +209,15 @@ class LMActorCriticPolicy(BasePolicy):
             **self.optimizer_kwargs,
         )
 
+    def update_reference(self, iteration: int) -> None:
+        """Move a reference that follows the policy after an iteration."""
+        if self._moving_reference is not None:
+            self._moving_reference.update(iteration)
+
+    def reference_state(self) -> dict[str, Tensor]:
+        """Weights of a reference that follows the policy, by name; the initial model is not part of the state."""
+        return {} if self._moving_reference is None else self._moving_reference.tensors()
+
     def mask_state(self) -> dict[str, Tensor]:
         """State that a maskable policy needs to resume, by name in the policy's state dict."""
         return {}
@@ -212,11 +233,14 @@ class LMActorCriticPolicy(BasePolicy):
 
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
-        """Provide the frozen reference on the device, or with LoRA the trained model without its adapters.
+        """Provide the reference on the device, or with LoRA the trained model with other adapters or none.
 
         Without a reference, this is the trained model.
         """
-        if self._reference_model is None:
+        if self._reference_model is None and self._moving_reference is not None:
+            with self._moving_reference.in_place():
+                yield self._policy_model
+        elif self._reference_model is None:
             with self.lora.off() if self.lora is not None and self.has_reference else nullcontext():
                 yield self._policy_model
         elif not self._offload_reference:

@@ -245,7 +245,7 @@ def sample_steps(
     shape = (n_replies, max_new_tokens)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
     reply_mask = torch.zeros(shape, dtype=torch.bool, device=device)
-    log_probs, unmasked_log_probs, truncated_mass = (torch.zeros(shape, device=device) for _ in range(3))
+    log_probs, unmasked_log_probs, truncated_mass, sampler = (torch.zeros(shape, device=device) for _ in range(4))
 
     processors = settings.processors()
     held_back = torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
@@ -277,6 +277,7 @@ def sample_steps(
             chosen = token_log_probs(logits, next_ids)
             log_probs[rows, t] = chosen
             unmasked_log_probs[rows, t] = chosen if logits is unmasked else token_log_probs(unmasked, next_ids)
+            sampler[rows, t] = chosen if allowed is logits else token_log_probs(allowed, next_ids)
             if allowed is not logits:
                 cut = torch.isinf(allowed)
                 truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
@@ -306,6 +307,7 @@ def sample_steps(
         log_probs=log_probs[:, :length],
         unmasked_log_probs=unmasked_log_probs[:, :length],
         truncated_mass=truncated_mass[:, :length],
+        sampler_log_probs=sampler[:, :length] if settings.truncates and settings.do_sample else None,
     )
 
 

@@ -170,10 +170,10 @@ class MaskableSeq2SeqLMActorCriticPolicy(MaskableMixin, Seq2SeqLMActorCriticPoli
 
 def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
     """Check ``top_mask`` against the mask type, and that a reference exists if the mask needs one."""
-    if mask_type.startswith("reference") and reference == "none":
+    if mask_type.startswith("reference") and reference not in (None, "initial"):
         raise ConfigError(
-            f"alg.policy.args.mask_type: {mask_type} needs a reference, but alg.policy.args.reference is none; "
-            f"choose a learned mask, or reference: copy"
+            f"alg.policy.args.mask_type: {mask_type} needs the initial model, but alg.policy.args.reference is "
+            f"{reference}; choose a learned mask, or reference: initial"
         )
     if mask_type.endswith("top_p") and top_mask > 1:
         raise ConfigError(f"alg.policy.args.top_mask must be above 0 and at most 1 for top_p, not {top_mask!r}")

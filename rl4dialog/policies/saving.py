@@ -27,11 +27,12 @@ from rl4dialog.policies.sharding import whole_weights
 MODEL_FOLDER = "model"
 CRITIC_FILE = "critic.safetensors"
 MASK_FILE = "mask.safetensors"
+REFERENCE_FILE = "reference.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
-    """Save the language model and its tokenizer to ``model/``, and critic, mask and optimizer next to it.
+    """Save the language model and its tokenizer to ``model/``, and the other parts next to it.
 
     Args:
         policy: The policy.
@@ -169,8 +170,8 @@ def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
         for name, parameter in policy.named_parameters()
         if id(parameter) in critic_ids
     }
-    mask = policy.mask_state()
-    return {file: state for file, state in ((CRITIC_FILE, critic), (MASK_FILE, mask)) if state}
+    states = {CRITIC_FILE: critic, MASK_FILE: policy.mask_state(), REFERENCE_FILE: policy.reference_state()}
+    return {file: state for file, state in states.items() if state}
 
 
 def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,7 +21,11 @@ from rl4dialog.policies.models import language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conversation_checks import check_conversations
-from rl4dialog.training.building.examples import build_supervised_examples, build_warm_start_examples
+from rl4dialog.training.building.examples import (
+    build_auxiliary_examples,
+    build_supervised_examples,
+    build_warm_start_examples,
+)
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import build_scorer
@@ -102,6 +106,9 @@ def _add_examples(table: Table, config: TextConfig, texts: Texts, model: PreTrai
     """Add counts of supervised examples; truncated samples are reported while they are built."""
     if config.warm_start is not None:
         table.add_row("warm start", f"{len(build_warm_start_examples(config, texts, model.config).train):,} references")
+    if isinstance(config, OnPolicyConfig) and config.alg.args.get("supervised_coef"):
+        n_examples = len(build_auxiliary_examples(config, texts, model.config).train)
+        table.add_row("supervised loss", f"{n_examples:,} references")
     if isinstance(config, SupervisedConfig):
         table.add_row("examples", f"{len(build_supervised_examples(config, texts, model.config).train):,} references")
 

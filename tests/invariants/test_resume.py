@@ -109,6 +109,17 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "schedule": {
+        "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
+        "alg__args__clip_range": {"start": 0.2, "end": 0.1, "schedule": "cosine"},
+    },
+    "ema": {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 0.7},
+    "reset_lora": {
+        "alg__policy__args__reference": "reset",
+        "alg__policy__args__reference_every": 3,
+        "lora": {"r": 2, "target_modules": ["c_attn"]},
+    },
+    "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from grouped import BETA, collect, groups_of, make_group_algorithm
@@ -15,6 +16,7 @@ from rl4dialog.algorithms.on_policy.rloo import RLOO
 
 MAX_REPLY = 5
 NARROW = {"clip_range": 0.05, "clip_range_high": 0.2}
+PENALTY = {"repetition_penalty": 1.4, "top_k": 15}
 VARIANTS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range": 0.1},
     "grpo": {"clip_range": 0.1, "loss_aggregation": "sequence_mean"},
@@ -25,6 +27,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gspo": {**NARROW, "ratio": "sequence", "loss_aggregation": "sequence_mean"},
     "cispo": {**NARROW, "surrogate": "cispo"},
     "cispo_of_replies": {**NARROW, "surrogate": "cispo", "ratio": "sequence"},
+    "tis": {"importance_correction": "token", "correction_cap": 1.1, "generation_kwargs": PENALTY},
+    "tis_of_replies": {"importance_correction": "sequence", "correction_cap": 1.1, "generation_kwargs": PENALTY},
+    "icepop": {
+        "importance_correction": "token",
+        **{"correction_cap": 1.25, "correction_mode": "mask", "generation_kwargs": PENALTY},
+    },
     "batch": {"scale_rewards": "batch"},
 }
 
@@ -45,6 +53,18 @@ def loss_of_reply(log_probs: torch.Tensor, old: torch.Tensor, advantage: float, 
             unclipped_is_smaller = ratio.item() * advantage <= clipped * advantage
             losses.append(-(ratio if unclipped_is_smaller else torch.tensor(clipped)) * advantage)
     return torch.stack(losses)
+
+
+def correction(u: Any, settings: dict[str, Any]) -> torch.Tensor:
+    """Weights of the tokens of a reply."""
+    cap, found = settings.get("correction_cap"), []
+    ratios = [float(np.exp(p - q)) for p, q in zip(u.log_probs, u.sampler_log_probs, strict=True)]
+    if settings["importance_correction"] == "sequence":
+        ratios = [float(np.prod(ratios))] * len(ratios)
+    for w in ratios:
+        inside = w <= cap and w >= 1 / cap
+        found.append((w if inside else 0.0) if settings.get("correction_mode") == "mask" else min(w, cap))
+    return torch.tensor(found)
 
 
 def aggregated(losses: list[torch.Tensor], aggregation: str) -> torch.Tensor:
@@ -68,7 +88,7 @@ def test_update_equals_a_loop_over_replies(name: str) -> None:
     policy = copy.deepcopy(trained.policy.language_model)
 
     totals = [float(u.rewards.sum()) for u in utterances]
-    policy_losses, kl_losses, n_clipped = [], [], 0
+    policy_losses, kl_losses, all_weights, n_clipped = [], [], [], 0
     for members in groups_of(utterances).values():
         rewards = torch.tensor([float(u.rewards.sum()) for u in members])
         scale = {"none": 1.0, "batch": torch.tensor(totals).std() + 1e-4}.get(
@@ -82,11 +102,17 @@ def test_update_equals_a_loop_over_replies(name: str) -> None:
                 [next_token(policy, prompt, reply[:t])[0].log_softmax(-1)[token] for t, token in enumerate(reply)]
             )
             old, advantage = torch.tensor(u.log_probs), float((reward - rewards.mean()) / scale)
-            policy_losses.append(loss_of_reply(log_probs, old, advantage, settings))
+            weights = correction(u, settings) if "importance_correction" in settings else torch.ones(len(old))
+            policy_losses.append(weights * loss_of_reply(log_probs, old, advantage, settings))
+            all_weights += weights.tolist()
             log_ratio = torch.tensor(u.ref_log_probs) - log_probs
-            kl_losses.append(log_ratio.exp() - 1 - log_ratio)
+            kl_losses.append(weights * (log_ratio.exp() - 1 - log_ratio))
             n_clipped += int(((log_probs - old).exp() - 1).abs().max() > settings.get("clip_range", 0.2))
     assert n_clipped
+    if name == "icepop":
+        assert 0.0 in all_weights
+    if name.startswith("tis"):
+        assert settings["correction_cap"] == pytest.approx(max(all_weights)) and min(all_weights) < 0.95
     aggregation = settings.get("loss_aggregation", "token_mean")
     loss = aggregated(policy_losses, aggregation)
     (loss + BETA * aggregated(kl_losses, aggregation)).backward()
@@ -94,6 +120,11 @@ def test_update_equals_a_loop_over_replies(name: str) -> None:
     trained.train()
     logged = trained.logger.name_to_value
     assert logged["train/policy_gradient_loss"] == pytest.approx(float(loss.detach()), rel=1e-3, abs=1e-5)
+    if settings.get("importance_correction") == "token":
+        weights = np.array(all_weights)
+        assert logged["train/importance_weight"] == pytest.approx(weights.mean(), rel=1e-5)
+        expected = weights.sum() ** 2 / (weights**2).sum() / len(weights)
+        assert logged["train/effective_share"] == pytest.approx(expected, rel=1e-5)
     for mine, theirs in zip(trained.policy.actor_parameters(), policy.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import AfterValidator, Field, InstanceOf
 from stable_baselines3.common.type_aliases import Schedule
 
+from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 
 
@@ -59,3 +60,11 @@ class OnPolicyArguments(CommonArguments, total=False):
     rms_prop_eps: Positive
     use_rms_prop: bool
     tensorboard_log: str | None
+
+
+class TextArguments(OnPolicyArguments, total=False):
+    """The same for algorithms on text, where some can have a schedule in the config."""
+
+    learning_rate: NonNegative | Schedule | ScheduleSettings  # type: ignore[misc]
+    clip_range: Positive | Schedule | ScheduleSettings  # type: ignore[misc]
+    clip_range_vf: Positive | Schedule | ScheduleSettings | None  # type: ignore[misc]

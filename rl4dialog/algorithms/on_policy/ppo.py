@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 import stable_baselines3
 import torch
+from pydantic import Field
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
+from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings, as_schedule
+from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST
-from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers
+from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
+from rl4dialog.functional.importance import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
     LossAggregation,
@@ -54,6 +57,16 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             times their maximum length (Dr. GRPO). Value loss and logged statistics are always means over tokens.
         mask_truncated: Leave replies that were cut at the length limit out of the policy's loss (DAPO). The critic, the
             normalization of advantages, and reward statistics still include them.
+        importance_correction: Weight the policy's loss by the probability of a ``token``, or of a whole reply
+            (``sequence``), under the policy divided by that under the sampler. For samplers with filters such as
+            ``top_k``, and for vLLM.
+        correction_cap: Limit of these weights.
+        correction_mode: ``truncate`` weights at the limit (TIS), or ``mask`` tokens or replies with weights outside of
+            [1 / limit, limit] (IcePop).
+        supervised_coef: Weight of the supervised loss of random references in each update (PPO-ptx; Ouyang et al. 2022,
+            arXiv 2203.02155).
+        supervised_batch_size: Number of references per update. ``null`` is 8.
+        supervised_loss: Computes this loss, from the policy and the number of references.
         critic_warmup_iters: Number of first iterations that train only the critic, on rollouts of the initial policy.
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
@@ -66,20 +79,30 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         *args: Any,
         micro_batch_size: Count | None = None,
         split_by_length: bool = True,
-        clip_range_high: Positive | Schedule | None = None,
+        clip_range_high: Positive | Schedule | ScheduleSettings | None = None,
         ratio: Literal["token", "sequence"] = "token",
         surrogate: Literal["clip", "cispo"] = "clip",
         loss_aggregation: LossAggregation = "token_mean",
         mask_truncated: bool = False,
+        importance_correction: Correction = "none",
+        correction_cap: Annotated[float, Field(ge=1)] = 2.0,
+        correction_mode: BeyondCap = "truncate",
+        supervised_coef: NonNegative = 0.0,
+        supervised_batch_size: Count | None = None,
+        supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         own = {"clip_range_high": clip_range_high, "critic_warmup_iters": critic_warmup_iters}
         PPO.check_arguments({**kwargs, **own}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
-        self.clip_range_high = clip_range_high
+        self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
+        self.importance_correction, self.correction_cap = importance_correction, correction_cap
+        self.correction_mode = correction_mode
+        self.supervised_coef, self.supervised_batch_size = supervised_coef, supervised_batch_size or 8
+        self._supervised_loss = supervised_loss
         self.critic_warmup_iters = critic_warmup_iters
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
@@ -88,13 +111,22 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        low, high = args.get("clip_range", 0.2), args.get("clip_range_high")
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and high < low:
-            raise ConfigError(
-                f"alg.args.clip_range_high is {high:g}, below alg.args.clip_range = {low:g}; it is the range above a "
-                f"ratio of 1, which may only be wider"
-            )
+        super().check_arguments(args, n_envs)
+        if args.get("clip_range_high") is not None:
+            names = {"clip_range": 0.2, "clip_range_high": None}
+            low, high = (FloatSchedule(as_schedule(args.get(name, default), name)) for name, default in names.items())
+            for percent in range(101):
+                if high(percent / 100) < low(percent / 100):
+                    raise ConfigError(
+                        f"alg.args.clip_range_high is {high(percent / 100):g}, below alg.args.clip_range = "
+                        f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
+                    )
 
+        for name in ("correction_cap", "correction_mode"):
+            if name in args and args.get("importance_correction", "none") == "none":
+                raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
+        if args.get("supervised_batch_size") is not None and not args.get("supervised_coef"):
+            raise ConfigError("alg.args.supervised_batch_size has no effect without alg.args.supervised_coef")
         if args.get("critic_warmup_iters") and args.get("vf_coef") == 0:
             raise ConfigError("alg.args.critic_warmup_iters trains only the critic, but alg.args.vf_coef is 0")
 
@@ -113,6 +145,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.clip_range_vf is not None:
             clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
 
+        self._weigh_replies()
+
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
@@ -128,7 +162,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
                 # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
-                sums: dict[str, torch.Tensor] = {}
+                sums = self._supervised_gradient(steps)
                 parts = self._parts(batch.with_numbers(**numbers))  # type: ignore[attr-defined]
                 for i, (part, weight) in enumerate(parts):
                     terms = self._terms(part, clip, clip_range_vf)
@@ -160,7 +194,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             values = torch.stack(values_of_batches)
             # Skipped minibatches are counted, but not averaged.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
-        self._record_idle_steps()
+        self._end_update()
         if self.needs_critic:
             self.logger.record(
                 "train/explained_variance",
@@ -181,6 +215,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         n_missing = all_reduce_max(len(parts)) - len(parts) if lockstep else 0
         return [(part, 1.0) for part in parts] + [(parts[-1], 0.0)] * n_missing
 
+    def _supervised_gradient(self, steps: GradientSteps) -> dict[str, torch.Tensor]:
+        """Accumulate the gradient of the supervised loss, if any, and return this process's part of its mean."""
+        if not self.supervised_coef or self._supervised_loss is None or self.is_critic_warmup:
+            return {}
+        loss = self._supervised_loss(self.policy, self.supervised_batch_size) / n_processes()
+        steps.backward(self.supervised_coef * loss, is_last=False)
+        return {"supervised_loss": loss.detach()}
+
     def _clip_range_now(self) -> ClipRange:
         low: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
         if self.clip_range_high is None:
@@ -194,7 +236,29 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.mask_truncated:
             trained = replies.flat("cut") == 0
         longest = self.policy.reply_limit()  # type: ignore[operator]
-        return aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+        weights = aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+        return weights if replies.importance_weights is None else weights * replies.flat("importance_weights")
+
+    def _weigh_replies(self) -> None:
+        """Add the weights that correct for the sampler to the rollout, if any, and log them."""
+        if self.importance_correction == "none":
+            return
+        replies: Replies = self.rollout_buffer.replies  # type: ignore[attr-defined]
+        if replies.sampler_log_probs is None:
+            raise ConfigError(
+                "alg.args.importance_correction needs the log-probabilities of the sampler, which the generation "
+                "backend does not return; remove it, or use another backend"
+            )
+        log_ratio, of_token = replies.flat("log_probs") - replies.flat("sampler_log_probs"), replies.token_replies()
+        limits = self.correction_cap, self.correction_mode
+        weights, limited = sampler_weights(log_ratio, of_token, self.importance_correction, *limits)
+        sums = float(weights.sum()), float(weights.square().sum()), float(limited.sum()), len(weights)
+        total, squares, n_limited, n = all_reduce_numbers(*sums)
+        self.logger.record("train/importance_weight", total / n)
+        self.logger.record("train/importance_limited", n_limited / n)
+        self.logger.record("train/effective_share", effective_share(total, squares, n))
+        of_tokens = weights if self.importance_correction == "token" else weights[of_token]
+        replies.importance_weights = replies.scattered(of_tokens)
 
     def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``."""

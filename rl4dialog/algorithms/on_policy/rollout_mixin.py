@@ -11,7 +11,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import Unpack
 
-from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
+from rl4dialog.algorithms.on_policy.arguments import TextArguments
+from rl4dialog.algorithms.on_policy.schedules import SCHEDULED, as_schedule
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import worker_death_as_error
@@ -73,7 +74,9 @@ class LMRolloutMixin:
             one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
             Encoder-decoder models always have one row per reply.
         kwargs: Keyword arguments of the algorithm. Common ones are listed below under stable-baselines3's names:
-        learning_rate: Learning rate of policy and critic.
+        learning_rate: Learning rate of policy and critic. It can have a schedule over the iterations: ``{start: 1e-4,
+            end: 0, schedule: linear, warmup: 0.1}``, or ``cosine`` or ``constant``. So can clip ranges, without
+            ``warmup``.
         n_steps: Minimum number of agent tokens per environment and iteration.
         batch_size: Approximate number of agent tokens per minibatch; rows are never split.
         n_epochs: Number of passes over the replies of an iteration.
@@ -113,7 +116,7 @@ class LMRolloutMixin:
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
         join_turns: bool = True,
-        **kwargs: Unpack[OnPolicyArguments],
+        **kwargs: Unpack[TextArguments],
     ) -> None:
         self._sharding = sharding
         self._join_turns = join_turns
@@ -125,7 +128,8 @@ class LMRolloutMixin:
             "rollout_buffer_class": self.buffer_class,
             "rollout_buffer_kwargs": {"normalize_rewards": normalize_rewards, **self._buffer_kwargs()},
         }
-        super().__init__(*args, **{**kwargs, **buffer})
+        schedules = {name: as_schedule(kwargs[name], name) for name in SCHEDULED if name in kwargs}  # type: ignore[literal-required]
+        super().__init__(*args, **{**kwargs, **buffer, **schedules})
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
@@ -134,6 +138,8 @@ class LMRolloutMixin:
         Raises:
             ConfigError: If an argument is invalid.
         """
+        for name in SCHEDULED:
+            as_schedule(args.get(name), name)
 
     @property
     def iteration(self) -> int:
@@ -198,11 +204,12 @@ class LMRolloutMixin:
         algorithm: Any = self
         with self._step_guard.around(algorithm.policy.optimizer):
             super().train()  # type: ignore[misc]
-        self._record_idle_steps()
+        self._end_update()
 
-    def _record_idle_steps(self) -> None:
-        """Log the number of skipped steps, and the fraction of constant advantages."""
+    def _end_update(self) -> None:
+        """Move the reference, and log the number of skipped steps and the fraction of constant advantages."""
         algorithm: Any = self
+        algorithm.policy.update_reference(self.iteration)
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
         n_constant, n_compared = all_reduce_numbers(sum(found), len(found))

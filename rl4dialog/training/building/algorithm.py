@@ -23,12 +23,14 @@ from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.environments import build_task_rewards, env_kwargs
+from rl4dialog.training.building.examples import build_auxiliary_examples
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.partner import AnyPartner, build_partner
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.processes import sharding
+from rl4dialog.training.supervised.auxiliary_loss import SupervisedLoss
 
 
 def build_algorithm(
@@ -54,6 +56,10 @@ def build_algorithm(
     algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
     if not algorithm.needs_critic:
         policy_args["critic"] = "none"
+    supervised = {}
+    if config.alg.args.get("supervised_coef"):
+        examples = build_auxiliary_examples(config, texts, model.config).train
+        supervised["supervised_loss"] = SupervisedLoss(examples, int(texts.tokenizer.pad_token_id))
     try:
         built = algorithm(
             policy_class(config),
@@ -82,6 +88,7 @@ def build_algorithm(
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),
+            **supervised,
             **config.alg.args,
         )
         built.policy.backend = _build_backend(config, built.policy, texts.lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.training.building.policy import own_policy_args
 from rl4dialog.training.processes import sharding
 
@@ -26,11 +27,29 @@ def check_algorithm(config: OnPolicyConfig) -> None:
             "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; train the critic in a run without "
             "them, and set alg.policy.args.critic_from to its folder"
         )
+    if args.get("supervised_coef") and sharding() is not None:
+        raise ConfigError("alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it")
     if config.alg.policy.args.critic_from is not None and not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
         raise ConfigError(
             f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"
         )
+    if args.get("importance_correction", "none") != "none":
+        _check_correction(config)
     _check_reference(config)
+
+
+def _check_correction(config: OnPolicyConfig) -> None:
+    block = config.own_generation_block
+    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
+    if not settings.do_sample:
+        raise ConfigError(
+            f"alg.args.importance_correction needs {block.where}.do_sample: true; greedy replies have no distribution"
+        )
+    if config.generation.backend == "transformers" and not settings.truncates:
+        raise ConfigError(
+            f"alg.args.importance_correction has no effect: without filters such as {block.where}.top_k, replies are "
+            f"drawn from the policy's own distribution; remove it"
+        )
 
 
 def _check_reference(config: OnPolicyConfig) -> None:
@@ -38,10 +57,15 @@ def _check_reference(config: OnPolicyConfig) -> None:
     if policy_args.get("reference") == "none" and config.alg.kl_div.coeff:
         raise ConfigError(
             f"alg.kl_div.coeff is {config.alg.kl_div.coeff:g}, but alg.policy.args.reference is none, so there is no "
-            f"KL to penalize; set the coefficient to 0, or reference to copy"
+            f"KL to penalize; set the coefficient to 0, or reference to initial"
         )
     if policy_args.get("reference") == "none" and policy_args.get("offload_reference"):
         raise ConfigError(
             "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
             "offload; remove one of them"
+        )
+    if policy_args.get("reference") in ("ema", "reset") and not config.alg.kl_div.coeff:
+        raise ConfigError(
+            f"alg.policy.args.reference: {policy_args['reference']} has no effect on training with "
+            f"alg.kl_div.coeff: 0; remove it"
         )

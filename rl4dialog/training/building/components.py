@@ -133,6 +133,10 @@ def _check_sharding(config: OnPolicyConfig) -> None:
         ("env.args.bootstrap_truncated", config.env.args.bootstrap_truncated),
         ("env.args.partner", config.env.args.conversation_partner is not None),
         ("metric causal_perplexity", any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics)),
+        (
+            "a reference that follows the policy (alg.policy.args.reference)",
+            own_policy_args(config).get("reference") in ("ema", "reset"),
+        ),
         ("alg.policy.args.offload_reference", own_policy_args(config).get("offload_reference", False)),
     ):
         if is_used:

@@ -47,6 +47,18 @@ def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: Pr
     )
 
 
+def build_auxiliary_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
+    """Build the examples of the supervised loss in an update, as for a warm start; see there."""
+    return build_example_sets(
+        model_config,
+        texts.tokenizer,
+        texts.data.samples("train"),
+        loss_on=config.warm_start.loss_on if config.warm_start is not None else "reply",
+        description="Supervised loss",
+        **_learned_lengths(config, texts),
+    )
+
+
 def _learned_lengths(config: TextConfig, texts: Texts) -> dict[str, Any]:
     """Arguments of `build_example_sets` that select the trained part of a sample."""
     lengths = texts.lengths

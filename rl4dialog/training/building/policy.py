@@ -71,7 +71,7 @@ def build_inference_policy(
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)
     policy = policy_class(config)
-    unused = {"critic": "none", "reference": "copy" if policy.maskable else "none"}
+    unused = {"critic": "none", "reference": "initial" if policy.maskable else "none"}
     return policy(
         env.observation_space,
         env.action_space,
@@ -88,6 +88,6 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = (
         *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
-        *("gradient_checkpointing", "reference", "offload_reference"),
+        *("gradient_checkpointing", "reference", "offload_reference", "reference_decay", "reference_every"),
     )
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}

@@ -66,7 +66,7 @@ def padding_invariance(subject: Subject) -> Finding:
 def sampler_agreement(subject: Subject) -> Finding:
     """Check that the sampler and the training pass agree on a sampled token's log-probability."""
     policy, replies = subject.algorithm.policy, subject.replies
-    if replies.sampler_log_probs is not None:
+    if policy.backend is not None and replies.sampler_log_probs is not None:
         gap = float((replies.flat("sampler_log_probs") - replies.flat("log_probs")).mean())
         measured = f"vLLM's sampler differs from the trainer by {gap:.4f} nats per token"
         advice = "compare vLLM's dtype with precision; ratios use the trainer's log-probabilities in any case"

@@ -1,8 +1,8 @@
 """Complete state of an on-policy algorithm between iterations.
 
 A checkpoint also holds ``model/`` (language model and tokenizer in transformers' format), ``critic.safetensors``,
-``mask.safetensors`` and ``optimizer.safetensors``. The reference is not saved: on resume it is rebuilt from the initial
-weights and its hash is verified.
+``mask.safetensors``, ``optimizer.safetensors``, and ``reference.safetensors`` if the reference follows the policy. The
+initial model is not saved: on resume it is rebuilt and its hash is verified.
 """
 
 from __future__ import annotations

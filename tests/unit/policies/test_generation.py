@@ -70,6 +70,9 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(
         assert set(seen.tolist()) <= set(log_probs.topk(3).indices.tolist())
         cut = 1 - log_probs.topk(3).values.exp().sum()
         torch.testing.assert_close(replies.truncated_mass[:, 0], cut.expand(500), rtol=1e-3, atol=1e-4)
+        assert replies.sampler_log_probs is not None
+        kept = (replies.log_probs - replies.sampler_log_probs).exp()
+        torch.testing.assert_close(kept, 1 - replies.truncated_mass, rtol=1e-3, atol=1e-4)
 
 
 def test_minimum_length_holds_the_end_back(tokenizer: PreTrainedTokenizerFast) -> None:

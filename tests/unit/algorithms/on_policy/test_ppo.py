@@ -170,6 +170,23 @@ def test_warmup_without_value_loss_is_refused() -> None:
         make(critic_warmup_iters=1, vf_coef=0.0)
 
 
+def test_supervised_loss_is_added_with_its_weight() -> None:
+    def squares(policy: Any, batch_size: int) -> torch.Tensor:
+        assert batch_size == 3
+        total: Any = sum(parameter.square().sum() for parameter in policy.actor_parameters())
+        return total
+
+    grads = []
+    for coef in (0.0, 0.25):
+        settings = {"supervised_coef": coef, "supervised_batch_size": 3 if coef else None, "supervised_loss": squares}
+        trained = collected(batch_size=10**6, n_epochs=1, max_grad_norm=1e9, learning_rate=0.0, **settings)
+        trained.train()
+        grads.append([parameter.grad for parameter in trained.policy.actor_parameters()])
+    for without, added, parameter in zip(*grads, trained.policy.actor_parameters(), strict=True):
+        torch.testing.assert_close(added - without, 0.5 * parameter.detach(), rtol=1e-4, atol=1e-5)
+    assert trained.logger.name_to_value["train/supervised_loss"] == pytest.approx(float(squares(trained.policy, 3)))
+
+
 class Warns(PPO):
     def _setup_model(self) -> None:
         warnings.warn("mine", stacklevel=1)

@@ -21,6 +21,38 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
         r"critic_from has no effect: alg\.id: rloo has no critic",
     ),
+    "correction of greedy replies": (
+        {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
+        r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
+    ),
+    "correction of the policy's own samples": (
+        {"alg__args__importance_correction": "sequence"},
+        r"importance_correction has no effect: without filters such as alg\.policy\.args\.generation_kwargs\.top_k",
+    ),
+    "cap without correction": (
+        {"alg__args__correction_cap": 3.0},
+        r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
+    ),
+    "references without weight": (
+        {"alg__args__supervised_batch_size": 4},
+        r"supervised_batch_size has no effect without alg\.args\.supervised_coef",
+    ),
+    "average without decay": (
+        {"alg__policy__args__reference": "ema"},
+        r"alg\.policy\.args\.reference: ema needs reference_decay, such as 0\.99",
+    ),
+    "decay without average": (
+        {"alg__policy__args__reference_decay": 0.9},
+        r"reference_decay has no effect without reference: ema",
+    ),
+    "moving reference without penalty": (
+        {
+            "alg__policy__args__reference": "reset",
+            "alg__policy__args__reference_every": 2,
+            "alg__kl_div": {"coeff": 0.0},
+        },
+        r"reference: reset has no effect on training with alg\.kl_div\.coeff: 0",
+    ),
     "penalty without reference": (
         {"alg__policy__args__reference": "none"},
         r"coeff is 0\.1, but alg\.policy\.args\.reference is none",

@@ -1,0 +1,74 @@
+"""Schedules of the learning rate and the clip ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from typing_extensions import Required, TypedDict
+
+from rl4dialog.core.arguments import NonNegative, Positive
+from rl4dialog.core.errors import ConfigError
+
+SCHEDULED = ("learning_rate", "clip_range", "clip_range_high", "clip_range_vf")
+"""Arguments that can have a schedule."""
+
+
+class ScheduleSettings(TypedDict, total=False):
+    """A schedule over the iterations of a run.
+
+    Attributes:
+        start: Highest value.
+        end: Value of the last iteration; 0 by default. Not for ``constant``.
+        schedule: Shape of the way from ``start`` to ``end``; ``linear`` by default.
+        warmup: Fraction of the iterations in which the value first rises linearly from 0; only for the learning rate.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
+
+    start: Required[Positive]
+    end: NonNegative
+    schedule: Literal["linear", "cosine", "constant"]
+    warmup: Annotated[float, Field(ge=0, lt=1)]
+
+
+def as_schedule(value: Any, name: str) -> Any:
+    """Convert settings to a function of the remaining progress, which falls from 1 to 0 over a run.
+
+    Args:
+        value: :class:`ScheduleSettings`; numbers and functions are returned unchanged.
+        name: Name of the argument.
+
+    Raises:
+        ConfigError: If the settings have no meaning together.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    where, kind, warmup = f"alg.args.{name}", value.get("schedule", "linear"), value.get("warmup", 0.0)
+    start, end = float(value["start"]), float(value.get("end", 0.0))
+    if kind == "constant" and "end" in value:
+        raise ConfigError(f"{where}.end has no effect with schedule: constant; remove it")
+    if end > start:
+        raise ConfigError(f"{where}.end is {end:g}, above start = {start:g}, but it must not grow; swap them")
+    if name != "learning_rate" and (warmup or (end == 0 and kind != "constant")):
+        cause = "warmup: it would begin at 0" if warmup else "end: 0"
+        raise ConfigError(f"{where} cannot have {cause}, where every ratio is clipped; use a positive range")
+    return scheduled(start, end, kind, warmup)
+
+
+def scheduled(start: float, end: float, kind: str, warmup: float) -> Callable[[float], float]:
+    """Build a schedule; see :class:`ScheduleSettings`. Cosine: Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5."""
+
+    def value(progress_remaining: float) -> float:
+        done = 1 - progress_remaining
+        if done < warmup:
+            return start * done / warmup
+        done = (done - warmup) / (1 - warmup)
+        if kind == "constant":
+            return start
+        left = 1 - done if kind == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return end + (start - end) * left
+
+    return value

@@ -1,0 +1,81 @@
+"""References of the KL penalty that follow the trained policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rl4dialog.core.errors import ConfigError
+
+Reference = Literal["initial", "ema", "reset", "none"]
+
+
+class MovingReference(nn.Module):
+    """Reference weights that follow the trained ones (TR-DPO; Gorbatovski et al. 2024, arXiv 2404.09656).
+
+    Args:
+        trained: Trained parameters by name.
+        decay: With ``reference: ema``, the share of the old reference that each iteration keeps; otherwise ``None``.
+        every: With ``reference: reset``, the number of iterations between copies of the policy; otherwise ``None``.
+        own: Parameters of a reference model by the same names; by default copies, which :meth:`in_place` swaps in.
+    """
+
+    def __init__(
+        self,
+        trained: Iterable[tuple[str, nn.Parameter]],
+        decay: float | None,
+        every: int | None,
+        own: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        super().__init__()
+        self._decay, self._every = decay, every
+        self._trained = dict(trained)
+        if own is None:
+            copies = [nn.Parameter(each.detach().clone(), requires_grad=False) for each in self._trained.values()]
+            self._copies = nn.ParameterList(copies)
+            own = dict(zip(self._trained, copies, strict=True))
+        self._own = {name: own[name] for name in self._trained}
+
+    @torch.no_grad()
+    def update(self, iteration: int) -> None:
+        """Move towards the trained weights after an iteration: own <- decay * own + (1 - decay) * trained."""
+        if self._every is not None and iteration % self._every:
+            return
+        step = 1.0 if self._decay is None else 1.0 - self._decay
+        for name, own in self._own.items():
+            own.lerp_(self._trained[name].to(own.device), step)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Context in which the trained parameters hold the weights of the reference. Not for passes with gradients."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for name, own in self._own.items():
+            self._trained[name].data, own.data = own.data, self._trained[name].data
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights by name, for checkpoints."""
+        return dict(self._own)
+
+
+def check_reference(args: Mapping[str, Any]) -> None:
+    """Check the arguments of a policy that concern its reference.
+
+    Raises:
+        ConfigError: If they do not fit together.
+    """
+    kind = args.get("reference", "initial")
+    for of_kind, name, example in (("ema", "reference_decay", "0.99"), ("reset", "reference_every", "20")):
+        if kind == of_kind and args.get(name) is None:
+            raise ConfigError(f"alg.policy.args.reference: {kind} needs {name}, such as {example}")
+        if kind != of_kind and args.get(name) is not None:
+            raise ConfigError(f"alg.policy.args.{name} has no effect without reference: {of_kind}")
