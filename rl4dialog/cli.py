@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from rl4dialog.commands.output import lenient_output
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted
@@ -16,7 +17,7 @@ from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("train", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "simulate", "chat", "ui"),
-    *("benchmark", "push_to_hub", "list", "classifier"),
+    *("benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
 )
 
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name in COMMANDS:
-        command = importlib.import_module(f"rl4dialog.commands.{name}")
+        command = _module(name)
         subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP.capitalize())
         command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -55,6 +56,11 @@ def main_of(name: str, argv: Sequence[str] | None = None) -> int:
     return main([name, *(sys.argv[1:] if argv is None else argv)])
 
 
+def _module(name: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"rl4dialog.commands.{name.replace('-', '_')}")
+
+
 def _run(name: str, args: argparse.Namespace) -> int:
     """Run a command; print expected errors as one paragraph and return the exit code."""
     # Tokenizers are used before the env workers fork; their warning about that is harmless.
@@ -66,7 +72,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
     # Causal models run on right-padded rows, which need no attention mask.
     logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
     try:
-        code: int = importlib.import_module(f"rl4dialog.commands.{name}").run(args)
+        code: int = _module(name).run(args)
         return code
     except RunInterrupted as stop:
         print(f"{stop}. Rerun the command with --resume auto to continue.", file=sys.stderr)

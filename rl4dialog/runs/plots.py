@@ -114,6 +114,35 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     figure.savefig(output_png, dpi=150)
 
 
+def plot_correlations(
+    rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], output_png: str | Path
+) -> None:
+    """Plot rank correlations with a rating as horizontal bars, with their confidence intervals.
+
+    Args:
+        rating: Name of the rating.
+        bars: Name, correlation and bounds of the interval of each score, from top to bottom; NaN for no interval.
+        output_png: The output image.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 1.2 + 0.28 * len(bars)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for row, (name, value, (low, high)) in enumerate(bars):
+        color = "tab:gray" if name.startswith("baseline/") else _REWARD_COLOR
+        axes.barh(row, value, color=color, alpha=0.7)
+        axes.plot([low, high], [row, row], color="black", linewidth=1)
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize="small")
+    axes.invert_yaxis()
+    axes.axvline(0.0, color="gray", linewidth=1)
+    axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
+    axes.grid(axis="x", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(output_png, dpi=150)
+
+
 def mean_curve(columns: Sequence[Sequence[float]]) -> list[float]:
     """Return the pointwise mean of several curves."""
     return [sum(values) / len(values) for values in zip(*columns, strict=True)]

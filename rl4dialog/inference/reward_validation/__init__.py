@@ -1,0 +1,1 @@
+"""Agreement of rewards and metrics with human ratings."""

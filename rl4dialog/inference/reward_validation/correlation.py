@@ -1,0 +1,122 @@
+"""Rank correlations of scores with ratings, and their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.runs.report.statistics import CONFIDENCE, Interval
+
+N_RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Agreement of a score with a rating over the items that have both.
+
+    Attributes:
+        n: Number of these items.
+        spearman: Spearman's rank correlation.
+        kendall: Kendall's tau-b.
+        spearman_interval: Its confidence interval.
+        kendall_interval: Its confidence interval.
+        problem: Why there is no correlation; the numbers are then NaN.
+    """
+
+    n: int
+    spearman: float = math.nan
+    kendall: float = math.nan
+    spearman_interval: Interval | None = None
+    kendall_interval: Interval | None = None
+    problem: str | None = None
+
+
+def correlate(
+    scores: Sequence[float],
+    ratings: Sequence[float],
+    groups: Sequence[int] | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> Correlation:
+    """Correlate scores with ratings, with the percentile bootstrap over groups.
+
+    Replies of one conversation are not independent, so whole conversations are resampled.
+
+    Args:
+        scores: One per item, NaN where there is none.
+        ratings: The same.
+        groups: Number of each item's group; by default each item is a group.
+        n_resamples: Number of resamples; 0 for no intervals.
+        seed: Random seed of the resampling.
+    """
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
+    known = ~(np.isnan(x) | np.isnan(y))
+    x, y, n = x[known], y[known], int(known.sum())
+    if n < 3:
+        return Correlation(n, problem=f"only {n} items have both")
+    for values, name in ((x, "score"), (y, "rating")):
+        if (values == values[0]).all():
+            return Correlation(n, problem=f"the {name} is always {values[0]:g}")
+    of_item = np.arange(len(known)) if groups is None else np.asarray(groups)
+    intervals = _intervals(x, y, np.unique(of_item[known], return_inverse=True)[1], n_resamples, seed)
+    return Correlation(n, *_both(x, y), *intervals)
+
+
+def _both(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Spearman's and Kendall's coefficient; NaN if a column is constant."""
+    if (x == x[0]).all() or (y == y[0]).all():
+        return math.nan, math.nan
+    return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]), kendall_tau_b(x, y)
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1; equal values share the mean of their ranks."""
+    _, levels, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[levels]
+    return ranks
+
+
+def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Kendall's tau-b (Kendall 1945): concordant minus discordant pairs, over the pairs without ties.
+
+    Args:
+        x: Values, not all equal. Shape (N,).
+        y: The same.
+    """
+    if len(np.unique(x)) < len(np.unique(y)):
+        x, y = y, x  # one step for each level of y
+    n, difference = len(x), 0
+    lower = np.empty(0)
+    counts = np.unique(y, return_counts=True)[1]
+    by_level = np.split(x[np.argsort(y, kind="stable")], np.cumsum(counts)[:-1])
+    for level in by_level:
+        n_less, n_at_most = np.searchsorted(lower, level, "left"), np.searchsorted(lower, level, "right")
+        difference += int((n_less + n_at_most - len(lower)).sum())
+        lower = np.sort(np.concatenate([lower, level]), kind="stable")
+    untied = [n * (n - 1) // 2 - _n_tied_pairs(values) for values in (x, y)]
+    return difference / math.sqrt(untied[0]) / math.sqrt(untied[1])
+
+
+def _n_tied_pairs(values: NDArray[np.float64]) -> int:
+    counts = np.unique(values, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def _intervals(
+    x: NDArray[np.float64], y: NDArray[np.float64], groups: NDArray[np.int64], n_resamples: int, seed: int
+) -> tuple[Interval | None, Interval | None]:
+    rng, n_groups, items = np.random.default_rng(seed), int(groups.max()) + 1, np.arange(len(x))
+    if n_groups < 3 or n_resamples == 0:
+        return None, None
+    resampled = []
+    for _ in range(n_resamples):
+        counts = np.bincount(rng.integers(n_groups, size=n_groups), minlength=n_groups)
+        rows = np.repeat(items, counts[groups])
+        resampled.append(_both(x[rows], y[rows]))
+    tail = (1 - CONFIDENCE) / 2
+    lows, highs = np.nanquantile(resampled, (tail, 1 - tail), axis=0)
+    return Interval(float(lows[0]), float(highs[0])), Interval(float(lows[1]), float(highs[1]))

@@ -1,0 +1,149 @@
+"""Tables, files and a picture of a validation."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.inference.offline_evaluation import make_folder
+from rl4dialog.inference.reward_validation.correlation import Correlation
+from rl4dialog.inference.reward_validation.validation import Agreement, Validation
+from rl4dialog.runs.plots import plot_correlations
+from rl4dialog.runs.report.statistics import Interval
+from rl4dialog.runs.run_folder import write_json
+from rl4dialog.runs.summary import format_number, table_style
+
+
+def write_validation(validation: Validation, folder: Path, about: dict[str, Any]) -> None:
+    """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating.
+
+    Args:
+        validation: The result.
+        folder: New folder.
+        about: Description of config and ratings, for ``correlations.json``.
+
+    Raises:
+        RunFolderError: If the folder cannot be written.
+    """
+    make_folder(folder)
+    rows = [_record(agreement) for agreement in validation.agreements]
+    with (folder / "correlations.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["score"])
+        writer.writeheader()
+        writer.writerows(rows)
+    left_out = {column.name: column.problem for column in validation.scores if column.problem}
+    counts = {"n": len(validation.rated), "n_systems": len(validation.systems), "not_computed": left_out}
+    records = [{key: _json_value(value) for key, value in row.items()} for row in rows]
+    write_json(folder / "correlations.json", {**about, **counts, "correlations": records})
+    _write_scores(validation, folder / "scores.csv")
+    for rating in validation.ratings:
+        bars = [
+            (each.score, each.correlation.spearman, _bounds(each.correlation.spearman_interval))
+            for each in _ordered(validation, rating)
+            if each.correlation.problem is None
+        ]
+        if bars:
+            name = "".join(c if c.isalnum() else "_" for c in rating)
+            plot_correlations(rating, bars, folder / f"correlations_{name}.png")
+
+
+def print_validation(validation: Validation, console: Console | None = None) -> None:
+    """Print a table per rating, strongest correlation first, and what could not be computed."""
+    console = console or Console()
+    n_systems = len(validation.systems)
+    for rating in validation.ratings:
+        ordered = _ordered(validation, rating)
+        with_systems = any(each.of_systems is not None for each in ordered)
+        n_gaps = sum(map(math.isnan, validation.rating_values(rating)))
+        gaps = f", {n_gaps} without this rating" if n_gaps else ""
+        title = f"Agreement with the rating {rating!r}: {len(validation.rated)} items{gaps}"
+        table = Table(title=Text(title), title_justify="left", box=table_style(console), pad_edge=False)
+        table.add_column("score", overflow="fold")
+        for name in ("Spearman", "95 %", "Kendall", "95 %", "n"):
+            table.add_column(name, justify="right", no_wrap=True)
+        if with_systems:
+            table.add_column(f"Spearman of {n_systems} systems", justify="right")
+        for each in ordered:
+            if each.correlation.problem is None:
+                table.add_row(*map(Text, _cells(each, with_systems)))
+        console.print(table)
+        for each in ordered:
+            if each.correlation.problem:
+                console.print(Text(f"{each.score}: no correlation, because {each.correlation.problem}"))
+        if with_systems:
+            console.print(Text(f"{n_systems} systems are few: their correlation is uncertain."))
+    for column in validation.scores:
+        if column.problem:
+            console.print(Text(f"{column.name} cannot be computed: {column.problem}"))
+
+
+def _ordered(validation: Validation, rating: str) -> list[Agreement]:
+    """Agreements with a rating, the strongest first."""
+
+    def strength(agreement: Agreement) -> float:
+        rho = agreement.correlation.spearman
+        return 0.0 if math.isnan(rho) else -abs(rho)
+
+    return sorted((each for each in validation.agreements if each.rating == rating), key=strength)
+
+
+def _cells(agreement: Agreement, with_systems: bool) -> list[str]:
+    found = agreement.correlation
+    cells = [
+        agreement.score,
+        format_number(found.spearman, "+"),
+        _shown(found.spearman_interval),
+        format_number(found.kendall, "+"),
+        _shown(found.kendall_interval),
+        str(found.n),
+    ]
+    if with_systems:
+        cells.append("-" if agreement.of_systems is None else format_number(agreement.of_systems.spearman, "+"))
+    return cells
+
+
+def _shown(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
+
+
+def _record(agreement: Agreement) -> dict[str, Any]:
+    """A row of the files."""
+    found = agreement.correlation
+    row: dict[str, Any] = {"score": agreement.score, "rating": agreement.rating, "n": found.n}
+    for name in ("spearman", "kendall"):
+        low, high = _bounds(getattr(found, f"{name}_interval"))
+        row |= {name: getattr(found, name), f"{name}_low": low, f"{name}_high": high}
+    systems = agreement.of_systems or Correlation(0)
+    row |= {f"systems_{name}": asdict(systems)[name] for name in ("spearman", "kendall")}
+    return {**row, "problem": found.problem or ""}
+
+
+def _bounds(interval: Interval | None) -> tuple[float, float]:
+    return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
+
+
+def _json_value(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _write_scores(validation: Validation, path: Path) -> None:
+    """Write all scores and ratings, one row per dialogue."""
+    columns: dict[str, Sequence[Any]] = {
+        "id": [each.dialogue.id for each in validation.rated],
+        "conversation": [each.conversation for each in validation.rated],
+        "system": [each.system or "" for each in validation.rated],
+        **{f"rating/{name}": validation.rating_values(name) for name in validation.ratings},
+        **{column.name: column.values for column in validation.scores if column.problem is None},
+    }
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
