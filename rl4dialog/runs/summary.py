@@ -21,7 +21,6 @@ from rl4dialog.core.types import AGENT, Dialogue, Turn
 from rl4dialog.runs.conversations import SPEAKERS, ending
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
-_TURN_MARKER = "<EOU>"
 _EMPTY = "-"
 _MAX_SHOWN = 400  # characters per utterance
 _MAX_TURNS_SHOWN = 16  # utterances per conversation
@@ -36,9 +35,9 @@ _HIDDEN = {"lexical/rouge_rougeLsum"}
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt with the replies before and after training, and the reference reply."""
+    """The utterances of a prompt, with the replies before and after training, and the reference reply, if any."""
 
-    prompt: str
+    utterances: Sequence[str]
     before: str
     after: str
     gold: str
@@ -86,7 +85,7 @@ def print_summary(
         else:
             for example in examples:
                 console.print()
-                console.print(Padding(_prompt(example.prompt), (0, 1)))
+                console.print(Padding(_listed(example.utterances), (0, 1)))
                 console.print(_dialogues_table([example], labels, style, with_prompt=False))
     if conversations:
         console.print()
@@ -163,11 +162,13 @@ def print_players(
 
 def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style: box.Box, with_prompt: bool) -> Table:
     table = Table(box=style, show_lines=style is not box.MARKDOWN, expand=True)
-    for name in (*(["prompt"] if with_prompt else []), *labels, "reference"):
+    has_gold = any(example.gold for example in examples)
+    for name in (*(["prompt"] if with_prompt else []), *labels, *(["reference"] if has_gold else [])):
         table.add_column(name, overflow="fold", ratio=3 if name == "prompt" else 2)
     for example in examples:
-        replies = [Text(_one_line(reply) or "(nothing)") for reply in (example.before, example.after, example.gold)]
-        table.add_row(*([_prompt(example.prompt)] if with_prompt else []), *replies)
+        texts = (example.before, example.after, *([example.gold] if has_gold else []))
+        replies = [Text(_one_line(reply) or "(nothing)") for reply in texts]
+        table.add_row(*([_listed(example.utterances)] if with_prompt else []), *replies)
     return table
 
 
@@ -197,10 +198,10 @@ def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
     return Text("\n".join([*lines, last_line] if last_line else lines), overflow="fold")
 
 
-def _prompt(prompt: str) -> Text:
-    """Format the utterances of a prompt, one per line."""
-    utterances = [_one_line(part) for part in prompt.split(_TURN_MARKER)]
-    return Text("\n".join(f"- {utterance}" for utterance in utterances if utterance), overflow="fold")
+def _listed(utterances: Sequence[str]) -> Text:
+    """Format utterances, one per line."""
+    lines = [_one_line(utterance) for utterance in utterances]
+    return Text("\n".join(f"- {line}" for line in lines if line), overflow="fold")
 
 
 def _one_line(text: str) -> str:

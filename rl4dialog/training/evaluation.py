@@ -19,6 +19,7 @@ from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
 from rl4dialog.runs.conversations import changed_conversations, conversation_record
@@ -232,13 +233,13 @@ class Evaluator:
     ) -> None:
         """Print test metrics before and after training, those of references and players, and sample dialogues."""
         assert self._tracker is not None
-        references = self.ceiling(policy, "test")
+        references = self.ceiling(policy, "test") if any(self._references("test")) else {}
         self._tracker.run_folder.write_json(REFERENCES_FILE, references)
         print_summary(
             before.metrics,
             after.metrics,
             references,
-            [] if self._conversing is not None else _examples(before, after, self._references("test")),
+            [] if self._conversing is not None else _examples(before, after, self.samples("test")),
             self._tracker.run_folder.root,
             labels=labels,
             conversations=changed_conversations(before.predictions, after.predictions, 2),
@@ -329,11 +330,17 @@ def _of_all(scores: MetricResult, columns: Mapping[str, list[float]]) -> dict[st
     return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
 
 
-def _examples(before: Evaluation, after: Evaluation, references: Sequence[str], n: int = 3) -> list[Example]:
+def _examples(before: Evaluation, after: Evaluation, samples: Sequence[Sample], n: int = 3) -> list[Example]:
     """Select evenly spaced dialogues whose reply has changed."""
     changed = [
-        Example(old["prompt_text"], old["generated_text"], new["generated_text"], reference)
-        for old, new, reference in zip(before.predictions, after.predictions, references, strict=True)
+        Example(_utterances(sample), old["generated_text"], new["generated_text"], next(iter(sample.references), ""))
+        for old, new, sample in zip(before.predictions, after.predictions, samples, strict=True)
         if old["generated_text"] != new["generated_text"]
     ]
     return changed[:: max(1, len(changed) // n)][:n]
+
+
+def _utterances(sample: Sample) -> Sequence[str]:
+    """The utterances of a prompt, without the markup of a chat template."""
+    parts: Sequence[str] = sample.prompt_or_input_text.split(EOU_TOKEN)
+    return parts if len(parts) > 1 else (sample.meta_data or {}).get("history", parts)

@@ -14,7 +14,7 @@ from rl4dialog.runs.summary import Example, print_summary
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
 AFTER = {"intent/accuracy": 0.625, "lexical/meteor": 0.2, "diversity_metrics/entropy-2": 900.0}
 GOLD = {"intent/accuracy": 0.9, "lexical/meteor": float("nan")}
-EXAMPLE = Example("how are you? <EOU>fine. and you? <EOU>", "[bold]bad[/bold] [/]", "very well", "not so well")
+EXAMPLE = Example(["how are you?", "fine. and you?"], "[bold]bad[/bold] [/]", "very well", "not so well")
 
 
 def render(
@@ -76,7 +76,7 @@ def test_replies_are_shown_as_they_are_and_the_prompt_by_utterance() -> None:
 
 
 def test_empty_reply_and_control_characters_are_made_visible() -> None:
-    text = render(examples=[Example("a <EOU>", "", "one\ntwo\x1b[31m", "gold")])
+    text = render(examples=[Example(["a"], "", "one\ntwo\x1b[31m", "gold")])
     assert "(nothing)" in text
     assert "one two [31m" in text
     assert "\x1b" not in text
@@ -85,7 +85,7 @@ def test_empty_reply_and_control_characters_are_made_visible() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("width", [40, 80, 109, 110, 200])
 def test_no_line_is_longer_than_the_console(width: int, terminal: bool) -> None:
-    long = Example("word " * 60 + "<EOU>", "reply " * 30, "x" * 150, "gold " * 30)
+    long = Example(["word " * 60], "reply " * 30, "x" * 150, "gold " * 30)
     text = render(width=width, terminal=terminal, examples=[long])
     assert max(map(len, text.splitlines())) <= width
 
@@ -140,7 +140,7 @@ def test_endless_conversation_does_not_fill_the_console() -> None:
 
 
 def test_endless_reply_does_not_fill_the_console() -> None:
-    text = render(examples=[Example("a <EOU>", "x" * 100_000, "y" * 399, "gold")])
+    text = render(examples=[Example(["a"], "x" * 100_000, "y" * 399, "gold")])
     assert text.count("x") < 500 and " ..." in text
     assert text.count("y") > 390
 
@@ -164,3 +164,8 @@ def test_players_stand_beside_the_model_in_a_table_of_their_own() -> None:
     assert row(text, "|x ") == ["x", "-", "-", "1.000"]
     assert "references" not in text, "nothing of a conversation is known of them"
     assert "Scripted players" not in render(players={})
+
+
+def test_without_references_there_is_no_column_for_them() -> None:
+    text = render(examples=[Example(["a"], "one", "two", "")])
+    assert "reference" not in text.split("The same prompts")[1]

@@ -23,9 +23,11 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
 def test_the_interval_is_scipys_percentile_interval() -> None:
     values = [0.61, 0.64, 0.59, 0.63, 0.66]
     found = estimate(values)
-    judge = stats.bootstrap(
-        (values,), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), method="percentile", rng=np.random.default_rng(1)
-    ).confidence_interval
+
+    def middle(x: np.ndarray, axis: int) -> np.ndarray:
+        return stats.trim_mean(x, 0.25, axis=axis)
+
+    judge = stats.bootstrap((values,), middle, method="percentile", rng=np.random.default_rng(1)).confidence_interval
     assert found.value == pytest.approx(np.mean([0.61, 0.64, 0.63]))
     assert found.low == pytest.approx(judge.low, abs=0.005)
     assert found.high == pytest.approx(judge.high, abs=0.005)

@@ -1,0 +1,37 @@
+"""Outcomes of runs that never ran."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
+from rl4dialog.experiments.quality.plan import QualityPlan
+
+KEY, OTHER = "intent/accuracy", "lexical/meteor"
+
+
+def make_outcome(label: str, seed: int, gain: float, last_kl: float = 0.2) -> Outcome:
+    curve = [0.5, 0.5 + gain / 2, 0.5 + gain]
+    return Outcome(
+        label,
+        seed,
+        {KEY: 0.5, OTHER: 0.2},
+        {KEY: 0.5 + gain, OTHER: 0.2},
+        {KEY: 0.9, OTHER: 1.0},
+        [0.0, last_kl / 2, last_kl],
+        {KEY: curve, OTHER: [0.2, 0.2, 0.2]},
+        tokens=50_000,
+        hours=0.5,
+    )
+
+
+@pytest.fixture
+def outcomes() -> Outcomes:
+    ppo = [make_outcome("PPO", seed, 0.1 + seed / 100) for seed in range(5)]
+    return Outcomes([*ppo, *(make_outcome("RLOO", seed, 0.06, 0.1) for seed in range(3))], ["rloo_seed_3"])
+
+
+@pytest.fixture
+def plan() -> QualityPlan:
+    runs = {label: {"config": "x.yml", "seeds": [0]} for label in ("PPO", "RLOO")}
+    return QualityPlan.model_validate({"title": "A title", "runs": runs, "metrics": {KEY: "intent", OTHER: "METEOR"}})

@@ -1,0 +1,30 @@
+"""Numbers of runs survive the file, and KL is read around an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.experiments.quality.outcomes import Outcomes, kl_curve, read_outcomes, write_outcomes
+
+
+def test_outcomes_are_read_as_written(outcomes: Outcomes, tmp_path: Path) -> None:
+    write_outcomes(outcomes, tmp_path / "outcomes.json")
+    assert read_outcomes(tmp_path / "outcomes.json") == outcomes
+
+
+def test_another_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"done": 3}')
+    for name in ("x.json", "none.json"):
+        with pytest.raises(DataError, match=name):
+            read_outcomes(tmp_path / name)
+
+
+def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it() -> None:
+    run: Any = SimpleNamespace(column=lambda key: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    # Rollout i + 1 is of the policy after iteration i; of the last iteration, there is no later rollout.
+    assert kl_curve(run, [0, 2, 4, 6]) == pytest.approx([0.0, 0.1, 0.3, 0.45])

@@ -1,0 +1,61 @@
+"""The page says what was measured, with intervals, and names what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from rl4dialog.experiments.quality.outcomes import Outcomes
+from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier
+from rl4dialog.experiments.quality.plan import QualityPlan
+
+
+def table(page: str, heading: str) -> dict[str, list[str]]:
+    """Cells of the table under a heading, by the first cell."""
+    lines = [line for line in page.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_the_tables_have_means_and_intervals(plan: QualityPlan, outcomes: Outcomes) -> None:
+    page = markdown_page(plan, outcomes, "rl4dialog benchmark x.yml", "frontier.png")
+    test = table(page, "Test metrics")
+    assert test["before training"][1:3] == ["0.500", "0.200"]
+    assert test["PPO"][0] == "5" and test["PPO"][1].startswith("0.620 [0.60")
+    assert test["PPO"][3:] == ["0.200", "30 min", "50k"]
+    assert test["reference replies"][1:3] == ["0.900", "1.000"]
+    assert table(page, "Change by training")["RLOO"] == ["0.060 [0.060, 0.060]", "0.000 [0.000, 0.000]"]
+
+
+def test_curves_are_compared_at_the_same_kl(plan: QualityPlan, outcomes: Outcomes) -> None:
+    assert matched_kl(outcomes) == pytest.approx(0.1)
+    page = markdown_page(plan, outcomes, "command", "frontier.png")
+    matched = table(page, "At the same KL: 0.100 nats per token")
+    assert matched["PPO"][0].startswith("0.060 [")  # half of the gain at half of the KL
+    assert matched["RLOO"][0] == "0.060 [0.060, 0.060]"
+
+
+def test_failed_runs_are_named(plan: QualityPlan, outcomes: Outcomes) -> None:
+    assert "**1 run(s) failed and are not in the tables: rloo_seed_3.**" in markdown_page(plan, outcomes, "c", "p.png")
+
+
+def test_the_command_that_makes_the_page_is_on_it(plan: QualityPlan, outcomes: Outcomes) -> None:
+    assert "```\nrl4dialog benchmark x\n```" in markdown_page(plan, outcomes, "rl4dialog benchmark x", "p.png")
+
+
+def test_one_group_is_compared_with_nothing(plan: QualityPlan, outcomes: Outcomes) -> None:
+    page = markdown_page(plan, Outcomes(outcomes.of("PPO")), "c", "p.png")
+    assert "Probability of improvement" not in page
+    assert "rloo" not in page
+
+
+def test_better_runs_are_probably_better(plan: QualityPlan, outcomes: Outcomes) -> None:
+    page = markdown_page(plan, outcomes, "c", "p.png")
+    assert table(page, "Probability of improvement")["RLOO"] == ["0.000 [0.000, 0.000]", "0.500 [0.500, 0.500]"]
+
+
+def test_the_frontier_is_drawn(plan: QualityPlan, outcomes: Outcomes, tmp_path: Path) -> None:
+    plot_frontier(plan, outcomes, tmp_path / "frontier.png")
+    assert image.imread(tmp_path / "frontier.png").std() > 0.01

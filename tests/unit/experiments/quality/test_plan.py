@@ -1,0 +1,77 @@
+"""A plan names its runs, and mistakes in it are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from runs import make_config, write_config
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.training.building.components import check_components
+
+SHIPPED = sorted((Path(__file__).parents[4] / "task_configs" / "benchmarks").glob("*.yml"))
+
+
+def write_plan(folder: Path, **changes: object) -> Path:
+    plan = {
+        "title": "A title",
+        "runs": {
+            "PPO": {"config": "config.yml", "seeds": [0, 1]},
+            "PPO, small steps": {"config": "config.yml", "seeds": [0], "set": ["alg.args.learning_rate=1e-6"]},
+        },
+        "set": ["train_evaluation.n_iters=1"],
+        "metrics": {"lexical/rouge_rouge1": "Rouge-1"},
+        **changes,
+    }
+    path = folder / "plan.yml"
+    path.write_text(yaml.safe_dump({key: value for key, value in plan.items() if value is not None}))
+    return path
+
+
+def test_runs_have_their_seed_and_overrides(tmp_path: Path) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, set=["datapool.args.path={output}/dialogues"])
+    runs = planned_runs(load_plan(path, []), path, tmp_path)
+    assert [run.name for run in runs] == ["ppo_seed_0", "ppo__small_steps_seed_0", "ppo_seed_1"]
+    assert [run.config.seed for run in runs] == [0, 0, 1]
+    assert runs[1].config.alg.args["learning_rate"] == 1e-6
+    assert runs[1].config.datapool.args["path"] == f"{tmp_path}/dialogues"  # type: ignore[attr-defined]
+
+
+def test_keys_of_the_plan_can_be_overridden(tmp_path: Path) -> None:
+    plan = load_plan(write_plan(tmp_path), ["runs.PPO.seeds=[7]"])
+    assert plan.runs["PPO"].seeds == [7]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"title": None}, "the key 'title' is missing"),
+        ({"metric": {}}, "unknown key 'metric', did you mean 'metrics'"),
+        ({"runs": {"PPO": {"config": "config.yml", "seed": [0]}}}, "unknown key 'runs.PPO.seed', did you mean 'seeds'"),
+        ({"runs": {"PPO": {"config": "config.yml", "seeds": [1, 1]}}}, r"a seed is listed twice: \[1, 1\]"),
+        ({"runs": {"PPO": {"config": "config.yml", "seeds": []}}}, "runs.PPO.seeds"),
+        ({"metrics": {}}, "metrics"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_plan(write_plan(tmp_path, **changes), [])
+
+
+def test_labels_that_give_one_folder_are_named(tmp_path: Path) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    group = {"config": "config.yml", "seeds": [0]}
+    path = write_plan(tmp_path, runs={"PPO 1": group, "PPO-1": group})
+    with pytest.raises(ConfigError, match="the labels PPO 1, PPO-1 give several runs the same folder"):
+        planned_runs(load_plan(path, []), path, tmp_path)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_plans_are_valid(path: Path) -> None:
+    for run in planned_runs(load_plan(path, []), path, Path("output")):
+        check_components(run.config)
+    assert f"rl4dialog benchmark task_configs/benchmarks/{path.name}" in path.read_text(encoding="utf-8")
