@@ -80,7 +80,7 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
     mask = "maskable_" if algorithm == "nlpo" else ""
     config["alg"]["policy"]["id"] = f"{mask}{kind}_lm_actor_critic_policy"
     if algorithm == "rloo":
-        config["alg"]["args"]["n_generations"] = 2
+        config["alg"]["args"] |= {"n_generations": 2, "loss_aggregation": "sequence_mean", "mask_truncated": True}
     if algorithm == "ppo" and kind == "causal":
         config["warm_start"] = {"n_epochs": 1, "batch_size": 4}
     return config

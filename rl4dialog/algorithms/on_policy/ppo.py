@@ -232,11 +232,11 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     def _loss_weights(self, batch: Any) -> torch.Tensor:
         """Weights of the tokens of a minibatch in the policy's loss, relative to a mean over all tokens. Shape (N,)."""
         replies: Replies = batch.replies
-        trained = torch.ones_like(batch.actions, dtype=torch.bool)
-        if self.mask_truncated:
-            trained = replies.flat("cut") == 0
-        longest = self.policy.reply_limit()  # type: ignore[operator]
-        weights = aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
+        weights = torch.ones_like(batch.old_log_prob)
+        if self.mask_truncated or self.loss_aggregation != "token_mean":  # otherwise avoid a synchronization
+            trained = replies.flat("cut") == 0 if self.mask_truncated else weights.bool()
+            longest = self.policy.reply_limit()  # type: ignore[operator]
+            weights = aggregation_weights(replies.token_replies(), trained, self.loss_aggregation, longest)
         return weights if replies.importance_weights is None else weights * replies.flat("importance_weights")
 
     def _weigh_replies(self) -> None:
