@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+from plans import write_plan
 from runs import make_config, write_config
 
 from rl4dialog.core.errors import ConfigError
@@ -13,22 +13,6 @@ from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 from rl4dialog.training.building.components import check_components
 
 SHIPPED = sorted((Path(__file__).parents[4] / "task_configs" / "benchmarks").glob("*.yml"))
-
-
-def write_plan(folder: Path, **changes: object) -> Path:
-    plan = {
-        "title": "A title",
-        "runs": {
-            "PPO": {"config": "config.yml", "seeds": [0, 1]},
-            "PPO, small steps": {"config": "config.yml", "seeds": [0], "set": ["alg.args.learning_rate=1e-6"]},
-        },
-        "set": ["train_evaluation.n_iters=1"],
-        "metrics": {"lexical/rouge_rouge1": "Rouge-1"},
-        **changes,
-    }
-    path = folder / "plan.yml"
-    path.write_text(yaml.safe_dump({key: value for key, value in plan.items() if value is not None}))
-    return path
 
 
 def test_runs_have_their_seed_and_overrides(tmp_path: Path) -> None:
@@ -50,8 +34,8 @@ def test_keys_of_the_plan_can_be_overridden(tmp_path: Path) -> None:
     "changes, message",
     [
         ({"title": None}, "the key 'title' is missing"),
-        ({"metric": {}}, "unknown key 'metric', did you mean 'metrics'"),
-        ({"runs": {"PPO": {"config": "config.yml", "seed": [0]}}}, "unknown key 'runs.PPO.seed', did you mean 'seeds'"),
+        ({"metric": {}}, "unknown key 'metric'; did you mean 'metrics'"),
+        ({"runs": {"PPO": {"config": "config.yml", "seed": [0]}}}, "unknown key 'runs.PPO.seed'; did you mean 'seeds'"),
         ({"runs": {"PPO": {"config": "config.yml", "seeds": [1, 1]}}}, r"a seed is listed twice: \[1, 1\]"),
         ({"runs": {"PPO": {"config": "config.yml", "seeds": []}}}, "runs.PPO.seeds"),
         ({"metrics": {}}, "metrics"),

@@ -1,0 +1,98 @@
+"""Runs of a plan: complete ones are left alone, failed ones are counted, and the page says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import write_plan
+from runs import make_config, write_config
+
+from rl4dialog.cli import main_of
+from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.experiments.quality import execution
+from rl4dialog.experiments.quality.execution import execute, make_steps
+from rl4dialog.experiments.quality.outcomes import read_outcomes
+from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+
+WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('done')"
+
+
+def plan_of(tmp_path: Path, **changes: object) -> tuple[Any, Any]:
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, **changes)
+    plan = load_plan(path, [])
+    return plan, planned_runs(plan, path, tmp_path / "out")
+
+
+def test_steps_are_made_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def run_command(command: list[str]) -> int:
+        made.append(command)
+        Path(command[1]).touch()
+        return 0
+
+    monkeypatch.setattr(execution, "run_command", run_command)
+    steps = {name: {"command": ["make", f"{{output}}/{name}"], "creates": f"{{output}}/{name}"} for name in "ab"}
+    plan, _ = plan_of(tmp_path, steps=steps)
+    (tmp_path / "a").touch()
+    make_steps(plan, tmp_path)
+    make_steps(plan, tmp_path)
+    assert made == [["make", f"{tmp_path}/b"]]
+
+
+@pytest.mark.parametrize("code, message", [(3, r"step 'a' failed \(exit code 3\)"), (0, "step 'a' did not create")])
+def test_a_step_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
+    monkeypatch.setattr(execution, "run_command", lambda command: code)
+    plan, _ = plan_of(tmp_path, steps={"a": {"command": ["make"], "creates": "{output}/a"}})
+    with pytest.raises(RunFolderError, match=message):
+        make_steps(plan, tmp_path)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_failed_runs_are_counted_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_jobs: int
+) -> None:
+    _, runs = plan_of(tmp_path)
+    (tmp_path / "out").mkdir()
+
+    def start(run: Any, output: Path, environment: dict[str, str]) -> Any:
+        script = f"import sys; sys.exit({4 if run.label == 'PPO' and run.seed else 0})"
+        return execution.subprocess.Popen([sys.executable, "-c", script])
+
+    monkeypatch.setattr(execution, "_start", start)
+    monkeypatch.setattr(execution, "_POLL_S", 0.02)
+    assert execute(runs, tmp_path / "out", n_jobs) == {"ppo_seed_1": 4}
+
+
+def test_a_wrong_number_of_jobs_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("benchmark", ["plan.yml", "--output_path", "x", "--n_jobs", "0"]) == 2
+    assert "--n_jobs must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan, output = write_plan(tmp_path), tmp_path / "out"
+    arguments = [str(plan), "--output_path", str(output), "--n_jobs", "2"]
+    assert main_of("benchmark", [*arguments, "--set", "runs.PPO.seeds=[0]"]) == 0
+    first = (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns
+    assert main_of("benchmark", arguments) == 0  # one seed more
+    assert (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns == first
+    outcomes = read_outcomes(output / "outcomes.json")
+    assert [(outcome.label, outcome.seed) for outcome in outcomes.done] == [
+        *(("PPO", 0), ("PPO", 1)),
+        ("PPO, small steps", 0),
+    ]
+    result = json.loads((output / "runs" / "ppo_seed_1" / "result.json").read_text())
+    assert outcomes.done[1].after["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
+    assert outcomes.done[1].references["lexical/rouge_rouge1"] == 1.0
+    assert len(outcomes.done[1].kls) == 2 and outcomes.done[1].tokens > 0
+    assert "| PPO | 2 |" in (output / "page.md").read_text()
+    # The same folder with another config: the finished runs are not passed off as its results.
+    with pytest.raises(ConfigError, match="different config"):
+        execute(planned_runs(load_plan(plan, ["set=[seed=0, alg.args.n_epochs=3]"]), plan, output), output, 1)
