@@ -74,7 +74,7 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, ju
     grader = (EXAMPLES / "my_grader.py").read_text(encoding="utf-8")
     assert "http://localhost:8000" in grader
     (tmp_path / "mine.py").write_text(grader.replace("http://localhost:8000", judge_url), encoding="utf-8")
-    reward = yaml_of("docs/rewards.md")["reward_fn"]
+    reward = yaml_of("docs/rewards.md", "reward_fn:\n  id: composite")["reward_fn"]
     # METEOR without synonyms: WordNet is a download, which this test does without.
     reward["args"]["rewards"][0]["args"] = {"synonyms": False}
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
