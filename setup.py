@@ -12,7 +12,6 @@ TEST = [
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "hypothesis>=6",
-    "httpx>=0.27",  # the README's judge
 ]
 UI = ["gradio>=6"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
@@ -58,6 +57,7 @@ setup(
         "rich>=13.0",
         "tqdm>=4.66",
         "wandb>=0.18",
+        "httpx>=0.27",
     ],
     extras_require={
         "lora": ["peft>=0.17"],

@@ -47,6 +47,7 @@ RewardFunctionRegistry = Registry(
         "composite": "rl4dialog.rewards.composite:CompositeReward",
         "increasing_numbers": "rl4dialog.rewards.increasing_numbers:IncreasingNumbersReward",
         "intent_accuracy": "rl4dialog.rewards.intent_accuracy:IntentAccuracyReward",
+        "judge": "rl4dialog.rewards.judge:JudgeReward",
         "keyword": "rl4dialog.rewards.patterns:KeywordReward",
         "learned_batched_reward": "rl4dialog.rewards.learned_reward:LearnedReward",
         "learned_reward": "rl4dialog.rewards.learned_reward:LearnedReward",

@@ -17,11 +17,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
 
 Call = Callable[[], Awaitable[Any]]
 # Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
+
+
+class FinalFailure(RewardError):
+    """A failure of a coroutine that would not go away in another attempt, so it is not retried."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class AsyncCalls:
             try:
                 async with slots:
                     return await asyncio.wait_for(call(), self.timeout_s)
+            except FinalFailure:
+                raise
             except Exception as error:
                 failure = error
         if isinstance(failure, asyncio.TimeoutError) and not str(failure):

@@ -55,7 +55,7 @@ def _as_function(reward: Any, name: str) -> Any:
     score: Any = getattr(reward, "score", None)
     if isinstance(reward, SentenceRewardFunction) and is_async(score):
         return AsyncReward(score, per_reply=True)
-    if isinstance(reward, (ConversationReward, BatchedConversationReward)):
+    if isinstance(reward, (AsyncReward, ConversationReward, BatchedConversationReward)):
         return reward
     if callable(reward) and _is_batched(reward):
         return AsyncReward(reward, per_reply=False) if is_async(reward) else reward

@@ -70,17 +70,17 @@ def judge_url() -> Iterator[str]:
     server.server_close()
 
 
-def test_judge_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, judge_url: str) -> None:
-    judge = (EXAMPLES / "my_judge.py").read_text(encoding="utf-8")
-    assert "http://localhost:8000" in judge
-    (tmp_path / "mine.py").write_text(judge.replace("http://localhost:8000", judge_url), encoding="utf-8")
-    reward = yaml_of("docs/rewards.md")["reward_fn"]
+def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, judge_url: str) -> None:
+    grader = (EXAMPLES / "my_grader.py").read_text(encoding="utf-8")
+    assert "http://localhost:8000" in grader
+    (tmp_path / "mine.py").write_text(grader.replace("http://localhost:8000", judge_url), encoding="utf-8")
+    reward = yaml_of("docs/rewards.md", "reward_fn:\n  id: composite")["reward_fn"]
     # METEOR without synonyms: WordNet is a download, which this test does without.
     reward["args"]["rewards"][0]["args"] = {"synonyms": False}
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
-    assert info["rollout/reward/judge"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
+    assert info["rollout/reward/grader"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
         info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/about_six_words"] + 0.1 * 8, abs=1e-5
     )

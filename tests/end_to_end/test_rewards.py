@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judges import KEY, Endpoint, said
 from runs import make_config, run_folder, train
 
 JUDGE = """
@@ -107,3 +108,27 @@ def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path: Path, capsy
     assert info["rollout/task_reward"] == pytest.approx(
         0.5 * info["rollout/reward/nlp_reward/intent"] + 0.5 * info["rollout/reward/nlp_reward/meteor"], abs=1e-5
     )
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "rloo"])
+def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], algorithm: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    with Endpoint() as endpoint:
+        args: dict[str, Any] = {"rubric": "Be kind.", "model": "wise", "api_key_env": "JUDGE_KEY"}
+        config = make_config(tmp_path, reward_fn={"id": "judge", "args": {**args, "base_url": endpoint.url}})
+        if algorithm == "rloo":
+            endpoint.answer = lambda question: said("A")
+            config["reward_fn"]["args"]["compare"] = "group"
+            config["train_evaluation"]["score_predictions"] = False
+            config["alg"] |= {"id": "rloo", "args": {"n_steps": 16, "n_generations": 2, "batch_size": 16}}
+        assert train(tmp_path, config) == 0
+    expected = 0.5 if algorithm == "rloo" else 6 / 9
+    for info in lines(tmp_path, "rollout_info.jsonl"):
+        assert info["rollout/reward/judge"] == pytest.approx(expected)
+    assert endpoint.keys and set(endpoint.keys) == {f"Bearer {KEY}"}
+    assert KEY not in "".join(capfd.readouterr())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10 and not [path for path in files if KEY.encode() in path.read_bytes()]

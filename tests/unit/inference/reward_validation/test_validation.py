@@ -58,6 +58,17 @@ def test_command_prints_and_writes_the_agreement_with_each_rating(
     assert not (tmp_path / "out" / "correlations_same.png").exists()
 
 
+def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    example = Path(__file__).parents[4] / "docs" / "examples" / "human_ratings.yml"
+    arguments = [
+        *("--config_path", str(example), "--n_resamples", "10", "--set", "datapool.args.n_train=20"),
+        *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows())), "--output_path", str(tmp_path / "out")),
+    ]
+    assert main(["validate-reward", *arguments]) == 0
+    written = json.loads((tmp_path / "out" / "correlations.json").read_text())
+    assert written["not_computed"].keys() == {"rouge", "meteor"}
+
+
 def test_ratings_of_replies_are_read(tmp_path: Path) -> None:
     rated = [conversation("hi", reply, "and", "bye", id=i) for i, reply in enumerate(REPLIES)]
     for i, row in enumerate(rated):

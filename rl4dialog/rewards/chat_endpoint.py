@@ -1,0 +1,152 @@
+"""Questions to a language model behind an OpenAI-compatible endpoint, with a cache on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import urllib.parse
+import weakref
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.cache import cache_root
+from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.rewards.async_reward import FinalFailure
+
+_logger = logging.getLogger(__name__)
+_MAX_SHOWN = 200
+
+
+class ChatEndpoint:
+    """Asks a model single questions, at temperature 0.
+
+    Args:
+        base_url: Address of the API; ``/chat/completions`` is added.
+        model: Name of the model.
+        api_key_env: Name of the environment variable with the API key, if one is needed.
+        max_tokens: Maximum length of an answer, in tokens.
+        cache: Whether to keep answers on disk.
+
+    Raises:
+        ConfigError: If the address is invalid, or the environment variable is not set.
+    """
+
+    def __init__(self, base_url: str, model: str, api_key_env: str | None, max_tokens: int, cache: bool) -> None:
+        parts = urllib.parse.urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("base_url of the judge must be an address such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query:
+            raise ConfigError("base_url of the judge must not contain credentials or a query; set api_key_env instead")
+        if api_key_env is not None and not os.environ.get(api_key_env):
+            raise ConfigError(f"api_key_env of the judge is {api_key_env!r}, but this environment variable is not set")
+        self._url, self._model, self._api_key_env = f"{base_url.rstrip('/')}/chat/completions", model, api_key_env
+        self._max_tokens, self._cache = max_tokens, cache
+        self._clients: MutableMapping[Any, Any] = weakref.WeakKeyDictionary()  # one for each event loop
+        self._being_asked: MutableMapping[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def ask(self, question: str, read: Callable[[str], float]) -> float:
+        """Ask for a number, unless the answer is cached. Concurrent equal questions are asked once.
+
+        Args:
+            question: The question.
+            read: Reads the number from an answer, or raises. Answers that it cannot read are not cached.
+
+        Raises:
+            RewardError: If the endpoint cannot be reached, or returns an error or something that is not an answer.
+        """
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": self._max_tokens,
+        }
+        if not self._cache:
+            return read(await self._answer(body))
+        name = hashlib.sha256(json.dumps([self._url, body], sort_keys=True).encode()).hexdigest()
+        file = cache_root() / "judge" / name[:2] / f"{name}.json"
+        async with self._being_asked.setdefault(name, asyncio.Lock()):
+            if (kept := _cached(file)) is not None:
+                return read(kept)
+            answer = await self._answer(body)
+            number = read(answer)
+            _keep(file, answer)
+            return number
+
+    async def _answer(self, body: dict[str, Any]) -> str:
+        import httpx
+
+        key = os.environ.get(self._api_key_env) if self._api_key_env is not None else None
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            response = await self._client().post(self._url, json=body, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise RewardError(f"{self._url} cannot be reached: {type(error).__name__}: {error}") from None
+        if response.status_code != 200:
+            raise self._refusal(response.status_code, response.text, key)
+        try:
+            answer = response.json()["choices"][0]["message"]["content"]
+        except (ValueError, KeyError, IndexError, TypeError):
+            answer = None
+        if not isinstance(answer, str):
+            raise RewardError(f"{self._url} did not answer with a chat completion: {_short(response.text, key)!r}")
+        return answer
+
+    def _client(self) -> Any:
+        """A client of the running event loop, without its own time limit: that of the coroutine applies."""
+        import httpx
+
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = httpx.AsyncClient(timeout=None)
+        return self._clients[loop]
+
+    def _refusal(self, status: int, text: str, key: str | None) -> RewardError:
+        """An error for an HTTP status. Timeouts, rate limits and failures of the server can be retried."""
+        message = f"{self._url} answered with HTTP status {status}: {_short(text, key)!r}"
+        if status in (408, 409, 425, 429) or status >= 500:
+            return RewardError(message)
+        if status in (401, 403):
+            where = (
+                f"environment variable {self._api_key_env}" if self._api_key_env else "api_key_env, which is not set"
+            )
+            return FinalFailure(f"{message}; check the API key ({where})")
+        return FinalFailure(message)
+
+
+def _short(text: str, key: str | None) -> str:
+    """Beginning of a text, without the key, which some servers repeat."""
+    return (text.replace(key, "***") if key else text)[:_MAX_SHOWN]
+
+
+def _cached(file: Path) -> str | None:
+    try:
+        answer = json.loads(file.read_text(encoding="utf-8"))["answer"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return answer if isinstance(answer, str) else None
+
+
+def _keep(file: Path, answer: str) -> None:
+    """Write an answer to the cache, atomically. Without a writable cache, the run continues."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as temporary:
+                json.dump({"answer": answer}, temporary)
+            os.replace(name, file)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        _warn_once(str(file.parent.parent), error.strerror or str(error))
+
+
+@functools.cache
+def _warn_once(folder: str, error: str) -> None:
+    _logger.warning("answers of the judge cannot be kept in %s (%s), so they are asked for again", folder, error)
