@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -12,6 +13,11 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 
 LINES = Path(__file__).with_name("lines.yaml")
+_COMMON_WORDS = """
+    about again already been before came every finally first from gave have into just know last like made more most much
+    myself never next said same since some somebody something that their them there they think this time today tomorrow
+    tonight used very want went were what when where which with without yesterday
+""".split()
 _TOPICS_PER_ROUND = 5  # of each five topics, three are for training, one for val and one for test
 
 
@@ -38,7 +44,8 @@ class Openers(TextGenPool):
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
-            A pool whose samples have one empty reference, and ``topic`` and ``history`` in their meta data.
+            A pool whose samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the
+            line is about (for the reward ``keyword``), and the ``history``.
 
         Raises:
             DataError: If an argument is invalid.
@@ -47,7 +54,10 @@ class Openers(TextGenPool):
         dialogue_format = DialogueFormat(format, 1, render_chat)
         samples = [
             Sample(
-                f"{topic}_{number}", dialogue_format.prompt([line], system), [""], {"topic": topic, "history": [line]}
+                f"{topic}_{number}",
+                dialogue_format.prompt([line], system),
+                [""],
+                {"topic": topic, "words": content_words(line), "history": [line]},
             )
             for topic, lines in topics(split).items()
             for number, line in enumerate(lines)
@@ -55,6 +65,12 @@ class Openers(TextGenPool):
         pool = cls(limit_samples(samples, max_size, "openers", split, str(LINES)))
         pool.use_format(dialogue_format)
         return pool
+
+
+def content_words(line: str) -> list[str]:
+    """Words that a line is about: those with four letters or more, without common ones."""
+    words = re.findall(r"[a-z]{4,}", line.lower())
+    return [word for word in words if word not in _COMMON_WORDS] or words
 
 
 def topics(split: str) -> dict[str, list[str]]:
