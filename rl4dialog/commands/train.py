@@ -25,11 +25,7 @@ HELP = "train a model from a config file"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--project_name", default="rl4dialog_exps", help="name of the project folder")
-    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="name of the run folder")
-    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
-    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
-    parser.add_argument("--log_to_wandb", action="store_true", help="also log to Weights & Biases")
+    add_folder_arguments(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run of the same name")
     parser.add_argument(
         "--resume",
@@ -49,6 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry_run",
         action="store_true",
         help="check the config, build tokenizer, data, rewards and metrics, print the plan, and stop",
+    )
+
+
+def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the names of folders, and the experiment tracker that RL4LMs selects by a flag."""
+    parser.add_argument("--project_name", default="rl4dialog_exps", help="name of the project folder")
+    parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="name of the run folder")
+    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
+    parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
+    parser.add_argument(
+        "--log_to_wandb", action="store_true", help="also log to Weights & Biases; same as wandb in logging.outputs"
     )
 
 
@@ -90,6 +97,11 @@ def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
 
 def _train_in_this_process(args: argparse.Namespace) -> int:
     config = read_config(args)
+    if args.log_to_wandb and "wandb" not in config.logging.outputs:
+        from rl4dialog.runs.experiment_trackers.copies import check_trackers
+
+        config.logging.outputs.append("wandb")
+        check_trackers(config.logging.outputs)
     if config.saves_memory:
         return_freed_memory()
     else:
@@ -165,9 +177,8 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
         args.project_name,
         args.experiment_name,
         args.entity_name,
-        args.log_to_wandb,
         resume=checkpoint is not None,
-        wandb_run_id=checkpoint.state["wandb_run_id"] if checkpoint is not None else None,
+        run_ids=checkpoint.state.get("tracker_run_ids", {}) if checkpoint is not None else {},
         outputs=config.logging.outputs,
     )
     try:

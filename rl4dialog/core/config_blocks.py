@@ -360,7 +360,9 @@ class GenerationConfig(Block):
 
 
 class LoggingConfig(Block):
-    outputs: list[Literal["csv", "json", "tensorboard", "stdout", "wandb"]] = Field(default_factory=list)
-    """Log outputs in addition to the ``.jsonl`` files."""
+    outputs: list[Literal["csv", "json", "tensorboard", "stdout", "wandb", "mlflow", "trackio"]] = Field(
+        default_factory=list
+    )
+    """Log outputs and experiment trackers, in addition to the ``.jsonl`` files."""
     log_infos: list[str] = Field(default_factory=list)
     """Names of numbers in the environments' infos. Their means are logged."""

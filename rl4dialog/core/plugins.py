@@ -44,6 +44,11 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
             ) from error
 
 
+def absolute_import(name: str, base_dir: Path) -> str:
+    """Make an entry of ``imports`` absolute if it is an existing file, so that the config can be moved."""
+    return str(base_dir / name) if name.endswith(".py") and (base_dir / name).is_file() else name
+
+
 def load_entry_points() -> None:
     """Import installed plugins; a failure is only a warning, because the run may not need the plugin."""
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):

@@ -1,4 +1,4 @@
-"""Runs a console command in a separate process, unaffected by the state of this one."""
+"""Runs console commands in separate processes, unaffected by the state of this one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
-    """Run ``rl4dialog`` with arguments, on this console.
-
-    Ctrl-C reaches both processes, and SIGTERM is forwarded to the child. This process waits for the child to save its
-    state, and then exits too.
+    """Run ``rl4dialog`` with arguments, on this console; see :func:`ending_together`.
 
     Args:
         arguments: Name of the command and its arguments.
@@ -28,22 +26,62 @@ def run_command(arguments: Sequence[str], folder: Path | None = None, environmen
     Raises:
         SystemExit: If this process was interrupted; with the child's exit code.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rl4dialog.cli", *arguments], cwd=folder, env={**os.environ, **environment}
-    )
+    processes: list[subprocess.Popen[bytes]] = []
+    with ending_together(processes):
+        processes.append(start_command(arguments, folder, environment))
+        return processes[0].wait()
+
+
+def start_command(
+    arguments: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] = {},
+    output: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start ``rl4dialog`` with arguments.
+
+    Args:
+        arguments: Name of the command and its arguments.
+        folder: Working directory; by default the current one.
+        environment: Environment variables to add.
+        output: File to which standard output and error are appended; by default they go to this console.
+    """
+    command = [sys.executable, "-m", "rl4dialog.cli", *arguments]
+    environment = {**os.environ, **environment}
+    if output is None:
+        return subprocess.Popen(command, cwd=folder, env=environment)
+    with open(output, "ab") as file:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
+
+
+@contextmanager
+def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """End the given processes with this one.
+
+    Ctrl-C reaches all processes, and SIGTERM is forwarded. This process waits for the others to save their state, and
+    then exits too. After any other error they are killed.
+
+    Args:
+        processes: Processes started by this one, also those added during the block.
+
+    Raises:
+        SystemExit: If this process was interrupted; with the exit code of one of them.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
-        process.terminate()
+        for process in processes:
+            process.terminate()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        return process.wait()
+        yield
     except KeyboardInterrupt:
-        # A second Ctrl-C ends this wait and kills the child below.
-        raise SystemExit(process.wait() or 130) from None
+        # A second Ctrl-C ends this wait and kills the processes below.
+        raise SystemExit(max([process.wait() for process in processes], default=0) or 130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()

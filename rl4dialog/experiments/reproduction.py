@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.runs.comparison import Finding, compare_runs
@@ -62,7 +63,7 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
 def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool) -> int:
     recorded = read_provenance(run)
     # The config moves to another folder, so relative imports are made absolute.
-    config["imports"] = [_absolute(name, config_folder(run)) for name in config.get("imports", [])]
+    config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
     threads = recorded.get("hardware", {}).get("torch_threads")
     folder = Path(recorded.get("working_directory", "."))
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
@@ -80,11 +81,6 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
             folder if folder.is_dir() else None,
             {"OMP_NUM_THREADS": str(threads)} if threads else {},
         )
-
-
-def _absolute(name: str, folder: Path) -> str:
-    """Make an entry of ``imports`` absolute if it is an existing file."""
-    return str(folder / name) if name.endswith(".py") and (folder / name).is_file() else name
 
 
 def print_comparison(

@@ -43,6 +43,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 PROVENANCE_FILE = "provenance.json"
 DIFF_FILE = "uncommitted.diff"
 RESULT_FILE = "result.json"
+REPORT_FILE = "report.html"
 PLAYERS_FILE = "test_split_players.json"
 REFERENCES_FILE = "test_split_references.json"
 MODEL_FOLDER = "model"
@@ -65,7 +66,7 @@ _KNOWN_FILES = (
     PLAYERS_FILE,
     REFERENCES_FILE,
     "epoch_*_split_predictions.json",
-    "report.html",
+    REPORT_FILE,
     "reward_curve.png",
     ".*.tmp",
 )

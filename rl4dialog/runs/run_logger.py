@@ -1,8 +1,8 @@
 """The outputs of ``logging: {outputs: [...]}``: one row per iteration, through stable-baselines3's logger.
 
 The jsonl files of the run folder are authoritative; these outputs are copies in other formats. A resumed run rebuilds
-them from the jsonl files, so no row is lost or duplicated. If an output fails, it is disabled with a warning. Weights &
-Biases is handled in `tracking`.
+them from the jsonl files, so no row is lost or duplicated. If an output fails, it is disabled with a warning.
+Experiment trackers are handled in `experiment_trackers`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from stable_baselines3.common import logger as sb3_logger
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.runs.experiment_trackers.copies import check_trackers
 from rl4dialog.runs.run_folder import (
     CSV_FILE,
     JSON_FILE,
@@ -36,11 +37,12 @@ def check_outputs(outputs: Collection[str]) -> None:
     """Check that the packages of the outputs are installed.
 
     Raises:
-        ConfigError: If TensorBoard is requested but not installed.
+        ConfigError: If the package of a selected output is not installed.
     """
+    check_trackers(outputs)
     if "tensorboard" in outputs and sb3_logger.SummaryWriter is None:
         raise ConfigError(
-            "logging.outputs contains tensorboard, which is not installed: pip install rl4dialog[tensorboard]"
+            "the log output tensorboard needs the package tensorboard: pip install 'rl4dialog[tensorboard]'"
         )
 
 

@@ -1,35 +1,33 @@
 """The records of a run: metrics, predictions and training statistics, on disk and in optional outputs.
 
-File names and line formats are those of RL4LMs, so existing analysis scripts work. The files are authoritative; wandb
-is a copy, and a wandb failure is only a warning. Checkpoints and the report are handled elsewhere.
+File names and line formats are those of RL4LMs, so existing analysis scripts work. The files are authoritative; outputs
+and experiment trackers are copies. Checkpoints and the report are handled elsewhere.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import math
-import netrc
-import os
-import urllib.parse
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
+from rl4dialog.runs.experiment_trackers.copies import ExperimentTrackers
+from rl4dialog.runs.experiment_trackers.tracker import RunDescription
 from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME
-from rl4dialog.runs.results import read_players
+from rl4dialog.runs.results import Metrics, read_players, write_result
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     LOG_FILE,
     PLAYERS_FILE,
+    REPORT_FILE,
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
     RunFolder,
-    to_plain,
 )
 from rl4dialog.runs.run_logger import RunLogger
 
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LOGGER_NAME = "rl4dialog"
-
-_logger = logging.getLogger(__name__)
-_MAX_TABLE_ROWS = 100
-_WANDB_URL = "https://api.wandb.ai"
 
 
 class Tracker:
@@ -53,13 +47,12 @@ class Tracker:
     Args:
         run_folder: Folder for the files.
         config: The resolved config, written to ``config.json``.
-        project_name: Project on wandb.
-        experiment_name: Name of the run on wandb.
-        entity_name: User or team on wandb.
-        log_to_wandb: Also log to wandb; without an API key in its offline mode, inside the run folder.
+        project_name: Project in experiment trackers.
+        experiment_name: Name of the run in experiment trackers.
+        entity_name: User or team on Weights & Biases.
         resume: Append to ``log.txt``; nothing is written before :meth:`open` is called.
-        wandb_run_id: Id of the wandb run to resume.
-        outputs: Additional outputs (see :class:`RunLogger`); ``wandb`` is the same as ``log_to_wandb``.
+        run_ids: Ids of the runs to continue, by experiment tracker.
+        outputs: Additional outputs (see :class:`RunLogger` and :class:`ExperimentTrackers`).
 
     Raises:
         RunFolderError: If a file cannot be written; this also applies to all methods that write.
@@ -72,9 +65,8 @@ class Tracker:
         project_name: str,
         experiment_name: str,
         entity_name: str | None = None,
-        log_to_wandb: bool = False,
         resume: bool = False,
-        wandb_run_id: str | None = None,
+        run_ids: Mapping[str, str] | None = None,
         outputs: Collection[str] = (),
     ) -> None:
         self.run_folder = run_folder
@@ -82,11 +74,9 @@ class Tracker:
         self._logger = logging.getLogger(LOGGER_NAME)
         self._log_file: logging.FileHandler | None = None
         self._run_logger: RunLogger
-        self._wandb_run: Any = None
-        self._start_wandb: Callable[[], Any] | None = None
-        if log_to_wandb or "wandb" in outputs:
-            about = (run_folder.root, config, project_name, experiment_name, entity_name, wandb_run_id)
-            self._start_wandb = functools.partial(_start_wandb, *about)
+        self._about = RunDescription(run_folder.root, project_name, experiment_name, config, entity_name)
+        self._run_ids = run_ids or {}
+        self._trackers: ExperimentTrackers
         if not resume:
             self.open()
 
@@ -100,25 +90,24 @@ class Tracker:
         for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
             logging.getLogger(name).addHandler(self._log_file)
         self._run_logger = RunLogger(self.run_folder, self._outputs)
-        if self._start_wandb is not None:
-            self._wandb_run = self._start_wandb()
+        self._trackers = ExperimentTrackers(self._outputs, self._about, self._run_ids)
 
     @property
-    def wandb_run_id(self) -> str | None:
-        """Id of the wandb run, if there is one."""
-        return None if self._wandb_run is None else str(self._wandb_run.id)
+    def run_ids(self) -> dict[str, str]:
+        """Ids of the runs in experiment trackers."""
+        return self._trackers.run_ids
 
     def log_rollout_infos(self, rollout_info: Mapping[str, Any]) -> None:
         """Append the statistics of one iteration's rollouts to ``rollout_info.jsonl``."""
         self.run_folder.append_jsonl(ROLLOUT_INFO_FILE, rollout_info)
         self._run_logger.rollout(rollout_info)
-        self._to_wandb(lambda: self._wandb_run.log(to_plain(rollout_info)))
+        self._trackers.log(rollout_info, "iteration", int(rollout_info["iteration"]))
 
     def log_training_infos(self, training_info: Mapping[str, Any]) -> None:
         """Append the statistics of one iteration's updates to ``training_info.jsonl``."""
         self.run_folder.append_jsonl(TRAINING_INFO_FILE, training_info)
         self._run_logger.training(training_info)
-        self._to_wandb(lambda: self._wandb_run.log(to_plain(training_info)))
+        self._trackers.log(training_info, "iteration", int(training_info.get("iteration", 1)))
 
     def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
         """Append the corpus scores of an evaluation to ``{split_name}_split_metrics.jsonl``.
@@ -132,18 +121,23 @@ class Tracker:
             _evaluation_files(epoch, split_name)[0], {"epoch": epoch, "metrics": dict(metrics)}
         )
         self._run_logger.evaluation(epoch, split_name, metrics)
-        self._to_wandb(
-            lambda: self._wandb_run.log(
-                {"epoch": epoch, **{f"{split_name}/{key}": value for key, value in to_plain(metrics).items()}}
-            )
-        )
+        self._trackers.log({f"{split_name}/{key}": value for key, value in metrics.items()}, "epoch", epoch)
 
     def log_predictions(self, epoch: int, split_name: str, predictions: Sequence[Mapping[str, Any]]) -> None:
         """Write ``epoch_{epoch}_{split_name}_split_predictions.json``, one object per generated text."""
-        self.run_folder.write_json(_evaluation_files(epoch, split_name)[1], list(predictions))
-        self._to_wandb(
-            lambda: self._wandb_run.log({f"{split_name}_predictions": _wandb_table(predictions), "epoch": epoch})
-        )
+        file = self.run_folder.write_json(_evaluation_files(epoch, split_name)[1], list(predictions))
+        self._trackers.log_predictions(split_name, epoch, predictions, file)
+
+    def log_result(self, iterations: int, before: Mapping[str, Metrics], after: Mapping[str, Metrics]) -> None:
+        """Write ``result.json``, which marks the run as complete; see :func:`write_result`."""
+        write_result(self.run_folder, iterations, before, after)
+        values = {
+            f"result/{split}/{when}/{key}": value
+            for when, metrics in (("before", before), ("after", after))
+            for split in metrics
+            for key, value in metrics[split].items()
+        }
+        self._trackers.log_result(values, iterations, self.run_folder.path(REPORT_FILE))
 
     def recall(self, epoch: int, split_name: str) -> tuple[dict[str, float], list[dict[str, Any]]]:
         """Read the metrics and predictions of an evaluation back.
@@ -209,28 +203,19 @@ class Tracker:
         return self.run_folder.path(folder_name)
 
     def close(self, exit_code: int = 0) -> None:
-        """Close ``log.txt``, the outputs and the wandb run. Further calls do nothing.
+        """Close ``log.txt``, the outputs and the experiment trackers. Further calls do nothing.
 
         Args:
-            exit_code: Any value but 0 marks the wandb run as failed.
+            exit_code: Any value but 0 marks the runs in experiment trackers as failed.
         """
-        self._to_wandb(lambda: self._wandb_run.finish(exit_code=exit_code))
-        self._wandb_run = None
-        if self._log_file is not None and self._log_file in self._logger.handlers:
-            self._run_logger.close()
-            for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
-                logging.getLogger(name).removeHandler(self._log_file)
-            self._logger.setLevel(self._level_before)
-            self._log_file.close()
-
-    def _to_wandb(self, send: Callable[[], Any]) -> None:
-        if self._wandb_run is None:
+        if self._log_file is None or self._log_file not in self._logger.handlers:
             return
-        try:
-            send()
-        except Exception as error:  # never fatal, because the files are authoritative
-            self._wandb_run = None
-            _logger.warning("wandb failed and is disabled (%s); the run folder is complete", error)
+        self._trackers.finish(failed=bool(exit_code))
+        self._run_logger.close()
+        for name in (LOGGER_NAME, PROGRESS_LOGGER_NAME):
+            logging.getLogger(name).removeHandler(self._log_file)
+        self._logger.setLevel(self._level_before)
+        self._log_file.close()
 
 
 def _evaluation_files(epoch: int, split_name: str) -> tuple[str, str]:
@@ -256,69 +241,3 @@ def _open_log(path: Path, mode: str) -> logging.FileHandler:
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     return handler
-
-
-def _start_wandb(
-    root: Path, config: Mapping[str, Any], project: str, name: str, entity: str | None, run_id: str | None
-) -> Any:
-    """Start a wandb run; ``None`` with a warning if that fails."""
-    try:
-        import wandb
-    except ImportError as error:
-        _logger.warning("--log_to_wandb is ignored: %s; install it with: pip install wandb", error)
-        return None
-    mode = None
-    if not os.environ.get("WANDB_MODE") and not _has_wandb_key():
-        mode = "offline"
-        _logger.info("no wandb API key: wandb runs offline in %s; upload later with: wandb sync", root / "wandb")
-    # Without an online attempt there is nothing to fall back from.
-    modes: list[Any] = ["offline"] if mode or os.environ.get("WANDB_MODE") == "offline" else [None, "offline"]
-    for attempt in modes:
-        try:
-            run = wandb.init(
-                project=project,
-                name=name,
-                entity=entity,
-                dir=str(root),
-                config=to_plain(config),
-                id=run_id,
-                resume=None if run_id is None else "allow",
-                mode=attempt,  # type: ignore[arg-type]
-                settings=wandb.Settings(silent=True, console="off", init_timeout=30),
-            )
-            # Values that a resumed run sends again get the same step.
-            for names, step in (("*", "iteration"), ("val/*", "epoch"), ("test/*", "epoch")):
-                run.define_metric(names, step_metric=step)
-            return run
-        except Exception as error:  # wandb raises many exception types
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            _logger.warning("cannot start wandb (%s): %s", attempt or "online", reason)
-    return None
-
-
-def _has_wandb_key() -> bool:
-    """Whether wandb can log in without a prompt: by environment, or by the netrc file written by `wandb login`."""
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc
-    for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
-        try:
-            if path and netrc.netrc(str(Path(path).expanduser())).authenticators(host):
-                return True
-        except (OSError, netrc.NetrcParseError):
-            continue
-    return False
-
-
-def _wandb_table(predictions: Sequence[Mapping[str, Any]]) -> Any:
-    import wandb
-
-    columns: list[Any] = list(predictions[0]) if predictions else []
-    rows = [[_wandb_cell(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
-    return wandb.Table(columns=columns, data=rows)  # type: ignore[arg-type]
-
-
-def _wandb_cell(value: Any) -> Any:
-    """A value of a table; conversations are text, as wandb refuses rows whose nested values have different keys."""
-    plain = to_plain(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (list, dict)) else plain

@@ -15,7 +15,6 @@ from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.report.run_report import write_report_or_warn
-from rl4dialog.runs.results import write_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.callbacks import build_callbacks
@@ -115,7 +114,7 @@ class Trainer:
         if n_done and self._config.has_rollouts:
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
         write_report_or_warn(run_path)
-        write_result(self._tracker.run_folder, n_done, metrics_of(before), metrics_of(after))
+        self._tracker.log_result(n_done, metrics_of(before), metrics_of(after))
         self._tracker.show()
         self.trainee.summarize(before["test"], after["test"])
         return before["test"], after["test"]

@@ -224,6 +224,7 @@ def test_supervised_run_has_the_same_folder(tmp_path: Path, kind: str, model: st
 
 
 def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb_config"))

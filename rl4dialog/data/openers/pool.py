@@ -13,11 +13,61 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 
 LINES = Path(__file__).with_name("lines.yaml")
-_COMMON_WORDS = """
-    about again already been before came every finally first from gave have into just know last like made more most much
-    myself never next said same since some somebody something that their them there they think this time today tomorrow
-    tonight used very want went were what when where which with without yesterday
-""".split()
+_COMMON_WORDS = [
+    "about",
+    "again",
+    "already",
+    "been",
+    "before",
+    "came",
+    "every",
+    "finally",
+    "first",
+    "from",
+    "gave",
+    "have",
+    "into",
+    "just",
+    "know",
+    "last",
+    "like",
+    "made",
+    "more",
+    "most",
+    "much",
+    "myself",
+    "never",
+    "next",
+    "said",
+    "same",
+    "since",
+    "some",
+    "somebody",
+    "something",
+    "that",
+    "their",
+    "them",
+    "there",
+    "they",
+    "think",
+    "this",
+    "time",
+    "today",
+    "tomorrow",
+    "tonight",
+    "used",
+    "very",
+    "want",
+    "went",
+    "were",
+    "what",
+    "when",
+    "where",
+    "which",
+    "with",
+    "without",
+    "yesterday",
+]
 _TOPICS_PER_ROUND = 5  # of each five topics, three are for training, one for val and one for test
 
 

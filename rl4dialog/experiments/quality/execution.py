@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.experiments.own_process import run_command
+from rl4dialog.experiments.own_process import ending_together, run_command, start_command
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled
 from rl4dialog.training.resume import is_done
 
@@ -58,46 +55,32 @@ def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, 
         SystemExit: If this process was interrupted.
     """
     waiting = [run for run in runs if not is_done(output / RUNS_FOLDER / run.name, run.config)]
-    n_done, failed = len(runs) - len(waiting), {}
+    n_started, failed = len(runs) - len(waiting), {}
     threads = max(1, (os.cpu_count() or 1) // n_jobs)
-    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+    environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with ending_together(running.values()):
         while waiting or running:
             while waiting and len(running) < n_jobs:
-                run = waiting.pop(0)
+                run, n_started = waiting.pop(0), n_started + 1
                 running[run.name] = _start(run, output, environment)
-                print(f"{run.name} ({n_done + len(running)} of {len(runs)})", file=sys.stderr, flush=True)
+                print(f"{run.name} ({n_started} of {len(runs)})", file=sys.stderr, flush=True)
             time.sleep(_POLL_S)
             for name in [name for name, process in running.items() if process.poll() is not None]:
-                code = running.pop(name).returncode
-                n_done += 1
-                if code:
+                if code := running.pop(name).returncode:
                     failed[name] = code
-                    log = output / f"{name}.log"
+                    log = _log(output, name)
                     print(f"error: {name} failed (exit code {code}), see {log}", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        for process in running.values():
-            process.terminate()
-        raise SystemExit(max((process.wait() for process in running.values()), default=130) or 130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        for process in running.values():
-            if process.poll() is None:
-                process.kill()
     return failed
 
 
 def _start(run: PlannedRun, output: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    overrides = [text for override in run.overrides for text in ("--set", override)]
-    command: list[Any] = [sys.executable, "-m", "rl4dialog.cli", "train", "--config_path", run.config_path, *overrides]
-    command += ["--base_path_to_store_results", output, "--project_name", RUNS_FOLDER, "--experiment_name", run.name]
-    with (output / f"{run.name}.log").open("ab") as log:
-        return subprocess.Popen(
-            [*map(str, command), "--resume", "auto"], stdout=log, stderr=subprocess.STDOUT, env=dict(environment)
-        )
+    arguments = ["train", "--config_path", str(run.config_path), "--resume", "auto"]
+    arguments += [text for override in run.overrides for text in ("--set", override)]
+    arguments += ["--base_path_to_store_results", str(output)]
+    arguments += ["--project_name", RUNS_FOLDER, "--experiment_name", run.name]
+    return start_command(arguments, environment=environment, output=_log(output, run.name))
+
+
+def _log(output: Path, name: str) -> Path:
+    return output / f"{name}.log"

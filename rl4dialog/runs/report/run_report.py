@@ -25,9 +25,9 @@ from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run, as_text, number, read_run
 from rl4dialog.runs.report.samples import RETURN_KEY, REWARD_KEY, choose_samples, ranking_key, sort_keys
+from rl4dialog.runs.run_folder import REPORT_FILE
 from rl4dialog.runs.summary import is_headline
 
-REPORT_FILE = "report.html"
 _DISTRIBUTIONS = {
     REWARD_KEY: "Reward",
     "episode/return": "Return",

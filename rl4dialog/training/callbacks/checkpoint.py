@@ -115,7 +115,7 @@ class CheckpointCallback(IterationCallback):
         self._state = self._trainee.capture_state()
         if self._tracker is not None:
             self._state["log_sizes"] = self._tracker.run_folder.log_sizes()
-            self._state["wandb_run_id"] = self._tracker.wandb_run_id
+            self._state["tracker_run_ids"] = self._tracker.run_ids
 
     def _save(self) -> bool:
         if not self._state:

@@ -45,8 +45,9 @@ def test_lock_has_everything_that_the_project_requires(name: str) -> None:
     locked = pins((ROOT / "docker" / name).read_text(encoding="utf-8"))
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     (required,) = re.findall(r"install_requires=\[(.*?)\]", setup, flags=re.DOTALL)
+    (wandb,) = re.findall(r"^WANDB = \[(.*?)\]", setup, flags=re.MULTILINE)
     (tests,) = re.findall(r"^TEST = \[(.*?)^\]", setup, flags=re.DOTALL | re.MULTILINE)
-    names = {text.replace("_", "-") for text in re.findall(r'"([\w-]+)>=', required + tests)}
+    names = {text.replace("_", "-") for text in re.findall(r'"([\w-]+)>=', required + tests + wandb)}
     assert len(names) > 25 and names <= locked.keys()
 
 

@@ -162,5 +162,5 @@ def test_without_outputs_there_are_no_files(tmp_path: Path) -> None:
 def test_missing_tensorboard_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sb3_logger, "SummaryWriter", None)
     check_outputs(["csv", "json", "stdout"])
-    with pytest.raises(ConfigError, match=r"tensorboard, which is not installed: pip install rl4dialog\[tensorboard\]"):
+    with pytest.raises(ConfigError, match=r"needs the package tensorboard: pip install 'rl4dialog\[tensorboard\]'"):
         check_outputs(["tensorboard"])

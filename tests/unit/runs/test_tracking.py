@@ -1,21 +1,19 @@
-"""The files of a run, and wandb offline."""
+"""The files of a run, and what copies of them get."""
 
 from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from run_files import game
+from experiment_trackers import FakeTracker
 from tiny import make_gpt2, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rl4dialog.runs import tracking as module
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.runs.tracking import Tracker
 
@@ -103,86 +101,36 @@ def test_saved_model_loads_and_gives_the_same_logits(folder: RunFolder, tracker:
     assert torch.equal(loaded(ids).logits, model(ids).logits)
 
 
-def test_wandb_is_not_imported_unless_asked_for(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)  # importing it would raise
-    tracker = Tracker(folder, {}, "p", "r")
-    tracker.log_metrics(0, "val", {"a": 1.0})
-    tracker.close()
-
-
-def test_missing_wandb_is_a_warning_and_no_loss(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_result_marks_the_run_as_complete_and_copies_get_it_with_the_report(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    tracker = Tracker(folder, {}, "p", "r", log_to_wandb=True)
-    tracker.log_metrics(0, "val", {"a": 1.0})
+    fake = FakeTracker.install(monkeypatch)
+    tracker = Tracker(folder, {"seed": 1}, "p", "r", outputs=["trackio"])
+    folder.path("report.html").write_text("<p>")
+    tracker.log_result(2, {"val": {"a": 0.1}}, {"val": {"a": float("nan")}})
+    assert json.loads(folder.path("result.json").read_text())["iterations"] == 2
+    assert fake.calls == [
+        ("summary", {"result/val/before/a": 0.1, "result/val/after/a": None}, 2),
+        ("report", folder.path("report.html")),
+    ]
+    tracker.close(exit_code=1)
     tracker.close()
-    assert "pip install wandb" in caplog.text
-    assert len(read_lines(folder, "val_split_metrics.jsonl")) == 1
+    assert fake.calls[2:] == [("finish", True)]
 
 
-def test_wandb_runs_offline_inside_the_run_folder_without_a_key(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    tracker = Tracker(folder, {"seed": 1}, "p", "r", log_to_wandb=True)
-    tracker.log_rollout_infos({"iteration": 1, "rollout/kl": float("nan")})
-    tracker.log_metrics(0, "val", {"a": 1.0})
-    tracker.log_predictions(0, "val", [{"sample_id": 1, "generated_text": "x", "extra": None}])
-    tracker.log_predictions(1, "val", [game(0, ("a", "b")), {**game(1), "outcome": {}, "ended_by": None}])
+def test_copies_get_what_the_files_get(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeTracker.install(monkeypatch)
+    tracker = Tracker(folder, {"seed": 1}, "p", "r", outputs=["trackio"], run_ids={"trackio": "r-1"})
+    assert fake.about.run_id == "r-1" and tracker.run_ids == {"trackio": "fake"}
+    tracker.log_rollout_infos({"iteration": 3, "rollout/kl": torch.tensor(0.5)})
+    tracker.log_training_infos({"iteration": 3, "train/loss": 0.25})
+    tracker.log_metrics(3, "val", {"a": 1.0})
+    tracker.log_predictions(3, "val", [{"sample_id": 1}])
     tracker.close()
-    log = folder.path("log.txt").read_text()
-    assert log.count("wandb") == log.splitlines()[0].count("wandb") > 0  # one line, and no failure after it
-    assert "no wandb API key" in log
-    assert list(folder.path("wandb").glob("offline-run-*/*.wandb"))
-    assert len(read_lines(folder, "val_split_metrics.jsonl")) == 1
-
-
-def test_netrc_of_wandb_login_counts_as_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL", "NETRC"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert not module._has_wandb_key()
-    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password made-up-for-this-test\n")
-    assert module._has_wandb_key()
-    monkeypatch.setenv("WANDB_BASE_URL", "https://other.example")
-    assert not module._has_wandb_key()
-
-
-class BrokenWandb:
-    """Starts, and then fails at everything."""
-
-    Settings = dict
-
-    def __init__(self) -> None:
-        self.modes: list[str | None] = []
-
-    def init(self, mode: str | None, **kwargs: Any) -> BrokenWandb:
-        self.modes.append(mode)
-        if mode is None:
-            raise ConnectionError("no route to host")
-        return self
-
-    def define_metric(self, name: str, step_metric: str) -> None: ...
-
-    def log(self, record: Any) -> None:
-        raise RuntimeError("service died")
-
-
-def test_failing_wandb_falls_back_and_never_loses_the_files(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    wandb = BrokenWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
-    monkeypatch.setenv("WANDB_API_KEY", "made up")
-    monkeypatch.delenv("WANDB_MODE")
-    tracker = Tracker(folder, {}, "p", "r", log_to_wandb=True)
-    assert wandb.modes == [None, "offline"]
-    assert "no route to host" in caplog.text
-    for epoch in (0, 1):
-        tracker.log_metrics(epoch, "val", {"a": 1.0})
-    tracker.close()
-    assert caplog.text.count("service died") == 1
-    assert len(read_lines(folder, "val_split_metrics.jsonl")) == 2
+    assert fake.calls == [
+        ("log", {"rollout/kl": 0.5}, "iteration", 3),
+        ("log", {"train/loss": 0.25}, "iteration", 3),
+        ("log", {"val/a": 1.0}, "epoch", 3),
+        ("predictions", "val", 3, folder.path("epoch_3_val_split_predictions.json")),
+        ("finish", False),
+    ]

@@ -46,7 +46,7 @@ class Run:
     def __init__(self, folder: Path, every: int | None = 10, keep_best: str = "m", mode: Mode = "max") -> None:
         self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
         self.store = CheckpointStore(self.folder, keep_last=2)
-        tracker: Any = SimpleNamespace(run_folder=self.folder, wandb_run_id=None)
+        tracker: Any = SimpleNamespace(run_folder=self.folder, run_ids={})
         self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
         self.trainee = Weightless(self.model)
         self.evaluations = list(BEFORE)

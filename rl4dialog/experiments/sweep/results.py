@@ -1,0 +1,125 @@
+"""The results of a sweep: table, ``sweep.json``, ``sweep.png``, and the best config as ``best.yml``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.plugins import absolute_import
+from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
+from rl4dialog.experiments.sweep.plot import plot_sweep
+from rl4dialog.experiments.sweep.space import shown_values
+from rl4dialog.experiments.sweep.trials import SPLIT, Objective, TrialResult, best_trial, run_names
+from rl4dialog.runs.run_folder import write_json, write_text
+from rl4dialog.runs.summary import format_number, table_style
+
+RESULT_FILE, PICTURE_FILE, BEST_FILE = "sweep.json", "sweep.png", "best.yml"
+
+
+def write_sweep(
+    folder: Path,
+    results: Sequence[TrialResult],
+    objective: Objective,
+    config: dict[str, Any],
+    seeds: Sequence[int] = (),
+) -> None:
+    """Write the files of a sweep and print a table.
+
+    Args:
+        folder: Folder of the sweep.
+        results: Results of all trials.
+        objective: What trials are compared by.
+        config: The config without the values of a trial.
+        seeds: Seeds of each trial.
+    """
+    results = [replace(r, runs=[folder / name for name in run_names(r.name, seeds)]) for r in results]
+    best, front = best_trial(results, objective), pareto_front(results)
+    if objective.metric is None:
+        best = None
+    rows = [{**asdict(r), "runs": [str(run) for run in r.runs], "on_front": r in front} for r in results]
+    about = {**asdict(objective), "split": SPLIT, "best": best.name if best is not None else None}
+    write_json(folder / RESULT_FILE, {**about, "trials": rows})
+    plot_sweep(results, front, objective, folder / PICTURE_FILE)
+    console = Console()
+    _print_table(results, front, best, objective, console)
+    console.print(_counts(results), highlight=False)
+    if best is not None:
+        path = folder / BEST_FILE
+        write_text(path, best_config(best, objective, config, len(results)))
+        console.print(f"Best config ({best.name}): {path}", soft_wrap=True, highlight=False)
+    elif objective.metric is not None:
+        limit = "" if objective.max_kl is None else f" with a KL of at most {objective.max_kl}"
+        console.print(f"There is no best config: no trial is complete{limit}.", highlight=False)
+    console.print(f"Results: {folder / RESULT_FILE} and {PICTURE_FILE}", soft_wrap=True, highlight=False)
+
+
+def pareto_front(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Pareto-optimal trials by increasing KL: no other trial has at least as much reward at less KL."""
+    front: list[TrialResult] = []
+    measured = [r for r in results if r.kl is not None and r.reward is not None]
+    for result in sorted(measured, key=lambda r: (r.kl, -(r.reward or 0.0))):
+        if not front or (result.reward or 0.0) > (front[-1].reward or 0.0):
+            front.append(result)
+    return front
+
+
+def base_config(config_path: str, overrides: Sequence[str], variant: int) -> dict[str, Any]:
+    """Read a config as a mapping that can be written to another folder: its imports are absolute."""
+    config, _ = expand_variants(load_yaml(config_path), variant)
+    config = apply_overrides(config, overrides)
+    if config.get("imports"):
+        config["imports"] = [absolute_import(name, Path(config_path).absolute().parent) for name in config["imports"]]
+    return config
+
+
+def best_config(best: TrialResult, objective: Objective, config: dict[str, Any], n_trials: int) -> str:
+    """Return the config of the best trial as YAML, with a header."""
+    config = apply_overrides(config, [f"{key}={value}" for key, value in best.values.items()])
+    header = (
+        f"# {best.name}, the best of {n_trials} trials: {objective.metric} {best.value:.6g} on the {SPLIT} split.\n"
+        f"# {'; '.join(f'{key}: {value}' for key, value in best.values.items())}\n"
+    )
+    return header + yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def _print_table(
+    results: Sequence[TrialResult],
+    front: Sequence[TrialResult],
+    best: TrialResult | None,
+    objective: Objective,
+    console: Console,
+) -> None:
+    keys = list(dict.fromkeys(key for result in results for key in result.values))
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column("trial", overflow="fold")
+    for key in keys:
+        table.add_column(Text(key.rsplit(".", 1)[-1]), overflow="fold")
+    measured = [*([f"{objective.metric} ({SPLIT})"] if objective.metric else []), "reward", "KL per token"]
+    for name in measured:
+        table.add_column(Text(name), justify="right")
+    table.add_column("")
+    for result in results:
+        numbers = [*([result.value] if objective.metric else []), result.reward]
+        kl = format_number(None) if result.kl is None else f"{result.kl:.4f}"
+        notes = [
+            *(["best"] if result is best else []),
+            *(["on the front"] if result in front else []),
+            *([result.state] if result.state != "complete" else []),
+        ]
+        cells = [result.name, *shown_values(result.values), *map(format_number, numbers), kl]
+        table.add_row(*map(Text, cells), ", ".join(notes))
+    console.print(table)
+
+
+def _counts(results: Sequence[TrialResult]) -> str:
+    counts = {state: [r.name for r in results if r.state == state] for state in ("complete", "pruned", "failed")}
+    parts = [f"{len(names)} {state}" for state, names in counts.items() if names]
+    failed = f" ({', '.join(counts['failed'])})" if counts["failed"] else ""
+    return f"Trials: {', '.join(parts) or 'none'}{failed}"

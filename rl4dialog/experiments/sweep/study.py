@@ -1,0 +1,195 @@
+"""Trials that Optuna chooses, in a journal file that several processes and machines can share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.experiments.sweep.space import Dimension, Values, combinations
+from rl4dialog.experiments.sweep.trials import Objective, Trial, TrialResult
+from rl4dialog.runs.run_folder import only_writer
+
+JOURNAL_FILE = "journal.log"
+_STUDY = "sweep"
+
+
+class Study:
+    """A study of Optuna. An interrupted trial is continued by the next process that opens the study.
+
+    Args:
+        folder: Folder of the sweep, which contains the journal.
+        dimensions: Values by key.
+        objective: Metric and direction. A trial above ``max_kl`` violates a constraint.
+        settings: What must be the same in all processes that share the study, such as the config.
+        n_trials: Number of trials in the study; ``None`` only with the sampler ``grid``, for all combinations.
+        sampler: ``tpe``, ``random``, or ``grid`` for all combinations of choices and whole numbers.
+        pruner: ``median`` stops trials that are below the median of earlier ones at the same iteration; or ``none``.
+        seed: Seed of the sampler. The values of a trial depend on it and on the earlier trials.
+
+    Raises:
+        ConfigError: If Optuna is not installed, or the study has results with other settings.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dimensions: Sequence[Dimension],
+        objective: Objective,
+        settings: Mapping[str, Any],
+        n_trials: int | None,
+        sampler: str = "tpe",
+        pruner: str = "none",
+        seed: int = 0,
+    ) -> None:
+        self._optuna = _import_optuna()
+        self._folder, self._dimensions, self._objective = folder, dimensions, objective
+        self._n_trials, self._sampler, self._seed = n_trials, sampler, seed
+        self._handles: dict[str, Any] = {}
+        self._locks: dict[str, ExitStack] = {}
+        all_values = combinations(dimensions) if sampler == "grid" else []
+        folder.mkdir(parents=True, exist_ok=True)
+        self._study = self._open(settings, pruner)
+        for values in all_values:
+            self._study.enqueue_trial(self._parameters(values), skip_if_exists=True)
+
+    def next(self) -> Trial | None:
+        return self._abandoned() or self._new()
+
+    def report(self, trial: Trial, iteration: int, value: float) -> bool:
+        handle = self._handles[trial.name]
+        if iteration in self._frozen(handle.number).intermediate_values:
+            return False
+        handle.report(value, iteration)
+        return bool(handle.should_prune())
+
+    def finish(self, trial: Trial, result: TrialResult) -> None:
+        handle = self._handles.pop(trial.name)
+        for key in ("kl", "reward", "error"):
+            handle.set_user_attr(key, getattr(result, key))
+        if result.kl is not None and self._objective.max_kl is not None:
+            handle.set_constraint("kl", result.kl - self._objective.max_kl)
+        state = self._optuna.trial.TrialState
+        states = {"complete": state.COMPLETE, "pruned": state.PRUNED, "failed": state.FAIL}
+        value = result.value if result.state == "complete" else None
+        self._study.tell(handle, value, states[result.state])
+        self._locks.pop(trial.name).close()
+
+    def results(self) -> list[TrialResult]:
+        states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+        return [
+            TrialResult(
+                _name(frozen.number),
+                self._texts(frozen.params),
+                states[frozen.state.name],  # type: ignore[arg-type]
+                frozen.value if frozen.state.name == "COMPLETE" else None,
+                *(frozen.user_attrs.get(key) for key in ("kl", "reward", "error")),
+            )
+            for frozen in self._study.get_trials(deepcopy=False)
+            if frozen.state.name in states
+        ]
+
+    def _open(self, settings: Mapping[str, Any], pruner: str) -> Any:
+        optuna = self._optuna
+        backend = optuna.storages.journal.JournalFileBackend(str(self._folder / JOURNAL_FILE))
+        arguments = {
+            "storage": optuna.storages.JournalStorage(backend),
+            "study_name": _STUDY,
+            "direction": self._objective.direction,
+            "pruner": optuna.pruners.MedianPruner() if pruner == "median" else optuna.pruners.NopPruner(),
+            "load_if_exists": True,
+        }
+        study = optuna.create_study(**arguments)
+        earlier = study.user_attrs.get("settings", settings)
+        changed = [key for key in settings if earlier.get(key) != settings[key]]
+        if changed:
+            if any(trial.state.name in ("COMPLETE", "PRUNED", "RUNNING") for trial in study.get_trials(deepcopy=False)):
+                raise ConfigError(
+                    f"the sweep in {self._folder} was started with another {' and '.join(changed)}; continue it with "
+                    f"the same, or start a new one with another --experiment_name"
+                )
+            optuna.delete_study(study_name=_STUDY, storage=arguments["storage"])
+            study = optuna.create_study(**arguments)
+        study.set_user_attr("settings", dict(settings))
+        return study
+
+    def _abandoned(self) -> Trial | None:
+        """A trial whose process ended before it was finished."""
+        for frozen in self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.RUNNING,)):
+            name = _name(frozen.number)
+            if name in self._handles or not self._lock(name):
+                continue
+            if self._frozen(frozen.number).state.name == "RUNNING":
+                self._handles[name] = self._optuna.trial.Trial(self._study, frozen._trial_id)
+                return Trial(name, self._texts(frozen.params))
+            self._locks.pop(name).close()
+        return None
+
+    def _new(self) -> Trial | None:
+        trials = self._study.get_trials(deepcopy=False)
+        n_waiting = sum(trial.state.name == "WAITING" for trial in trials)
+        n_started = len(trials) - n_waiting
+        if (self._sampler == "grid" and not n_waiting) or (self._n_trials is not None and n_started >= self._n_trials):
+            return None
+        # A new seed for each trial: a continued study, and processes that share it, must not repeat values.
+        self._study.sampler = self._new_sampler(derive_seed(self._seed, "sweep", n_started))
+        handle = self._study.ask({d.key: self._distribution(d) for d in self._dimensions})
+        name = _name(handle.number)
+        if not self._lock(name):  # another process was faster and continues it
+            return self._new()
+        self._handles[name] = handle
+        return Trial(name, self._texts(handle.params), is_new=True)
+
+    def _lock(self, name: str) -> bool:
+        lock = ExitStack()
+        try:
+            lock.enter_context(only_writer(self._folder / "locks" / name))
+        except RunFolderError:
+            return False
+        self._locks[name] = lock
+        return True
+
+    def _new_sampler(self, seed: int) -> Any:
+        samplers = self._optuna.samplers
+        # constant_liar: trials in progress count as bad, so that simultaneous trials differ.
+        if self._sampler == "tpe":
+            return samplers.TPESampler(seed=seed, constant_liar=True)
+        return samplers.RandomSampler(seed)
+
+    def _distribution(self, dimension: Dimension) -> Any:
+        distributions = self._optuna.distributions
+        if dimension.kind == "choice":
+            return distributions.CategoricalDistribution(dimension.values)
+        low, high = dimension.bounds
+        if dimension.kind == "int":
+            return distributions.IntDistribution(int(low), int(high))
+        return distributions.FloatDistribution(low, high, log=dimension.kind == "log")
+
+    def _parameters(self, values: Values) -> dict[str, Any]:
+        return {d.key: int(values[d.key]) if d.kind == "int" else values[d.key] for d in self._dimensions}
+
+    def _texts(self, parameters: Mapping[str, Any]) -> Values:
+        """Values as YAML texts, in the order of the dimensions; those of a trial that never started are missing."""
+        given = [d.key for d in self._dimensions if d.key in parameters]
+        return {key: value if isinstance(value := parameters[key], str) else repr(value) for key in given}
+
+    def _frozen(self, number: int) -> Any:
+        return self._study.get_trials(deepcopy=False)[number]
+
+
+def _name(number: int) -> str:
+    return f"trial_{number:03}"
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError(
+            f"--search needs the package optuna: pip install 'rl4dialog[sweep]' ({error}); --grid works without it"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,1 @@
+"""Experiment trackers of ``logging.outputs``: Weights & Biases, MLflow and trackio."""

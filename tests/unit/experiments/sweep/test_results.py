@@ -1,0 +1,62 @@
+"""Files and table of a sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import make_config, write_config
+from sweeps import result, write_run
+
+from rl4dialog.core.config import load_config
+from rl4dialog.experiments.sweep.results import base_config, pareto_front, write_sweep
+from rl4dialog.experiments.sweep.trials import Objective
+
+KEY = "alg.kl_div.coeff"
+
+
+def test_front_has_what_nothing_else_beats() -> None:
+    kl_and_reward = {"a": (0.2, 0.5), "b": (0.1, 0.4), "c": (0.3, 0.45), "d": (0.1, 0.3)}
+    results = [result(name, kl=kl, reward=reward) for name, (kl, reward) in kl_and_reward.items()]
+    assert [found.name for found in pareto_front([*results, result("e", 1.0)])] == ["b", "a"]
+
+
+def test_best_config_is_written_and_trains_from_any_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("")
+    path = str(write_config(tmp_path, {**make_config(tmp_path), "imports": ["./mine.py"]}))
+    results = [
+        result("trial_000", 0.25, values={KEY: "0.1"}, kl=0.1, reward=1.0),
+        result("trial_001", 0.5, values={KEY: "1e-05"}, kl=0.2, reward=2.0),
+        result("trial_002", values={KEY: "0.3"}, state="failed", error="boom"),
+        result("trial_003", values={KEY: "0.4"}, state="pruned"),
+    ]
+    folder = tmp_path / "s"
+    for found in results[:2]:
+        write_run(folder / found.name, [1.0, 2.0])
+    write_sweep(folder, results, Objective("m"), base_config(path, ["seed=3"], 0))
+    text = (folder / "best.yml").read_text(encoding="utf-8")
+    assert text.startswith("# trial_001, the best of 4 trials: m 0.5 on the val split.\n# alg.kl_div.coeff: 1e-05\n")
+    best = load_config(folder / "best.yml")
+    assert best.model_dump()["alg"]["kl_div"]["coeff"] == 1e-5
+    assert best.seed == 3 and best.imports == [str(tmp_path / "mine.py")]
+    written = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    assert (written["best"], written["split"]) == ("trial_001", "val")
+    assert [trial["on_front"] for trial in written["trials"]] == [True, True, False, False]
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    output = capsys.readouterr().out
+    assert "Trials: 2 complete, 1 pruned, 1 failed (trial_002)" in output
+
+
+def test_no_trial_within_the_kl_means_no_best_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "t", [1.0])
+    write_sweep(tmp_path, [result("t", 0.5, kl=0.3, reward=1.0)], Objective("m", "maximize", 0.2), {})
+    assert "There is no best config: no trial is complete with a KL of at most 0.2." in capsys.readouterr().out
+    assert not (tmp_path / "best.yml").exists()
+
+
+def test_sweep_without_a_metric_compares_reward_and_kl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "t", [1.0])
+    write_sweep(tmp_path, [result("t", kl=0.3, reward=1.0)], Objective(None), {})
+    assert json.loads((tmp_path / "sweep.json").read_text())["best"] is None
+    assert (tmp_path / "sweep.png").is_file() and "best" not in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""Trials that Optuna chooses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeps import result
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.experiments.sweep.space import parse_search
+from rl4dialog.experiments.sweep.study import Study
+from rl4dialog.experiments.sweep.trials import Objective, Trial
+
+SEARCH = ["a.rate=log:1e-5:1e-3", "n=int:1:4", "c=choice:x,[1]"]
+
+
+def make_study(folder: Path, search: list[str] = SEARCH, n_trials: int | None = 4, **others: Any) -> Study:
+    pytest.importorskip("optuna")
+    objective = others.pop("objective", Objective("m"))
+    settings = others.pop("settings", {"--metric": "m"})
+    return Study(folder, parse_search(search), objective, settings, n_trials, **others)
+
+
+def finish(study: Study, trial: Trial, value: float = 0.0, **others: Any) -> None:
+    study.finish(trial, result(trial.name, value, values=trial.values, **others))
+
+
+def all_trials(study: Study, value: float = 0.0) -> list[Trial]:
+    found = []
+    while (trial := study.next()) is not None:
+        finish(study, trial, value)
+        found.append(trial)
+    return found
+
+
+def test_missing_package_is_told_with_the_install_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigError, match=r"--search needs the package optuna: pip install 'rl4dialog\[sweep\]'"):
+        Study(tmp_path, parse_search(SEARCH), Objective("m"), {}, 4)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_continued_study_has_the_trials_of_an_uninterrupted_one(tmp_path: Path, sampler: str) -> None:
+    whole = all_trials(make_study(tmp_path / "a", sampler=sampler))
+    assert [trial.name for trial in whole] == [f"trial_00{i}" for i in range(4)]
+    assert len({str(trial.values) for trial in whole}) == 4
+    assert all(1e-5 <= float(t.values["a.rate"]) <= 1e-3 and t.values["c"] in ('"x"', "[1]") for t in whole)
+    parts = all_trials(make_study(tmp_path / "b", n_trials=2, sampler=sampler))
+    parts += all_trials(make_study(tmp_path / "b", n_trials=4, sampler=sampler))
+    assert parts == whole
+
+
+def test_grid_trains_each_combination_once(tmp_path: Path) -> None:
+    search = ["n=int:1:2", "c=choice:x,y"]
+    first = all_trials(make_study(tmp_path, search, n_trials=3, sampler="grid"))
+    rest = all_trials(make_study(tmp_path, search, n_trials=None, sampler="grid"))
+    values = [tuple(trial.values.values()) for trial in (*first, *rest)]
+    assert values == [("1", '"x"'), ("1", '"y"'), ("2", '"x"'), ("2", '"y"')]
+
+
+def test_processes_share_trials_and_continue_abandoned_ones(tmp_path: Path) -> None:
+    one, other = make_study(tmp_path), make_study(tmp_path)
+    first, second = one.next(), other.next()
+    assert first is not None and second is not None and first.name != second.name and first.is_new
+    for lock in one._locks.values():  # as when a process ends
+        lock.close()
+    continued = other.next()
+    assert continued == Trial(first.name, first.values, is_new=False)
+    finish(other, continued, 0.25)
+    assert [found.name for found in one.results()] == [first.name]
+
+
+def test_results_have_numbers_errors_and_states(tmp_path: Path) -> None:
+    study = make_study(tmp_path, objective=Objective("m", "maximize", 0.2), n_trials=3)
+    for state, value, kl, error in (
+        ("complete", 0.5, 0.3, None),
+        ("failed", 0.0, None, "boom"),
+        ("pruned", 0.0, None, None),
+    ):
+        trial = study.next()
+        assert trial is not None
+        if state == "pruned":
+            study.report(trial, 1, 0.1)
+        finish(study, trial, value, state=state, kl=kl, error=error)
+    found = make_study(tmp_path, objective=Objective("m", "maximize", 0.2)).results()
+    assert [(f.state, f.value, f.kl, f.error) for f in found] == [
+        ("complete", 0.5, 0.3, None),
+        ("failed", None, None, "boom"),
+        ("pruned", None, None, None),
+    ]
+    constraints = [dict(frozen.constraints) for frozen in study._study.trials]
+    assert constraints == [{"kl": pytest.approx(0.1)}, {}, {}]
+
+
+def test_median_pruner_stops_what_is_worse_than_earlier_trials(tmp_path: Path) -> None:
+    study = make_study(tmp_path, n_trials=7, pruner="median")
+    for _ in range(5):
+        trial = study.next()
+        assert trial is not None and not study.report(trial, 1, 0.5)
+        finish(study, trial, 0.5)
+    trial = study.next()
+    assert trial is not None
+    assert study.report(trial, 1, 0.1)
+    assert not study.report(trial, 1, 0.1), "an evaluation counts once, also after a resume"
+
+
+def test_study_with_results_refuses_other_settings(tmp_path: Path) -> None:
+    study = make_study(tmp_path, settings={"--metric": "typo", "config": {"seed": 0}})
+    trial = study.next()
+    assert trial is not None
+    finish(study, trial, state="failed", error="no metric")
+    corrected = make_study(tmp_path, settings={"--metric": "m", "config": {"seed": 0}})
+    assert corrected.results() == [], "without results, settings can be corrected"
+    all_trials(corrected)
+    with pytest.raises(ConfigError, match="was started with another --metric; continue it with the same"):
+        make_study(tmp_path, settings={"--metric": "other", "config": {"seed": 0}})
