@@ -147,9 +147,9 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _interval(found: Estimate | None) -> str:
     if found is None:
         return "n/a"
-    if found.low is None or found.high is None:
+    if found.interval is None:
         return _number(found.value)
-    return f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
+    return f"{_number(found.value)} [{_number(found.interval.low)}, {_number(found.interval.high)}]"
 
 
 def _number(value: float | None) -> str:

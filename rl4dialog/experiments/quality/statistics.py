@@ -12,27 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from rl4dialog.runs.report.statistics import CONFIDENCE, Interval
+
 N_RESAMPLES = 10_000
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its bootstrap interval; without one if there are fewer than two runs.
-
-    Attributes:
-        value: The number.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-    """
+    """A number with its bootstrap interval, of which there is none for fewer than two runs."""
 
     value: float
-    low: float | None = None
-    high: float | None = None
+    interval: Interval | None = None
 
     def excludes(self, value: float) -> bool:
         """Whether the interval leaves out a value."""
-        return self.low is not None and self.high is not None and not self.low <= value <= self.high
+        return self.interval is not None and value not in self.interval
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
@@ -101,9 +95,9 @@ def _resampled(values: Sequence[float], generator: np.random.Generator) -> np.nd
 
 
 def _with_interval(value: float, drawn: Sequence[float]) -> Estimate:
-    tail = (1 - LEVEL) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Estimate(value, float(low), float(high))
+    return Estimate(value, Interval(float(low), float(high)))
 
 
 def _generator() -> np.random.Generator:

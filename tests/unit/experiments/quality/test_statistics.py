@@ -13,6 +13,7 @@ from rl4dialog.experiments.quality.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
+from rl4dialog.runs.report.statistics import Interval
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
@@ -29,8 +30,8 @@ def test_the_interval_is_scipys_percentile_interval() -> None:
 
     judge = stats.bootstrap((values,), middle, method="percentile", rng=np.random.default_rng(1)).confidence_interval
     assert found.value == pytest.approx(np.mean([0.61, 0.64, 0.63]))
-    assert found.low == pytest.approx(judge.low, abs=0.005)
-    assert found.high == pytest.approx(judge.high, abs=0.005)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx((judge.low, judge.high), abs=0.005)
 
 
 def test_one_run_has_no_interval() -> None:
@@ -49,7 +50,7 @@ def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
     assert probability_of_improvement(ours, others).value == pytest.approx(u / 12)
     assert probability_of_improvement([1.0, 1.0], [1.0, 1.0]).value == 0.5
     certain = probability_of_improvement([2.0, 3.0], [0.0, 1.0])
-    assert (certain.value, certain.low, certain.high) == (1.0, 1.0, 1.0)
+    assert certain == Estimate(1.0, Interval(1.0, 1.0))
 
 
 def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
