@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.cache import find_cached
-from rl4dialog.core.errors import ModelError, RL4DialogError
+from rl4dialog.core.errors import DataError, ModelError, RL4DialogError, nearest_hint
 from rl4dialog.core.gguf import CACHED, folder_of_gguf, gguf_key
 from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.core.wheels import file_from_wheel
@@ -102,6 +102,32 @@ def resolved_name(name: str) -> str:
         return _source(name)
     path = Path(name).expanduser()
     return str(folder_of_gguf(path)) if path.suffix == ".gguf" else str(path)
+
+
+def prepare_model(name: str) -> str:
+    """Put a pretrained model into the cache, so that runs need no network.
+
+    Args:
+        name: A key of :data:`PRETRAINED`.
+
+    Returns:
+        The model and where it is, as a line of text.
+
+    Raises:
+        ModelError: If there is no such model, or it cannot be downloaded.
+        RunFolderError: If there is no disk space for it.
+    """
+    if name not in PRETRAINED:
+        raise ModelError(
+            f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {', '.join(PRETRAINED)})"
+        )
+    try:
+        source = resolved_name(name)
+    except DataError as error:
+        raise ModelError(f"{name} cannot be loaded: {error}") from error
+    if source == PRETRAINED[name].hub_id and not _on_hub(source):
+        raise ModelError(f"{name} is {source} on the Hugging Face Hub, which is not in reach")
+    return f"{name}: {source}"
 
 
 @functools.cache  # one source per process, named once

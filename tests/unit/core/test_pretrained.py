@@ -134,3 +134,14 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
         load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")
+
+
+def test_a_model_is_prepared(file: Path) -> None:
+    assert pretrained.prepare_model(NAME) == f"{NAME}: {resolved_name(NAME)}"
+
+
+def test_preparing_names_what_is_out_of_reach(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match=r"builtin/stories15m is Xenova/llama2.c-stories15M on the Hugging Face Hub"):
+        pretrained.prepare_model("builtin/stories15m")
+    with pytest.raises(ModelError, match="no pretrained model 'builtin/tiny-cat'; did you mean 'builtin/tiny-chat'"):
+        pretrained.prepare_model("builtin/tiny-cat")
