@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="what to cache: the dataset chitchat, daily_dialog or dstc9, or the model builtin/smollm2-135m-instruct or "
-        "builtin/stories15m",
+        help="what to cache: the dataset chitchat, daily_dialog or dstc9, or a model such as "
+        "builtin/smollm2-135m-instruct",
     )
     parser.add_argument("--path", help="folder with the files of the dataset (default: download them)")
     add_config_arguments(parser, required=False)

