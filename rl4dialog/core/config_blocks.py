@@ -32,8 +32,8 @@ class Block(BaseModel):
 
 class TokenizerConfig(Block):
     model_name: str
-    """A built-in model (such as ``builtin/tiny-gpt2``), a folder, or a hub id. Built-in tokenizers are trained on the
-    train split.
+    """A folder, a ``.gguf`` file, a hub id, or a built-in model (such as ``builtin/tiny-gpt2``). Tokenizers of built-in
+    models with random weights are trained on the train split.
     """
     padding_side: Side = "left"
     """Padding side of the tokenizer. Prompts are always padded on the left."""
