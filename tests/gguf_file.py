@@ -45,7 +45,7 @@ def write_llama(path: Path, quantized: bool = False, pre: str = "smollm", archit
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=128,
+        max_position_embeddings=256,
         initializer_range=0.2,
         tie_word_embeddings=True,
         bos_token_id=1,
@@ -56,7 +56,7 @@ def write_llama(path: Path, quantized: bool = False, pre: str = "smollm", archit
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("A training run of its own")
     writer.add_block_count(2)
-    writer.add_context_length(128)
+    writer.add_context_length(256)
     writer.add_embedding_length(64)
     writer.add_feed_forward_length(96)
     writer.add_head_count(4)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_file import write_llama
 from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
@@ -16,15 +17,25 @@ from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.stand_in_data import write_original
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
-CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name != "accelerate")
+CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
 FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
+    "openers": {"max_size": 8},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
 }
+
+
+def tiny_model(name: str, folder: Path) -> str:
+    """A tiny model in place of one in the name of a config."""
+    if name == "smollm2":  # a model with a chat template, in a GGUF file
+        folder.mkdir(parents=True, exist_ok=True)
+        write_llama(folder / "model.gguf")
+        return str(folder / "model.gguf")
+    return "builtin/tiny-llama" if name == "stories15m" else f"builtin/tiny-{name}"
 
 
 def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -32,11 +43,11 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
         return config
-    model_name = f"builtin/tiny-{path.stem.split('_')[0]}"
+    model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
     pool = config["datapool"]
     pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
-    if pool["id"] not in ("dummy_pool", "guess_what", "random_numbers", "small_talk"):
+    if pool["id"] not in ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk"):
         pool["args"]["path"] = str(write_original(pool["id"], data))
 
     alg, evaluation = config["alg"], config["train_evaluation"]
@@ -54,8 +65,13 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
+    # The system message of a chat takes up many tokens of a tiny vocabulary.
+    limits = LIMITS
+    if pool["id"] == "openers":
+        limits = {**LIMITS, "max_prompt_length": 200}
+        config["env"]["args"]["max_prompt_length"] = 200
     for block in blocks:
-        block.update({name: min(limit, block[name]) for name, limit in LIMITS.items() if name in block})
+        block.update({name: min(limit, block[name]) for name, limit in limits.items() if name in block})
 
     evaluation.update(eval_batch_size=4, max_eval_samples=4)
     # SPICE needs Java.
