@@ -6,11 +6,11 @@ import ctypes
 
 # From malloc.h of the GNU C library.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_ALWAYS, _LARGE = 2**20, 2**26
+_ALWAYS, _LARGE = 2**20, 2**24
 
 
 def keep_freed_memory() -> bool:
-    """Stop the allocator from returning blocks below 64 MiB to the system, which costs page faults when needed again.
+    """Stop the allocator from returning blocks below 16 MiB to the system, which costs page faults when needed again.
 
     Tensors of an update have the same sizes again and again. Larger blocks, such as the logits of a large vocabulary,
     are returned: kept ones of different sizes leave gaps that add up to many times their size, and computing them takes
