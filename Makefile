@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-game test test-long test-portable mutants benchmark check image docs clean
+.PHONY: help install demo demo-game test test-long test-portable expected mutants benchmark check image docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -41,6 +41,9 @@ OLD_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATI
 test-portable: $(STAMP) ## Run the tests that compare numbers as on an old processor
 	$(OLD_CPU) $(BIN)/python -m pytest --numprocesses auto -m 'not long' tests/reference tests/invariants \
 	    tests/unit/functional tests/unit/rollouts
+
+expected: $(STAMP) ## Re-run the quick shipped configs, and compare their results with the expected ones
+	$(BIN)/python scripts/check_expected.py --output_path runs/expected
 
 mutants: $(STAMP) ## Test the tests: change the code in 300 small ways, and list what no test notices (an hour or more)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut

@@ -11,7 +11,7 @@ from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.building.components import check_components
 
 FOLDER = Path(__file__).parents[1] / "task_configs"
-CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
+CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 
 
 def test_there_are_configs() -> None:

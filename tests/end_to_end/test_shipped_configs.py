@@ -17,7 +17,7 @@ from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.stand_in_data import write_original
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
-CONFIGS = sorted(path for path in FOLDER.rglob("*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
+CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
 FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
