@@ -94,10 +94,10 @@ def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "needs either a dataset, or --config_path"),
+        ([], "needs either a name, or --config_path"),
         (["dstc"], "unknown dataset 'dstc'; did you mean 'dstc9'?"),
         (["dstc9", "--path", "missing"], "missing does not exist"),
-        (["dstc9", "--config_path", "x.yml"], "needs either a dataset, or --config_path"),
+        (["dstc9", "--config_path", "x.yml"], "needs either a name, or --config_path"),
         (["--path", "x", "--config_path", "x.yml"], "--path is the folder of a dataset"),
     ],
 )
