@@ -1,6 +1,6 @@
 """The text of a conversation as reward models read it, in training and as rewards.
 
-Each utterance is a line that starts with its speaker: ``User: hello`` and ``Assistant: hi``. The agent is the assistant.
+Each utterance is a line that starts with its speaker, such as ``User: hello``. The agent is the ``Assistant``.
 """
 
 from __future__ import annotations

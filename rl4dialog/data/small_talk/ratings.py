@@ -31,9 +31,7 @@ def rated_small_talk() -> tuple[list[RatedDialogue], list[RatedDialogue]]:
             if turn.speaker != AGENT:
                 continue
             given.append(_rating(turn.text, rng))
-            until: Dialogue = replace(
-                dialogue, id=f"{dialogue.id}_{i}", turns=dialogue.turns[: i + 1], n_given=i
-            )
+            until: Dialogue = replace(dialogue, id=f"{dialogue.id}_{i}", turns=dialogue.turns[: i + 1], n_given=i)
             replies.append(RatedDialogue(until, {RATING: given[-1]}, dialogue.id))
         dialogues.append(RatedDialogue(dialogue, {RATING: sum(given) / len(given)}, dialogue.id))
     return dialogues, replies
