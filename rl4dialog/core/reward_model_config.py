@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import model_validator
@@ -37,10 +38,15 @@ class RewardModelConfig(RunConfig):
         """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of samples."""
         return n_epochs(self.alg.training_args)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_environments(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("env") is not None:
+            raise ValueError("the key 'env' has no meaning with alg.id: reward_model, which has no environments")
+        return given
+
     @model_validator(mode="after")
     def _only_a_model(self) -> RewardModelConfig:
-        if self.env is not None:
-            raise ValueError("the key 'env' has no meaning with alg.id: reward_model, which needs no environments")
         if self.alg.args:
             raise ValueError("alg.args has no meaning with alg.id: reward_model; use alg.training_args")
         if self.train_evaluation.n_iters is not None:

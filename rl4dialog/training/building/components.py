@@ -53,9 +53,7 @@ def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
     pool_class = DataPoolRegistry.resolve(pool.id)
     has_ratings = isinstance(pool_class, type) and issubclass(pool_class, RatedDialogues)
     if needs_ratings and not has_ratings:
-        raise ConfigError(
-            f"datapool.id: {pool.id} has no ratings for alg.id: reward_model; use rated_dialogues"
-        )
+        raise ConfigError(f"datapool.id: {pool.id} has no ratings for alg.id: reward_model; use rated_dialogues")
     if has_ratings and not needs_ratings:
         raise ConfigError(f"datapool.id: {pool.id} has no prompts; it is for alg.id: reward_model")
 

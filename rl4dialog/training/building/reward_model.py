@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -17,6 +19,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.sequence_classifier import max_tokens
+from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.reward_model.evaluation import ratings_of
 from rl4dialog.training.tiny_bert import TINY_BERT, tiny_bert, train_tokenizer
@@ -61,8 +64,15 @@ def build_reward_model_tokenizer(config: RewardModelConfig, data: Data) -> PreTr
     return tokenizer
 
 
-def build_reward_model(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build_reward_model(
+    config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase, mean_rating: float
+) -> PreTrainedModel:
     """Load an encoder or decoder with a new head for one score, or build the built-in model.
+
+    Args:
+        config: The run's config.
+        tokenizer: The model's tokenizer.
+        mean_rating: Mean rating of the train split, which a head with a bias predicts at first for every text.
 
     Raises:
         ModelError: If the model cannot be loaded, or has no head for sequence classification.
@@ -72,12 +82,12 @@ def build_reward_model(config: RewardModelConfig, tokenizer: PreTrainedTokenizer
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(config.seed, "reward_model"))
         if name == TINY_BERT:
-            return tiny_bert(tokenizer, **head)
-        options = {"ignore_mismatched_sizes": True, "dtype": torch.float32, **head}
-        model: PreTrainedModel = load_pretrained(
-            AutoModelForSequenceClassification, name, "reward model", _HINT, **options
-        )
-    n_embeddings = model.get_input_embeddings().weight.shape[0]
+            model: PreTrainedModel = tiny_bert(tokenizer, **head)
+        else:
+            options = {"ignore_mismatched_sizes": True, "dtype": torch.float32, **head}
+            model = load_pretrained(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
+        _start_near(model, mean_rating)
+    n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, but {name!r} has only {n_embeddings} embeddings; "
@@ -85,6 +95,14 @@ def build_reward_model(config: RewardModelConfig, tokenizer: PreTrainedTokenizer
         )
     model.config.pad_token_id = tokenizer.pad_token_id
     return model
+
+
+def _start_near(model: PreTrainedModel, mean_rating: float) -> None:
+    """Give the head small weights, and the mean rating as bias: large random scores take many steps to unlearn."""
+    *_, output = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1]
+    nn.init.normal_(output.weight, std=0.01 / math.sqrt(output.in_features))
+    if output.bias is not None:
+        nn.init.constant_(output.bias, mean_rating)
 
 
 def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -60,7 +60,8 @@ class RewardModelTrainee(EpochTrainee):
                 f"started (split {', '.join(changed)}): restore the original files, or start a new run"
             )
         self.tokenizer = build_reward_model_tokenizer(config, self.data)
-        model = build_reward_model(config, self.tokenizer)
+        self._constant = float(np.mean(ratings_of(self.data.samples("train"))))
+        model = build_reward_model(config, self.tokenizer, self._constant)
         initial = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
@@ -70,7 +71,6 @@ class RewardModelTrainee(EpochTrainee):
         self._max_length = longest_text(config, self.tokenizer)
         encode = (self.tokenizer, self._max_length)
         self.train, self.val = (encode_rated(self.data.samples(split), *encode) for split in ("train", "val"))
-        self._constant = float(np.mean(ratings_of(self.data.samples("train"))))
         args = build_training_arguments(
             config.alg.training_args,
             tracker.run_folder.path(CHECKPOINTS_FOLDER),
