@@ -13,7 +13,7 @@ HELP = "correlate the reward and the metrics of a config with human ratings"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--ratings", required=True, help="ratings file, or a prepared dataset: dstc9 or chitchat")
+    parser.add_argument("--ratings", required=True, help="ratings file, or dataset: dstc9, chitchat or small_talk")
     parser.add_argument("--unit", choices=("dialogue", "reply"), help="ratings to read (default: those in the file)")
     parser.add_argument("--rating", nargs="+", default=[], help="names of ratings to compare with (default: all)")
     parser.add_argument("--max_items", type=int, help="read only the first rated dialogues or replies")

@@ -6,7 +6,6 @@ the kind reads attributes of the config instead of comparing ids.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,7 +28,8 @@ from rl4dialog.core.config_blocks import (
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.generation_blocks import GenerationBlock
-from rl4dialog.core.run_config import AlgConfig, OfAKind, RunConfig, id_of
+from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.core.run_config import AlgConfig, OfAKind, RunConfig, id_of, n_epochs
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
@@ -40,19 +40,21 @@ class OnPolicyAlgConfig(AlgConfig):
         "loss_on": "reply"
     }
     kl_div: KLConfig
-    """KL penalty. Required unless ``alg.id`` is ``supervised``."""
+    """KL penalty. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     policy: PolicyConfig
-    """Policy. Required unless ``alg.id`` is ``supervised``."""
+    """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 
 
 class SupervisedAlgConfig(AlgConfig):
     of_other_kinds = dict.fromkeys(("kl_div", "policy"))
     training_args: dict[str, Any]
-    """``supervised`` only: arguments of transformers' ``TrainingArguments``."""
+    """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
     model_type: Literal["causal", "seq2seq"]
     """``supervised`` only: decoder-only (``causal``) or encoder-decoder (``seq2seq``) model."""
     model_name: str
-    """``supervised`` only: the model, as in ``alg.policy.args``."""
+    """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
+    ``builtin/tiny-bert``.
+    """
     generation_kwargs: dict[str, Any] | None = None
     """``supervised`` only: generation settings for evaluation."""
     loss_on: Literal["reply", "all"] = "reply"
@@ -76,7 +78,7 @@ class TextConfig(RunConfig):
     reward_fn: RewardConfig | None = None
     """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig | None = None
-    """Environments. Required unless ``alg.id`` is ``supervised``."""
+    """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     warm_start: WarmStartConfig | None = None
     """Supervised fine-tuning before the first iteration. The result is cached."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -123,7 +125,7 @@ class OnPolicyConfig(TextConfig):
     reward_fn: RewardConfig
     """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
     env: EnvConfig
-    """Environments. Required unless ``alg.id`` is ``supervised``."""
+    """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 
     @property
     def model_name(self) -> str:
@@ -179,8 +181,7 @@ class SupervisedConfig(TextConfig):
     @property
     def n_iters(self) -> int:
         """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of examples."""
-        n_steps = self.alg.training_args.get("max_steps", -1)
-        return n_steps if n_steps > 0 else math.ceil(self.alg.training_args.get("num_train_epochs", 3.0))
+        return n_epochs(self.alg.training_args)
 
     @property
     def own_generation_block(self) -> GenerationBlock:
@@ -193,14 +194,16 @@ class SupervisedConfig(TextConfig):
         return self
 
 
-KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig, TurnLevelConfig)
+KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig, RewardModelConfig, TurnLevelConfig)
+
+_KINDS_BY_ALG: dict[str, type[RunConfig]] = {"supervised": SupervisedConfig, "reward_model": RewardModelConfig}
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
     if id_of(config, "env") not in (None, TEXT_GENERATION):
         return TurnLevelConfig
-    return SupervisedConfig if id_of(config, "alg") == "supervised" else OnPolicyConfig
+    return _KINDS_BY_ALG.get(id_of(config, "alg") or "", OnPolicyConfig)
 
 
 def text_config(config: RunConfig) -> TextConfig:
@@ -211,6 +214,11 @@ def text_config(config: RunConfig) -> TextConfig:
     """
     if isinstance(config, TextConfig):
         return config
+    if isinstance(config, RewardModelConfig):
+        raise ConfigError(
+            "a run with alg.id: reward_model trains no language model, which is needed here; use its folder as "
+            "model_name of a reward"
+        )
     assert config.env is not None
     raise ConfigError(
         f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "

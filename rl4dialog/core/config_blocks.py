@@ -30,21 +30,26 @@ class Block(BaseModel):
         return {} if value is None and field.default_factory is dict else value
 
 
-class TokenizerConfig(Block):
+class TextTokenizerConfig(Block):
+    """The tokenizer of a model that reads whole texts."""
+
     model_name: str
     """A folder, a ``.gguf`` file, a hub id, or a built-in model (such as ``builtin/tiny-gpt2``). Tokenizers of built-in
     models with random weights are trained on the train split.
     """
-    padding_side: Side = "left"
-    """Padding side of the tokenizer. Prompts are always padded on the left."""
     truncation_side: Side = "left"
     """Side from which the tokenizer truncates texts. For prompts, see ``env.args.prompt_truncation_side``."""
-    pad_token_as_eos_token: bool = True
-    """Use the end-of-sequence token for padding if the tokenizer has no pad token."""
     max_length: int | None = Field(default=None, ge=1)
     """Maximum length in tokens, overriding the tokenizer's. Without ``env``, it applies to prompts and references."""
     vocab_size: int = Field(default=1000, ge=260, le=1_000_000)
     """Vocabulary size of a built-in tokenizer."""
+
+
+class TokenizerConfig(TextTokenizerConfig):
+    padding_side: Side = "left"
+    """Padding side of the tokenizer. Prompts are always padded on the left."""
+    pad_token_as_eos_token: bool = True
+    """Use the end-of-sequence token for padding if the tokenizer has no pad token."""
 
 
 class ComponentConfig(Block):
@@ -288,7 +293,9 @@ class TrainEvaluationConfig(Block):
     """Training length and checkpoints, of every kind of run."""
 
     n_iters: int | None = Field(default=None, ge=0)
-    """Iterations. Needed by all but ``supervised``, whose iterations are the epochs of ``alg.training_args``."""
+    """Iterations. Needed by all but ``supervised`` and ``reward_model``, whose iterations are the epochs of
+    ``alg.training_args``.
+    """
     eval_every: int = Field(default=10, ge=1)
     """Iterations between evaluations on the val split."""
     save_every: int | None = Field(default=10, ge=1)
@@ -305,17 +312,20 @@ class TrainEvaluationConfig(Block):
         return {"metric": value} if isinstance(value, str) else value
 
 
-class TextEvaluationConfig(TrainEvaluationConfig):
+class BatchedEvaluationConfig(TrainEvaluationConfig):
     eval_batch_size: int = Field(default=32, ge=1)
-    """Number of prompts per generation batch."""
+    """Number of prompts per generation batch, or of texts per batch of a reward model."""
+    max_eval_samples: int | None = Field(default=None, ge=1)
+    """Maximum number of prompts to evaluate per split, or of rated texts. Default: all."""
+
+
+class TextEvaluationConfig(BatchedEvaluationConfig):
     metrics: list[ComponentConfig] = Field(default_factory=list)
     """Metrics to compute."""
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for evaluation. Default: the settings for rollouts. Decoding is greedy unless ``do_sample``
     is set, and uses beam search with ``num_beams``.
     """
-    max_eval_samples: int | None = Field(default=None, ge=1)
-    """Maximum number of prompts to evaluate per split. Default: all."""
     partner: ComponentConfig | None = None
     """Conversation partner of evaluations, if it is another one than ``env.args.partner``."""
     score_predictions: bool = True

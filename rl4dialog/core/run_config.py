@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -46,7 +47,7 @@ class OfAKind(Block):
 
 class AlgConfig(OfAKind):
     id: str
-    """Algorithm id, or ``supervised``."""
+    """Algorithm id, ``supervised`` or ``reward_model``."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the algorithm. On text, ``n_steps`` and ``batch_size`` are counted in agent tokens."""
 
@@ -64,7 +65,7 @@ class RunConfig(OfAKind):
     train_evaluation: TrainEvaluationConfig
     """Training length, metrics and checkpoints."""
     env: EnvironmentsConfig | None = None
-    """Environments. Required unless ``alg.id`` is ``supervised``."""
+    """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of all random number generators."""
     imports: list[str] = Field(default_factory=list)
@@ -95,6 +96,12 @@ class RunConfig(OfAKind):
     def n_iters(self) -> int:
         """Number of iterations."""
         return self.train_evaluation.n_iters or 0
+
+
+def n_epochs(training_args: Mapping[str, Any]) -> int:
+    """Number of epochs of transformers' `Trainer`; with ``max_steps`` an upper bound."""
+    n_steps: int = training_args.get("max_steps", -1)
+    return n_steps if n_steps > 0 else math.ceil(training_args.get("num_train_epochs", 3.0))
 
 
 def id_of(given: Mapping[str, Any], name: str) -> str | None:

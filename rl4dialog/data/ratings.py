@@ -21,6 +21,7 @@ from rl4dialog.data.dstc9 import read_dstc9
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.prepared import prepared_folder
 from rl4dialog.data.rows import Row, read_rows
+from rl4dialog.data.small_talk.ratings import rated_small_talk
 from rl4dialog.data.text_files import FilePath, expand_path
 
 Unit = Literal["dialogue", "reply"]
@@ -35,7 +36,8 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
     """Load rated dialogues or rated replies.
 
     Args:
-        source: ``dstc9`` or ``chitchat``, as prepared by ``rl4dialog prepare``; or a ratings file.
+        source: ``dstc9`` or ``chitchat``, as prepared by ``rl4dialog prepare``; ``small_talk`` for generated dialogues,
+            rated by a rule; or a ratings file.
         unit: Whether to read the ratings of dialogues or of replies; by default those that the source has.
 
     Returns:
@@ -45,7 +47,9 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
         DataError: If the source is missing or malformed, has no such ratings, or has both kinds and no unit is chosen.
     """
     found: dict[Unit, list[RatedDialogue]] = {"dialogue": [], "reply": []}
-    if source in _PREPARED:
+    if source == "small_talk":
+        found["dialogue"], found["reply"] = rated_small_talk()
+    elif source in _PREPARED:
         found["dialogue"] = _PREPARED[str(source)](prepared_folder(str(source)))
     else:
         path = expand_path(source)

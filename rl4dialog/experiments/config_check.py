@@ -21,11 +21,13 @@ import yaml
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
 from rl4dialog.experiments.stand_in_data import write_dialogues, write_original
 from rl4dialog.experiments.stand_in_models import save_bert, save_t5
 from rl4dialog.metrics.meteor import MeteorMetric
+from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
 _WITHOUT_FILES = ("dummy_pool", "random_numbers", "small_talk")
@@ -97,7 +99,9 @@ def _check(
         config, _ = expand_variants(load_yaml(path), 0)
         parse_config(config, path.name)  # ensures that the keys to replace exist
         folder.mkdir(exist_ok=True)
-        if issubclass(kind_of(config), TextConfig):
+        if kind_of(config) is RewardModelConfig:
+            config = _with_generated_ratings(config)
+        elif issubclass(kind_of(config), TextConfig):
             config = outside.replace(config, folder / "data", report.stand_ins)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
         report.failed = step
@@ -114,6 +118,14 @@ def _check(
             report.error = next((line for line in reversed(lines) if line.startswith("error: ")), f"exit code {code}")
             return
     report.failed = ""
+
+
+def _with_generated_ratings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of a reward model with the built-in model and generated ratings."""
+    config = copy.deepcopy(config)
+    config["tokenizer"]["model_name"] = config["alg"]["model_name"] = TINY_BERT
+    config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+    return config
 
 
 @contextlib.contextmanager
@@ -216,6 +228,9 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with two iterations of a few short replies or steps."""
     config = copy.deepcopy(config)
+    if kind_of(config) is RewardModelConfig:
+        config["alg"]["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
+        return config
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=N_ITERATIONS, n_eval_episodes=1)
         return config

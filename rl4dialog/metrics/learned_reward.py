@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.data.dialogue_text import reply_text
+from rl4dialog.metrics.reward_model import RewardModelCard, load_reward_model, reward_model_folder
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier, label_index
 
@@ -15,10 +17,11 @@ Output = Literal["probability", "log_probability", "logit"]
 class LearnedRewardMetric(SentenceMetric):
     """Probability of one class of a sequence classifier, or the single output of a reward model.
 
-    RL4LMs applies the softmax to a single output too, which always gives 1.
+    RL4LMs applies the softmax to a single output too, which always gives 1. The model of a run with ``alg.id:
+    reward_model`` reads the history and the reply as it did in training, and needs only ``model_name``.
 
     Args:
-        model_name: Folder or hub id of the model.
+        model_name: Folder or hub id of the model, or the folder of a run with ``alg.id: reward_model``.
         label_ix: The class, as a number or as a name in the model's ``id2label``; not needed for a single output.
         batch_size: Texts per forward pass.
         include_prompt_for_eval: Whether to classify prompt and reply, concatenated without a separator, or only the
@@ -27,8 +30,8 @@ class LearnedRewardMetric(SentenceMetric):
             only choice for a single output).
 
     Raises:
-        ConfigError: If the class is unknown, or missing for a model with several; or if a probability is requested
-            for a single output.
+        ConfigError: If the class is unknown, or missing for a model with several; if a probability is requested
+            for a single output; or if a reward model scores whole dialogues, or is given other arguments.
         ModelError: If the model cannot be loaded.
     """
 
@@ -43,6 +46,16 @@ class LearnedRewardMetric(SentenceMetric):
         output: Output | None = None,
     ) -> None:
         who = "metric 'learned_reward'"
+        self._card: RewardModelCard | None = None
+        if reward_model_folder(model_name) is not None:
+            self._card, self._classifier = load_reward_model(model_name, "reply", batch_size, who)
+            self._class, self._output = 0, "logit"
+            if label_ix is not None or output is not None or not include_prompt_for_eval:
+                raise ConfigError(
+                    f"{who}: label_ix, output and include_prompt_for_eval have no meaning with the reward model "
+                    f"{model_name!r}, which has one score and reads what it was trained on; remove them"
+                )
+            return
         # Long texts are truncated at the start, because the reply is at the end.
         self._classifier = SequenceClassifier.from_pretrained(
             model_name,
@@ -68,10 +81,18 @@ class LearnedRewardMetric(SentenceMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
-        texts = generated_texts
-        if self._include_prompt:
-            texts = [prompt + text for prompt, text in zip(prompt_texts, generated_texts, strict=True)]
-        logits = self._classifier.logits(texts)
+        logits = self._classifier.logits(self._texts(prompt_texts, generated_texts, meta_infos))
         if self._output != "logit":
             logits = logits.log_softmax(-1) if self._output == "log_probability" else logits.softmax(-1)
         return {"semantic/learned_automodel_metric": logits[:, self._class].tolist()}
+
+    def _texts(
+        self, prompt_texts: list[str], generated_texts: list[str], meta_infos: list[dict[str, Any]] | None
+    ) -> list[str]:
+        """The texts that the model reads."""
+        if self._card is not None:
+            rows = zip(prompt_texts, generated_texts, meta_infos or [{}] * len(prompt_texts), strict=True)
+            return [reply_text(*row, self._card.context_size) for row in rows]
+        if self._include_prompt:
+            return [prompt + text for prompt, text in zip(prompt_texts, generated_texts, strict=True)]
+        return generated_texts

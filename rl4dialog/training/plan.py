@@ -12,7 +12,9 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
@@ -28,6 +30,12 @@ from rl4dialog.training.building.examples import (
 )
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.policy import all_arguments, policy_class
+from rl4dialog.training.building.reward_model import (
+    build_rated_data,
+    build_reward_model_tokenizer,
+    encode_rated,
+    longest_text,
+)
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
@@ -172,8 +180,24 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
         table.add_row("rows", f"single replies with their prompts, {room}")
 
 
+def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
+    """Add ratings, lengths and sizes of a reward model run."""
+    data = build_rated_data(config)
+    pool = data.pools["train"]
+    assert isinstance(pool, RatedDialogues)
+    table.add_row("ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {pool.scale[0]:g} to {pool.scale[1]:g}")
+    for split, each in data.pools.items():
+        table.add_row(f"{split} samples", f"{len(each):,}")
+    tokenizer = build_reward_model_tokenizer(config, data)
+    max_length = longest_text(config, tokenizer)
+    lengths = [len(example["input_ids"]) for example in encode_rated(data.samples("train"), tokenizer, max_length)]
+    table.add_row("longest text", f"{max(lengths)} tokens, at most {max_length}")
+    table.add_row("epochs", f"{config.n_iters}")
+
+
 _ROWS: dict[type[RunConfig], Callable[[Table, Any], None]] = {
     OnPolicyConfig: _add_text_rows,
     SupervisedConfig: _add_text_rows,
+    RewardModelConfig: _add_reward_model_rows,
     TurnLevelConfig: add_turn_level_rows,
 }

@@ -10,6 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.registry import import_object
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
@@ -34,6 +35,7 @@ SPLITS = ("val", "test")
 _TRAINEES: dict[type[RunConfig], str] = {
     OnPolicyConfig: "rl4dialog.training.on_policy.trainee:OnPolicyTrainee",
     SupervisedConfig: "rl4dialog.training.supervised.trainee:SupervisedTrainee",
+    RewardModelConfig: "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
     TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
 }
 

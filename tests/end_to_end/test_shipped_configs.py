@@ -13,6 +13,7 @@ from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
 from rl4dialog.core.config import OnPolicyConfig, TextConfig, kind_of
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.stand_in_data import write_original
 
@@ -40,6 +41,10 @@ def tiny_model(name: str, folder: Path) -> str:
 
 def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
+    if kind_of(config) is RewardModelConfig:
+        config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+        config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
+        return config
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
         return config

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
 from rl4dialog.runs.report.statistics import CONFIDENCE, Interval
 
 N_RESAMPLES = 500
@@ -69,9 +69,7 @@ def correlate(
 
 def _both(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Spearman's and Kendall's coefficient; NaN if a column is constant."""
-    if (x == x[0]).all() or (y == y[0]).all():
-        return math.nan, math.nan
-    return float(stats.spearmanr(x, y).statistic), float(stats.kendalltau(x, y).statistic)
+    return spearman(x, y), kendall_tau_b(x, y)
 
 
 def _intervals(

@@ -12,7 +12,9 @@ from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistr
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
@@ -24,6 +26,7 @@ from rl4dialog.training.building.callbacks import check_callback, check_without_
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.partner import check_partner
 from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.reward_model import check_model_names
 from rl4dialog.training.building.toolkit import metrics_and_rewards
 from rl4dialog.training.building.turn_level import check_fits, check_turn_level
 from rl4dialog.training.processes import sharding
@@ -42,10 +45,21 @@ def check_components(config: RunConfig) -> None:
     _CHECKS[type(config)](config)
 
 
-def _check_text(config: TextConfig) -> None:
-    if "split" in config.datapool.args:
+def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
+    pool, needs_ratings = config.datapool, isinstance(config, RewardModelConfig)
+    if "split" in pool.args:
         raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
-    DataPoolRegistry.check(config.datapool.id, config.datapool.args, "datapool.args")
+    DataPoolRegistry.check(pool.id, pool.args, "datapool.args")
+    pool_class = DataPoolRegistry.resolve(pool.id)
+    has_ratings = isinstance(pool_class, type) and issubclass(pool_class, RatedDialogues)
+    if needs_ratings and not has_ratings:
+        raise ConfigError(f"datapool.id: {pool.id} has no ratings for alg.id: reward_model; use rated_dialogues")
+    if has_ratings and not needs_ratings:
+        raise ConfigError(f"datapool.id: {pool.id} has no prompts; it is for alg.id: reward_model")
+
+
+def _check_text(config: TextConfig) -> None:
+    _check_datapool(config)
     check_partner(config)
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
@@ -66,14 +80,25 @@ def _check_text(config: TextConfig) -> None:
 
 def _check_supervised(config: SupervisedConfig) -> None:
     _check_text(config)
-    if n_processes() > 1:
-        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     if config.lora is not None:
         check_settings(config.lora)
+    _check_epochs(config, config.training_args)
+
+
+def _check_reward_model(config: RewardModelConfig) -> None:
+    _check_datapool(config)
+    check_model_names(config)
+    _check_epochs(config, config.alg.training_args)
+
+
+def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
+    """Check a run that transformers' `Trainer` trains."""
+    if n_processes() > 1:
+        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     for i, component in enumerate(config.callbacks):
         check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
     with tempfile.TemporaryDirectory() as folder:
-        build_training_arguments(config.training_args, folder, config.seed, with_val=True)
+        build_training_arguments(training_args, folder, config.seed, with_val=True)
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
     config.warnings.extend(f"alg.training_args.{name} has no effect here and is ignored" for name in ignored)
 
@@ -161,5 +186,6 @@ def _check_vllm(config: TextConfig) -> None:
 _CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {
     OnPolicyConfig: _check_on_policy,
     SupervisedConfig: _check_supervised,
+    RewardModelConfig: _check_reward_model,
     TurnLevelConfig: check_turn_level,
 }

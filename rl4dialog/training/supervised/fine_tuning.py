@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_number
 from rl4dialog.policies.lm_head import head_is_plain
+from rl4dialog.training.resumable_trainer import TrainingLoop, run_trainer
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
-from rl4dialog.training.supervised.trainer import SupervisedTrainer, TrainingLoop, summed_loss
-from rl4dialog.training.trainer_support import train_with_progress, unchanged
+from rl4dialog.training.supervised.trainer import SupervisedTrainer, summed_loss
 
 # Argument names of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
@@ -62,11 +62,11 @@ def train_supervised(
     with tempfile.TemporaryDirectory() as folder:
         with_val, by_length = examples.val is not None, not examples.of_dialogues
         args = build_training_arguments(training_args, folder, seed, with_val, by_length)
-        state = run_trainer(model, tokenizer, examples, args, description=description)
+        state = run_supervised_trainer(model, tokenizer, examples, args, description=description)
     return supervised_metrics(model, tokenizer, examples, args, state)
 
 
-def run_trainer(
+def run_supervised_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     examples: ExampleSets,
@@ -75,40 +75,17 @@ def run_trainer(
     loop: TrainingLoop | None = None,
     description: str = "Supervised",
 ) -> dict[str, Any]:
-    """Run a `Trainer` on a language model.
-
-    The random states of Python, numpy and torch, the model's mode and its config are restored afterwards. The model
-    stays on the device chosen by `Trainer`.
-
-    Args:
-        model: The model to train.
-        tokenizer: The model's.
-        examples: The examples.
-        args: Result of :func:`build_training_arguments`.
-        loop: Acts between steps.
-        description: Label of the progress bar.
-
-    Returns:
-        The state of the :class:`~rl4dialog.training.supervised.trainer.SupervisedTrainer` after the last epoch.
-
-    Raises:
-        ConfigError: If an argument is invalid.
-    """
-    # Who needs a warm-started model may be computing without gradients.
-    with unchanged(model), torch.enable_grad():
-        try:
-            trainer = SupervisedTrainer(
-                loop,
-                model=model,
-                args=args,
-                data_collator=_collator(tokenizer),
-                train_dataset=examples.train,
-                eval_dataset=examples.val,
-            )
-        except (ValueError, TypeError, ImportError) as error:
-            raise ConfigError(f"alg.training_args: {error}") from error
-        train_with_progress(trainer, description)
-    return trainer.last_state
+    """Run a `Trainer` on a language model; see :func:`~rl4dialog.training.resumable_trainer.run_trainer`."""
+    return run_trainer(
+        SupervisedTrainer,
+        model,
+        args,
+        _collator(tokenizer),
+        examples.train,
+        examples.val,
+        loop=loop,
+        description=description,
+    )
 
 
 def supervised_metrics(
@@ -154,7 +131,7 @@ def supervised_metrics(
 
 
 def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
-    """Return the mean loss over all steps, in nats per labelled token.
+    """Return the mean loss over all steps; for supervised training, in nats per labelled token.
 
     Raises:
         ConfigError: If it is not finite.
@@ -162,7 +139,7 @@ def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
     loss = float(state["total_loss"] + state["unlogged_loss"]) / max(state["step"], 1)
     if not math.isfinite(loss):
         raise ConfigError(
-            f"supervised training diverged: the loss is {loss}; lower learning_rate (it was {args.learning_rate:g})"
+            f"the training diverged: the loss is {loss}; lower learning_rate (it was {args.learning_rate:g})"
         )
     return loss
 

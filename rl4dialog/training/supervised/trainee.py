@@ -2,180 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from safetensors.torch import save_file
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.logger import Logger
 
 from rl4dialog.core.config import SupervisedConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.saving import (
-    MODEL_FOLDER,
-    OPTIMIZER_FILE,
-    load_language_model_weights,
-    optimizer_tensors,
-    save_language_model,
-)
+from rl4dialog.policies.saving import load_language_model_weights, save_language_model
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.examples import build_supervised_examples
 from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
+from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.supervised.fine_tuning import (
     build_training_arguments,
-    finite_loss,
-    run_trainer,
+    run_supervised_trainer,
     supervised_metrics,
 )
-from rl4dialog.training.supervised.trainer import UNTRAINED, SupervisedTrainer
 from rl4dialog.training.text_trainee import TextTrainee
 
 
-class SupervisedTrainee(TextTrainee):
+class SupervisedTrainee(EpochTrainee, TextTrainee):
     """A language model and its training examples.
-
-    It is the `model` of stable-baselines3's callbacks: `on_rollout_start` is called before an epoch, `on_step` after
-    an optimizer step, and `on_rollout_end` after an epoch.
 
     Args:
         config: Validated config.
         tracker: Records the results.
         checkpoint: Checkpoint to resume from, if any.
-
-    Attributes:
-        iteration: Number of finished epochs. A fraction at the end of the run counts as one.
-        n_iters: Number of epochs of the run; with ``max_steps`` an upper bound until the training begins.
-        num_timesteps: Number of optimizer steps.
-        stop_requested: Set by callbacks to stop before the next epoch.
     """
 
     _tracker: Tracker
 
     def __init__(self, config: SupervisedConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
-        super().__init__(config, tracker, checkpoint)
+        TextTrainee.__init__(self, config, tracker, checkpoint)
         self._config = config
-        self.model = self.build_model(config, checkpoint)
+        model = self.build_model(config, checkpoint)
         # Before the first evaluation, because invalid examples raise an error.
-        self.examples = build_supervised_examples(config, self.texts, self.model.config)
-        self.lora = LoRA(self.model, config.lora) if config.lora is not None else None
-        self._args = build_training_arguments(
+        self.examples = build_supervised_examples(config, self.texts, model.config)
+        self.lora = LoRA(model, config.lora) if config.lora is not None else None
+        args = build_training_arguments(
             config.training_args,
             tracker.run_folder.path(CHECKPOINTS_FOLDER),
             derive_seed(config.seed, "supervised"),
             with_val=self.examples.val is not None,
             by_length=not self.examples.of_dialogues,
         )
-        self._use_cache = getattr(self.model.config, "use_cache", None)
-        self._n_done, self.num_timesteps = 0, 0
-        self.logger = Logger(folder=None, output_formats=[])
-        self.stop_requested, self._is_within = False, False
-        self.checkpoint: Checkpoint | None = None
-        self.first_random: dict[str, Any] | None = None
-        self._state = UNTRAINED  # after the last finished epoch
-        self._trainer: SupervisedTrainer | None = None
-
-    @contextmanager
-    def _config_restored(self) -> Iterator[None]:
-        """Restore the model's cache switch, which `Trainer` turns off, while the model is saved."""
-        now, self.model.config.use_cache = getattr(self.model.config, "use_cache", None), self._use_cache
-        try:
-            yield
-        finally:
-            self.model.config.use_cache = now
-
-    @property
-    def iteration(self) -> int:
-        return self._n_done
-
-    @property
-    def is_within_iteration(self) -> bool:
-        return self._is_within
-
-    @property
-    def stops_within_iteration(self) -> bool:
-        return True
-
-    def get_env(self) -> None:
-        """Return no environment; stable-baselines3's callbacks ask for one."""
+        self.begin_with(model, args, config.n_iters, self._reference_hash)
 
     def generator(self) -> LMActorCriticPolicy:
         texts = self.texts
         return build_inference_policy(self._config, texts.tokenizer, texts.data.turn_marker, self.model, texts.lengths)
 
-    def learn(self, callbacks: Sequence[BaseCallback]) -> None:
-        self._callbacks = CallbackList(list(callbacks))
-        self._callbacks.init_callback(self)  # type: ignore[arg-type]
-        self._callbacks.on_training_start({}, {})
-        if self.iteration < self.n_iters:
-            self._begin()
-            if not self.stop_requested:
-                self._state = run_trainer(self.model, self.texts.tokenizer, self.examples, self._args, loop=self)
-        self._callbacks.on_training_end()
-        info = supervised_metrics(self.model, self.texts.tokenizer, self.examples, self._args, self._state)
-        self._tracker.log_training_infos({"iteration": self.iteration, **info})
+    def run_epochs(self) -> dict[str, Any]:
+        return run_supervised_trainer(self.model, self.texts.tokenizer, self.examples, self._args, loop=self)
 
-    def _begin(self) -> None:
-        """Act before the first epoch, and keep the random state with which it starts."""
-        with random_states_kept():
-            if self.checkpoint is not None and self.checkpoint.is_unfinished:
-                self.first_random = self._state["epoch_random"]
-                return
-            if self.checkpoint is not None:
-                set_random_state(self._state["random"])
-            self._callbacks.on_rollout_start()
-            self.first_random = random_state()
+    def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        return supervised_metrics(self.model, self.texts.tokenizer, self.examples, self._args, state)
 
-    def after_step(self, trainer: SupervisedTrainer) -> None:
-        self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, True
-        if not self._callbacks.on_step():
-            self.stop()
+    def save_weights(self, folder: Path) -> None:
+        save_language_model(self.model, folder, self.lora)
+        self.texts.tokenizer.save_pretrained(folder)
 
-    def after_epoch(self, trainer: SupervisedTrainer) -> None:
-        self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, False
-        self._state, self._n_iters = trainer.last_state, trainer.state.num_train_epochs
-        self._n_done += 1
-        finite_loss(self._state, self._args)
-        self._callbacks.on_rollout_end()
-        if self.iteration < self.n_iters and not self.stop_requested:
-            self._callbacks.on_rollout_start()
-        if self.stop_requested:
-            trainer.control.should_training_stop = True
-
-    def stop(self) -> None:
-        self.stop_requested = True
-
-    def capture_state(self) -> dict[str, Any]:
-        state = self._state if self._trainer is None or not self._is_within else self._trainer.capture_state()
-        own = {"iteration": self._n_done, "is_unfinished": self._is_within, "reference_hash": self._reference_hash}
-        return {**state, **own}
-
-    def save_state(self, folder: Path | None) -> None:
-        assert folder is not None
-        with self._config_restored():
-            save_language_model(self.model, folder / MODEL_FOLDER, self.lora)
-        self.texts.tokenizer.save_pretrained(folder / MODEL_FOLDER)
-        if self._trainer is not None:
-            assert self._trainer.optimizer is not None
-            save_file(optimizer_tensors(self._trainer.optimizer), folder / OPTIMIZER_FILE)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        auto_class = policy_class(self._config).auto_class
-        load_language_model_weights(self.model, checkpoint.path / MODEL_FOLDER, auto_class, self.lora)
-        self._state, self._n_done, self._is_within = checkpoint.state, checkpoint.iteration, checkpoint.is_unfinished
-        if checkpoint.state["step"]:
-            self.checkpoint = checkpoint
-            self._n_iters, self.num_timesteps = (
-                checkpoint.state["trainer"]["num_train_epochs"],
-                checkpoint.state["step"],
-            )
+    def load_weights(self, folder: Path) -> None:
+        load_language_model_weights(self.model, folder, policy_class(self._config).auto_class, self.lora)
 
     def save_model(self, folder_name: str) -> Path:
-        with self._config_restored():
+        with self.config_restored():
             return self._tracker.save_auto_model(self.model, self.texts.tokenizer, self.lora, folder_name=folder_name)

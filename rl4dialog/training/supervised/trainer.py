@@ -1,76 +1,30 @@
-"""transformers' `Trainer` for supervised fine-tuning: loss at labelled positions only, and resume without pickles.
+"""The loss of supervised fine-tuning, at labelled positions only.
 
-Only labelled positions go through the language model's head, which accounts for most of the computation with a large
-vocabulary. The state between two steps is JSON and safetensors. transformers' own checkpoints are not used to resume:
-they contain pickles, lose the loss since the last log line, and shuffle an unfinished epoch anew with
-``group_by_length``.
+Only these positions go through the language model's head, which accounts for most of the computation with a large
+vocabulary.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import tempfile
-import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedModel, Trainer, TrainerCallback
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import PreTrainedModel
 
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.saving import load_optimizer
 from rl4dialog.policies.seq2seq import EncoderDecoder
-from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.resumable_trainer import ResumableTrainer, TrainingLoop
 from rl4dialog.training.supervised.examples import IGNORED_LABEL
 
-UNTRAINED: dict[str, Any] = {"step": 0, "epoch": 0.0, "total_loss": 0.0, "unlogged_loss": 0.0, "train_runtime_s": 0.0}
-"""State before the first step."""
 
-
-class TrainingLoop(Protocol):
-    """Acts between the steps of a :class:`SupervisedTrainer`, when a step is logged and evaluated.
-
-    Attributes:
-        checkpoint: Checkpoint to continue from; its weights are already loaded. ``None`` to start.
-        first_random: Random state at the start of the first epoch, if there is a checkpoint.
-    """
-
-    checkpoint: Checkpoint | None
-    first_random: dict[str, Any] | None
-
-    def after_step(self, trainer: SupervisedTrainer) -> None:
-        """Act after a step that does not finish an epoch."""
-
-    def after_epoch(self, trainer: SupervisedTrainer) -> None:
-        """Act after an epoch. Setting ``trainer.control.should_training_stop`` ends the training."""
-
-
-class SupervisedTrainer(Trainer):
-    """A `Trainer` that computes logits at labelled positions only, and resumes bit-identically.
-
-    Args:
-        loop: Acts between steps.
-        kwargs: Arguments of `Trainer`.
-
-    Attributes:
-        last_state: Result of :meth:`capture_state` after the last epoch.
-    """
+class SupervisedTrainer(ResumableTrainer):
+    """A trainer that computes logits at labelled positions only."""
 
     def __init__(self, loop: TrainingLoop | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_callback(_Moments(self))
-        self.last_state = UNTRAINED if loop is None or loop.checkpoint is None else loop.checkpoint.state
-        self._loop, self._checkpoint = loop, loop.checkpoint if loop is not None else None
+        super().__init__(loop, **kwargs)
         self._head_is_plain = head_is_plain(kwargs["model"])
-        self._epoch_ended, self._epoch_random = False, random_state()
-        self._unlogged_loss, self._carried_loss = torch.tensor(0.0), 0.0
-        self._started, self._seconds_before = time.perf_counter(), self.last_state["train_runtime_s"]
 
     def compute_loss(
         self,
@@ -85,119 +39,6 @@ class SupervisedTrainer(Trainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         with self.accelerator.autocast():
             return summed_loss(model, inputs, self._head_is_plain) / num_items_in_batch
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self._checkpoint is None:
-            return super().train(*args, **kwargs)
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / TRAINER_STATE_NAME).write_text(json.dumps(self._checkpoint.state["trainer"]))
-            return super().train(folder, *args, **kwargs)
-
-    def capture_state(self) -> dict[str, Any]:
-        """Return all state between two steps except weights and the optimizer's tensors, as JSON values."""
-        assert self.optimizer is not None and self.lr_scheduler is not None
-        self.store_flos()
-        scaler = self.accelerator.scaler
-        return {
-            "step": self.state.global_step,
-            "epoch": float(self.state.epoch or 0.0),
-            "total_loss": self._total_loss_scalar,
-            "unlogged_loss": self._unlogged_loss.item(),
-            "last_logged_step": self._globalstep_last_logged,
-            "train_runtime_s": self._seconds_before + time.perf_counter() - self._started,
-            "trainer": dataclasses.asdict(self.state),
-            "param_groups": [
-                {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
-            ],
-            "lr_scheduler": self.lr_scheduler.state_dict(),
-            "scaler": scaler.state_dict() if scaler is not None else None,
-            "random": random_state(),
-            "epoch_random": self._epoch_random,
-        }
-
-    # -- moments of the training loop -----------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """Restore what transformers resets at the start of ``train()``."""
-        self._started = time.perf_counter()
-        if self._checkpoint is None:
-            return
-        assert self._loop is not None and self._loop.first_random is not None
-        state = self._checkpoint.state
-        self._total_loss_scalar = state["total_loss"]
-        self._carried_loss = state["unlogged_loss"]
-        self._globalstep_last_logged = state["last_logged_step"]
-        set_random_state(self._loop.first_random)
-
-    def begin_epoch(self) -> None:
-        """Keep the random state that decides the order of an epoch's batches."""
-        self._epoch_random = random_state()
-
-    def end_epoch(self) -> None:
-        """Note that the following log and evaluation are those of an epoch."""
-        self._epoch_ended = True
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        loss = super().training_step(*args, **kwargs)
-        # transformers sums this up until the next log line. On resume, the first step carries the sum so far.
-        carried, self._carried_loss = self._carried_loss, 0.0
-        return loss + carried if carried else loss
-
-    def _maybe_log_save_evaluate(self, tr_loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        super()._maybe_log_save_evaluate(tr_loss, *args, **kwargs)
-        self._unlogged_loss = tr_loss
-        # transformers calls this after each step, and once more after an epoch.
-        at_end, self._epoch_ended = self._epoch_ended, False
-        if at_end:
-            self.last_state = self.capture_state()
-        if self._loop is None:
-            return
-        paused = time.perf_counter()
-        if at_end:
-            self._loop.after_epoch(self)
-        elif self.state.epoch % 1 and not self.control.should_training_stop:
-            self._loop.after_step(self)
-        self._started += time.perf_counter() - paused
-
-    # -- what transformers would load from pickles ----------------------------------------------------------------
-
-    def _load_from_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        pass  # the weights are already loaded
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if self._checkpoint is None:
-            return
-        assert self.optimizer is not None and self.lr_scheduler is not None
-        state = self._checkpoint.state
-        load_optimizer(self.optimizer, self._checkpoint.path)
-        for group, saved in zip(self.optimizer.param_groups, state["param_groups"], strict=True):
-            group.update(saved)
-        self.lr_scheduler.load_state_dict(dict(state["lr_scheduler"]))
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        if self._checkpoint is not None and self._checkpoint.state["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(self._checkpoint.state["scaler"])
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        # Called once the finished batches of an unfinished epoch are skipped, and otherwise before an epoch begins.
-        if self._checkpoint is not None and self._checkpoint.is_unfinished:
-            set_random_state(self._checkpoint.state["random"])
-
-
-class _Moments(TrainerCallback):
-    """Forwards the start of training and of epochs, and the end of epochs, to a trainer."""
-
-    def __init__(self, trainer: SupervisedTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.begin()
-
-    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.begin_epoch()
-
-    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.end_epoch()
 
 
 def summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:

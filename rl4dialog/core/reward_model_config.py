@@ -1,0 +1,59 @@
+"""The config of runs that train a reward model on human ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import model_validator
+
+from rl4dialog.core.config_blocks import BatchedEvaluationConfig, ComponentConfig, TextTokenizerConfig
+from rl4dialog.core.run_config import AlgConfig, RunConfig, n_epochs
+
+
+class RewardModelAlgConfig(AlgConfig):
+    training_args: dict[str, Any]
+    """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
+    model_name: str
+    """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
+    ``builtin/tiny-bert``.
+    """
+
+
+class RewardModelConfig(RunConfig):
+    """Config of a run that trains a reward model on ratings of replies or dialogues."""
+
+    has_rollouts = False
+    alg: RewardModelAlgConfig
+    """Model and training settings."""
+    tokenizer: TextTokenizerConfig
+    """Tokenizer."""
+    datapool: ComponentConfig
+    """Rated replies or dialogues."""
+    train_evaluation: BatchedEvaluationConfig
+    """Evaluations and checkpoints."""
+
+    @property
+    def n_iters(self) -> int:
+        """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of samples."""
+        return n_epochs(self.alg.training_args)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_environments(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("env") is not None:
+            raise ValueError("the key 'env' has no meaning with alg.id: reward_model, which has no environments")
+        return given
+
+    @model_validator(mode="after")
+    def _only_a_model(self) -> RewardModelConfig:
+        if self.alg.args:
+            raise ValueError("alg.args has no meaning with alg.id: reward_model; use alg.training_args")
+        if self.train_evaluation.n_iters is not None:
+            raise ValueError(
+                "train_evaluation.n_iters has no meaning with alg.id: reward_model; set "
+                "alg.training_args.num_train_epochs"
+            )
+        if self.logging.log_infos:
+            raise ValueError("logging.log_infos has no meaning with alg.id: reward_model, which makes no rollouts")
+        return self

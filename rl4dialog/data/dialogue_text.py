@@ -1,0 +1,48 @@
+"""The text of a conversation as reward models read it, in training and as rewards.
+
+Each utterance is a line that starts with its speaker, such as ``User: hello``. The agent is the ``Assistant``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Turn, given_turns
+
+FORMAT = "speaker_lines"
+"""Name of this format. It changes with every change of the texts, as a model reads only the texts it was trained on."""
+_SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
+
+
+def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
+    """Write a conversation up to its last utterance.
+
+    Args:
+        dialogue: The conversation. The text ``persona`` of its meta data is the first line, if there is one.
+        context_size: Number of utterances before the last one; ``None`` for all.
+    """
+    turns = dialogue.turns if context_size is None else dialogue.turns[-context_size - 1 :]
+    persona = dialogue.meta_data.get("persona")
+    opening = [f"Persona: {_on_one_line(persona)}"] if isinstance(persona, str) and persona else []
+    return "\n".join([*opening, *(f"{_SPEAKERS[turn.speaker]}: {_on_one_line(turn.text)}" for turn in turns)])
+
+
+def reply_text(prompt: str, reply: str, meta_data: Mapping[str, Any] | None, context_size: int | None = None) -> str:
+    """Write a reply and what was said before it.
+
+    Args:
+        prompt: The prompt, which counts as one utterance if neither it nor the meta data contain the utterances.
+        reply: The reply.
+        meta_data: The sample's, with ``history`` if it is a conversation.
+        context_size: As in :func:`dialogue_text`.
+    """
+    info = dict(meta_data or {})
+    said = [turn.text for turn in prompt.turns] if isinstance(prompt, Prompt) else [prompt]
+    turns = (*given_turns(info.get("history", said)), Turn(reply, AGENT))
+    return dialogue_text(Dialogue("", turns, meta_data=info), context_size)
+
+
+def _on_one_line(text: str) -> str:
+    """The text without line breaks, so that no utterance can look like several."""
+    return " ".join(text.split())

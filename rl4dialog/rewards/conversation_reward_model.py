@@ -1,0 +1,54 @@
+"""A reward model's score of whole conversations as a reward."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Literal
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.protocols import BatchedConversationReward
+from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.metrics.reward_model import load_reward_model
+
+
+class ConversationRewardModel(BatchedConversationReward):
+    """The score of a conversation by a reward model, paid when the conversation is over.
+
+    Args:
+        model_name: Folder of a run with ``alg.id: reward_model`` that learned ratings of dialogues, or of its model.
+        shaping: ``end`` pays the score for the last utterance. ``every_turn`` pays for each utterance the change of the
+            score of the conversation so far (a potential, Ng, Harada and Russell 1999), which adds up to the same.
+        batch_size: Conversations per forward pass.
+
+    Raises:
+        ConfigError: If the model scores single replies, or reads texts of another format.
+        ModelError: If it is not a reward model, or cannot be loaded.
+    """
+
+    def __init__(self, model_name: str, shaping: Literal["end", "every_turn"] = "end", batch_size: Count = 32) -> None:
+        self._each_turn = shaping == "every_turn"
+        _, self._classifier = load_reward_model(
+            model_name, "dialogue", batch_size, "reward 'conversation_reward_model'"
+        )
+
+    def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
+        read = [self._read(dialogue) if over else [] for dialogue, over in zip(dialogues, overs, strict=True)]
+        scores = iter(self._classifier.logits([text for texts in read for text in texts])[:, 0].tolist())
+        found: list[float | list[float]] = []
+        for texts in read:
+            own = [next(scores) for _ in texts]
+            if self._each_turn and own:
+                found.append([own[0], *(after - before for before, after in itertools.pairwise(own))])
+            else:
+                found.append(own[-1] if own else 0.0)
+        return found
+
+    def _read(self, dialogue: Dialogue) -> list[str]:
+        """The conversation, or with ``every_turn`` the conversation after each turn, up to the partner's answer."""
+        if not self._each_turn:
+            return [dialogue_text(dialogue)]
+        turns = dialogue.turns
+        starts = [i for i in range(dialogue.n_given, len(turns)) if turns[i].speaker == AGENT]
+        return [dialogue_text(replace(dialogue, turns=turns[:end])) for end in [*starts[1:], len(turns)]]

@@ -1,0 +1,169 @@
+"""Base class of runs that transformers' `Trainer` trains: an iteration is an epoch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import Logger
+from transformers import PreTrainedModel, TrainingArguments
+
+from rl4dialog.policies.saving import MODEL_FOLDER, OPTIMIZER_FILE, optimizer_tensors
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
+from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer
+from rl4dialog.training.supervised.fine_tuning import finite_loss
+from rl4dialog.training.trainee import Trainee
+
+
+class EpochTrainee(Trainee):
+    """A model that is trained in epochs, with callbacks between them.
+
+    It is the `model` of stable-baselines3's callbacks: `on_rollout_start` is called before an epoch, `on_step` after
+    an optimizer step, and `on_rollout_end` after an epoch.
+
+    Attributes:
+        iteration: Number of finished epochs. A fraction at the end of the run counts as one.
+        n_iters: Number of epochs of the run; with ``max_steps`` an upper bound until the training begins.
+        num_timesteps: Number of optimizer steps.
+        stop_requested: Set by callbacks to stop before the next epoch.
+    """
+
+    _tracker: Tracker
+    model: PreTrainedModel
+
+    def begin_with(self, model: PreTrainedModel, args: TrainingArguments, n_iters: int, reference_hash: str) -> None:
+        """Set what is trained, once it is built.
+
+        Args:
+            model: The model.
+            args: The training arguments.
+            n_iters: Number of epochs.
+            reference_hash: Hash of the initial weights.
+        """
+        self.model, self._args, self._n_iters, self._reference_hash = model, args, n_iters, reference_hash
+        self._use_cache = getattr(model.config, "use_cache", None)
+        self._n_done, self.num_timesteps = 0, 0
+        self.logger = Logger(folder=None, output_formats=[])
+        self.stop_requested, self._is_within = False, False
+        self.checkpoint: Checkpoint | None = None
+        self.first_random: dict[str, Any] | None = None
+        self._state = UNTRAINED  # after the last finished epoch
+        self._trainer: ResumableTrainer | None = None
+
+    @abstractmethod
+    def run_epochs(self) -> dict[str, Any]:
+        """Run the trainer with this object as its loop. Returns its state after the last epoch."""
+
+    @abstractmethod
+    def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        """Summarize the training of the whole run, for ``training_info.jsonl``."""
+
+    @abstractmethod
+    def save_weights(self, folder: Path) -> None:
+        """Save model and tokenizer in a checkpoint."""
+
+    @abstractmethod
+    def load_weights(self, folder: Path) -> None:
+        """Load weights saved by :meth:`save_weights`."""
+
+    @contextmanager
+    def config_restored(self) -> Iterator[None]:
+        """Restore the model's cache switch, which `Trainer` turns off, while the model is saved."""
+        now, self.model.config.use_cache = getattr(self.model.config, "use_cache", None), self._use_cache
+        try:
+            yield
+        finally:
+            self.model.config.use_cache = now
+
+    @property
+    def iteration(self) -> int:
+        return self._n_done
+
+    @property
+    def n_iters(self) -> int:
+        return self._n_iters
+
+    @property
+    def is_within_iteration(self) -> bool:
+        return self._is_within
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        return True
+
+    def get_env(self) -> None:
+        """Return no environment; stable-baselines3's callbacks ask for one."""
+
+    def learn(self, callbacks: Sequence[BaseCallback]) -> None:
+        self._callbacks = CallbackList(list(callbacks))
+        self._callbacks.init_callback(self)  # type: ignore[arg-type]
+        self._callbacks.on_training_start({}, {})
+        if self.iteration < self.n_iters:
+            self._begin()
+            if not self.stop_requested:
+                self._state = self.run_epochs()
+        self._callbacks.on_training_end()
+        self._tracker.log_training_infos({"iteration": self.iteration, **self.training_metrics(self._state)})
+
+    def _begin(self) -> None:
+        """Act before the first epoch, and keep the random state with which it starts."""
+        with random_states_kept():
+            if self.checkpoint is not None and self.checkpoint.is_unfinished:
+                self.first_random = self._state["epoch_random"]
+                return
+            if self.checkpoint is not None:
+                set_random_state(self._state["random"])
+            self._callbacks.on_rollout_start()
+            self.first_random = random_state()
+
+    def after_step(self, trainer: ResumableTrainer) -> None:
+        self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, True
+        if not self._callbacks.on_step():
+            self.stop()
+
+    def after_epoch(self, trainer: ResumableTrainer) -> None:
+        self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, False
+        self._state, self._n_iters = trainer.last_state, trainer.state.num_train_epochs
+        self._n_done += 1
+        finite_loss(self._state, self._args)
+        self._callbacks.on_rollout_end()
+        if self.iteration < self.n_iters and not self.stop_requested:
+            self._callbacks.on_rollout_start()
+        if self.stop_requested:
+            trainer.control.should_training_stop = True
+
+    def stop(self) -> None:
+        self.stop_requested = True
+
+    def capture_state(self) -> dict[str, Any]:
+        state = self._state if self._trainer is None or not self._is_within else self._trainer.capture_state()
+        own = {"iteration": self._n_done, "is_unfinished": self._is_within, "reference_hash": self._reference_hash}
+        return {**state, **own}
+
+    def save_state(self, folder: Path | None) -> None:
+        assert folder is not None
+        with self.config_restored():
+            self.save_weights(folder / MODEL_FOLDER)
+        if self._trainer is not None:
+            assert self._trainer.optimizer is not None
+            save_file(optimizer_tensors(self._trainer.optimizer), folder / OPTIMIZER_FILE)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.load_weights(checkpoint.path / MODEL_FOLDER)
+        self._state, self._n_done, self._is_within = checkpoint.state, checkpoint.iteration, checkpoint.is_unfinished
+        if checkpoint.state["step"]:
+            self.checkpoint = checkpoint
+            self._n_iters, self.num_timesteps = (
+                checkpoint.state["trainer"]["num_train_epochs"],
+                checkpoint.state["step"],
+            )
+
+    def close(self) -> None:
+        pass

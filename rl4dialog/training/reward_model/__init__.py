@@ -1,0 +1,1 @@
+"""Reward models: `alg.id: reward_model`."""

@@ -1,0 +1,50 @@
+"""Reward models: a config that trains one in seconds, and an untrained one on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl4dialog.data.dialogue_text import FORMAT
+from rl4dialog.metrics.reward_model import RewardModelCard
+from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
+
+TEXTS = ["User: hello there", "Assistant: how are you?", "User: fine", "Assistant: good to know"]
+
+
+def make_config(**overrides: Any) -> dict[str, Any]:
+    """Three short epochs on replies of generated dialogues; overrides replace blocks."""
+    return {
+        "seed": 0,
+        "tokenizer": {"model_name": "builtin/tiny-bert", "vocab_size": 300, "max_length": 48},
+        "datapool": {
+            "id": "rated_dialogues",
+            "args": {"dataset": "small_talk", "unit": "reply", "context_size": 1, "max_size": 24},
+        },
+        "alg": {
+            "id": "reward_model",
+            "model_name": "builtin/tiny-bert",
+            "training_args": {
+                "num_train_epochs": 3,
+                "per_device_train_batch_size": 8,
+                "learning_rate": 1e-3,
+                "logging_steps": 2,
+            },
+        },
+        "train_evaluation": {"eval_every": 1, "save_every": 1, "keep_last": 9},
+        **overrides,
+    }
+
+
+def save_reward_model(folder: Path, unit: Any = "reply", context_size: int | None = None, **changes: Any) -> str:
+    """Save a reward model with random weights."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(TEXTS, 300, 64)
+    model = tiny_bert(tokenizer, num_labels=1, problem_type="regression")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings: dict[str, Any] = {"format": FORMAT, "unit": unit, "context_size": context_size, **changes}
+    RewardModelCard(**settings, truncation_side="left", ratings=["good"], scale=[1, 5], mean=0.5, std=0.1).write(folder)
+    return str(folder)
