@@ -48,7 +48,7 @@ OTHERS = (
     *("repetition_penalty", "rouge_combined"),
 )
 ASYNC = ("judge",)  # behind an endpoint, see test_judge.py
-OF_CONVERSATIONS = ("outcome", "partner")
+OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner")
 DEPENDS_ON_THE_OTHERS = ("spider",)
 
 PROMPTS = ["generate a sentence with: cat."] * 3
