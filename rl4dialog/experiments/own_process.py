@@ -54,6 +54,17 @@ def start_command(
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
+def shared_cores(n_jobs: int) -> dict[str, str]:
+    """Environment variables that share the cores among simultaneous runs, unless the user has set a number of threads.
+
+    Args:
+        n_jobs: Number of runs at a time. A single one needs no setting.
+    """
+    if n_jobs == 1 or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_jobs))}
+
+
 @contextmanager
 def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[None]:
     """End the given processes with this one.

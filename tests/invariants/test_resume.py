@@ -96,16 +96,21 @@ def cut_short(folder: Path, copy: Path, iteration: int) -> None:
             shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("kind", [CAUSAL, SEQ2SEQ])
-@pytest.mark.parametrize("algorithm", SETTINGS)
-def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str) -> None:
-    config = config_of(tmp_path, algorithm, kind)
+def assert_resumed_is_whole(tmp_path: Path, config: dict[str, Any]) -> None:
+    """Train a run, and resume a copy that was cut short after its second iteration."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     whole.mkdir()
     assert train(whole, config) == 0
     cut_short(whole, resumed, 2)
     assert train(resumed, config, "--resume") == 0
     assert_same_run(run_folder(whole), run_folder(resumed))
+
+
+@pytest.mark.parametrize("kind", [CAUSAL, SEQ2SEQ])
+@pytest.mark.parametrize("algorithm", SETTINGS)
+def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str) -> None:
+    config = config_of(tmp_path, algorithm, kind)
+    assert_resumed_is_whole(tmp_path, config)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -127,12 +132,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name: str) -> None:
     config = config_of(tmp_path, **VARIANTS[name])
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
-    assert train(whole, config) == 0
-    cut_short(whole, resumed, 2)
-    assert train(resumed, config, "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(resumed))
+    assert_resumed_is_whole(tmp_path, config)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,7 @@ def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name
 )
 def test_resumed_turn_level_run_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
     config = turn_level_config(algorithm)
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
-    assert train(whole, config) == 0
-    cut_short(whole, resumed, 2)
-    assert train(resumed, config, "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(resumed))
+    assert_resumed_is_whole(tmp_path, config)
 
 
 def assert_two_halves_are_the_whole(tmp_path: Path, config: dict[str, Any]) -> None:

@@ -13,11 +13,12 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 
 LINES = Path(__file__).with_name("lines.yaml")
-_COMMON_WORDS = """
+_COMMON = """
 about again already been before came every finally first from gave have into just know last like made more most much
 myself never next said same since some somebody something that their them there they think this time today tomorrow
 tonight used very want went were what when where which with without yesterday
 """
+_COMMON_WORDS = frozenset(_COMMON.split())
 _TOPICS_PER_ROUND = 5  # of each five topics, three are for training, one for val and one for test
 
 
@@ -70,7 +71,7 @@ class Openers(TextGenPool):
 def content_words(line: str) -> list[str]:
     """Words that a line is about: those with four letters or more, without common ones."""
     words = re.findall(r"[a-z]{4,}", line.lower())
-    return [word for word in words if word not in _COMMON_WORDS.split()] or words
+    return [word for word in words if word not in _COMMON_WORDS] or words
 
 
 def topics(split: str) -> dict[str, list[str]]:

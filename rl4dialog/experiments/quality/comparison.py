@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_steps
-from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, read_outcomes, write_outcomes
+from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 from rl4dialog.runs.results import is_complete
@@ -49,19 +49,7 @@ def compare(plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int,
     done.sort(key=lambda outcome: (order[outcome.label], outcome.seed))
     outcomes = Outcomes(done, [run.name for run in runs if run not in complete])
     write_outcomes(outcomes, output / OUTCOMES_FILE)
-    write_page(plan_path, overrides, output / OUTCOMES_FILE, output / PAGE_FILE, command)
+    plot_frontier(plan, outcomes, output / PICTURE_FILE)
+    (output / PAGE_FILE).write_text(markdown_page(plan, outcomes, command, PICTURE_FILE), encoding="utf-8")
     print(f"{output / PAGE_FILE}", file=sys.stderr)
     return next(iter(failed.values()), 0)
-
-
-def write_page(plan_path: str, overrides: Sequence[str], outcomes_path: Path, page: Path, command: str) -> None:
-    """Write the page, and the picture beside it, from the numbers of an earlier comparison.
-
-    Raises:
-        ConfigError: If the plan is invalid.
-        DataError: If the file with the numbers is missing or malformed.
-    """
-    plan, outcomes = load_plan(plan_path, list(overrides)), read_outcomes(outcomes_path)
-    picture = page.with_name(PICTURE_FILE)
-    plot_frontier(plan, outcomes, picture)
-    page.write_text(markdown_page(plan, outcomes, command, picture.name), encoding="utf-8")

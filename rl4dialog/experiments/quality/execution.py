@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.experiments.own_process import ending_together, run_command, start_command
+from rl4dialog.experiments.own_process import ending_together, run_command, shared_cores, start_command
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled
 from rl4dialog.training.resume import is_done
 
@@ -56,8 +55,7 @@ def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, 
     """
     waiting = [run for run in runs if not is_done(output / RUNS_FOLDER / run.name, run.config)]
     n_started, failed = len(runs) - len(waiting), {}
-    threads = max(1, (os.cpu_count() or 1) // n_jobs)
-    environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+    environment = shared_cores(n_jobs)
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ending_together(running.values()):
         while waiting or running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.experiments.own_process import ending_together, start_command
+from rl4dialog.experiments.own_process import ending_together, shared_cores, start_command
 from rl4dialog.experiments.sweep.space import Values, shown_values
 from rl4dialog.experiments.sweep.trials import (
     Objective,
@@ -63,7 +62,7 @@ def run_trials(
             while len(running) < n_jobs and (trial := source.next()) is not None:
                 _say(f"{trial.name} starts: {_shown(trial.values)}")
                 running[trial.name] = _RunningTrial(
-                    trial, folder, arguments, objective, seeds, _threads(n_jobs), processes
+                    trial, folder, arguments, objective, seeds, shared_cores(n_jobs), processes
                 )
             if not running:
                 return first_failure
@@ -158,13 +157,6 @@ class _RunningTrial:
 
 def _output(run: Path) -> Path:
     return run.with_name(f"{run.name}.txt")
-
-
-def _threads(n_jobs: int) -> dict[str, str]:
-    """Share the cores among simultaneous runs, unless the user has set a number of threads."""
-    if n_jobs == 1 or "OMP_NUM_THREADS" in os.environ:
-        return {}
-    return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_jobs))}
 
 
 def _described(result: TrialResult, source: TrialSource, objective: Objective) -> str:

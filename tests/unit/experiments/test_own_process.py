@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rl4dialog.experiments import own_process
 from rl4dialog.experiments.own_process import run_command
 
 CHILD = """#!{python}
@@ -58,3 +59,11 @@ def test_both_end_and_the_command_may_save_first(tmp_path: Path, number: signal.
     assert parent.wait(timeout=30) == 42
     parent.stdout.close()
     assert (tmp_path / "saved").read_text() == "red"
+
+
+def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(own_process.os, "cpu_count", lambda: 8)
+    assert own_process.shared_cores(1) == {} and own_process.shared_cores(4) == {"OMP_NUM_THREADS": "2"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert own_process.shared_cores(4) == {}

@@ -127,11 +127,3 @@ def test_interrupted_sweep_waits_for_its_runs_and_exits_as_they_do(
     with pytest.raises(SystemExit) as end:
         run_trials(Grid(parse_grid(["a.x=1"])), tmp_path / "s", [], Objective("m"))
     assert end.value.code == 75
-
-
-def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 8)
-    assert module._threads(1) == {} and module._threads(4) == {"OMP_NUM_THREADS": "2"}
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert module._threads(4) == {}
