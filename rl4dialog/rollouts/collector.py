@@ -8,11 +8,9 @@ their turns are joined to rows. Each step produces a batch of replies; complete 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,37 +18,17 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import PartnerService
-from rl4dialog.core.types import EndedBy
-from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, all_reduce_numbers
-from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
+from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
-from rl4dialog.rollouts.conversations import Conversations, EndedConversation, evaluate
-from rl4dialog.rollouts.conversing import Speech, remembering_prompts, speak
-from rl4dialog.rollouts.groups import Groups, GroupSettings
+from rl4dialog.rollouts.conversations import Conversations, evaluate
+from rl4dialog.rollouts.conversing import remembering_prompts, speak
+from rl4dialog.rollouts.groups import GroupSettings
 from rl4dialog.rollouts.info_numbers import InfoNumbers
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.rollouts.running_conversations import RunningConversations
+from rl4dialog.rollouts.statistics import RolloutStats, check_progress, summarize
 from rl4dialog.rollouts.task_rewards import TaskRewards
-
-
-@dataclass
-class RolloutStats:
-    """Statistics of one iteration's rollout.
-
-    Attributes:
-        n_tokens: Number of agent tokens to train on.
-        n_masked: Number of episodes excluded because a reward or the partner failed.
-        means: Averages to log, by key (``rollout/...``).
-        seconds: Duration by phase (``time/..._s``).
-        episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
-    """
-
-    n_tokens: int = 0
-    n_masked: int = 0
-    means: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    episodes: list[dict[str, float]] = field(default_factory=list)
 
 
 class RolloutCollector:
@@ -135,8 +113,8 @@ class RolloutCollector:
         groups = groups or GroupSettings()
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        rollout = _Rollout(conversations, env.num_envs, groups, self._has_partner)
-        stats, series = rollout.stats, rollout.series
+        running = RunningConversations(conversations, env.num_envs, groups, self._has_partner)
+        stats, series = running.stats, running.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
         with nullcontext() if self._max_turns == 1 else remembering_prompts(policy, self._partner):
@@ -146,13 +124,13 @@ class RolloutCollector:
                     _keep_in_step(policy, observations)
                     continue
                 speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
-                rollout.is_running[rows] = True
+                running.is_running[rows] = True
                 stats.seconds["time/generate_s"] += speech.agent_seconds
                 if self._partner is not None:
                     stats.seconds["time/partner_s"] += speech.partner_seconds
                 env.step_async(speech.actions)
                 started = time.perf_counter()
-                rollout.add(speech)
+                running.add(speech)
                 stats.seconds["time/evaluate_s"] += time.perf_counter() - started
                 started = time.perf_counter()
                 observations, _, dones, all_infos = env.step_wait()  # type: ignore[assignment]
@@ -161,35 +139,35 @@ class RolloutCollector:
                 infos = [all_infos[row] for row in settled]
                 for row, info in zip(settled, infos, strict=True):
                     speech.explain(row, info)
-                self._score(task_rewards, rollout, settled, infos, dones, iteration)
+                self._score(task_rewards, running, settled, infos, dones, iteration)
                 stats.seconds["time/score_s"] += time.perf_counter() - started
                 self._info_numbers.add(infos, series)
                 step_rewards = np.zeros(env.num_envs)
                 for row, info in zip(settled, infos, strict=True):
-                    if replies := rollout.running[row]:  # none if the partner failed to open the conversation
-                        step_rewards[row] = rollout.earned[replies[-1]].sum()
-                        rollout.cut[replies[-1]] = bool(info.get("utterance_truncated"))
-                    rollout.count_turn(info)
+                    if replies := running.replies[row]:  # none if the partner failed to open the conversation
+                        step_rewards[row] = running.earned[replies[-1]].sum()
+                        running.cut[replies[-1]] = bool(info.get("utterance_truncated"))
+                    running.count_turn(info)
                     if dones[row]:
                         is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
                         last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
-                        rollout.end(row, info, last_value)
-                if n_wanted is None and rollout.groups.is_enough(n_tokens):
-                    n_wanted = rollout.n_begun.reshape(-1, groups.size).max(axis=1).repeat(groups.size)
+                        running.end(row, info, last_value)
+                if n_wanted is None and running.groups.is_enough(n_tokens):
+                    n_wanted = running.n_begun.reshape(-1, groups.size).max(axis=1).repeat(groups.size)
                 if n_wanted is not None:
-                    active = rollout.n_done < n_wanted
+                    active = running.n_done < n_wanted
                 step = {"actions": speech.actions, "rewards": step_rewards, "dones": dones, "infos": all_infos}
-                if not on_step({**step, "new_obs": observations}, rollout.n_spoken, not active.any()):
+                if not on_step({**step, "new_obs": observations}, running.n_spoken, not active.any()):
                     return None, observations
-                _check_progress(stats, sum(series["rollout/partner_failed"]))
+                check_progress(stats, sum(series["rollout/partner_failed"]))
 
         started = time.perf_counter()
-        rollout.keep(rollout.groups.rest())
+        running.keep(running.groups.rest())
         buffer.add(conversations.rows())
         stats.seconds["time/evaluate_s"] += time.perf_counter() - started
         if groups.size > 1:
-            series["rollout/constant_groups"] = [float(constant) for constant in rollout.groups.found_constant]
-        _summarize(stats, buffer.replies, series)
+            series["rollout/constant_groups"] = [float(constant) for constant in running.groups.found_constant]
+        summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.replies)
@@ -198,7 +176,7 @@ class RolloutCollector:
     def _score(
         self,
         task_rewards: TaskRewards,
-        rollout: _Rollout,
+        running: RunningConversations,
         rows: list[int],
         infos: list[dict[str, Any]],
         dones: np.ndarray,
@@ -216,7 +194,7 @@ class RolloutCollector:
                 raise RewardError(info["error"])
         if not good:
             return
-        earned, replies = rollout.earned, [rollout.running[rows[i]] for i in good]
+        earned, replies = running.earned, [running.replies[rows[i]] for i in good]
         lengths = [len(earned[numbers[-1]]) for numbers in replies]
         found, earlier, values = task_rewards(
             [infos[i] for i in good], lengths, [bool(dones[rows[i]]) for i in good], iteration
@@ -227,172 +205,17 @@ class RolloutCollector:
                 earned[number][-1] += payment
         for name, each in values.items():
             if name in task_rewards.weight_names:
-                rollout.series[f"rollout/reward/{name}"].extend(each)
+                running.series[f"rollout/reward/{name}"].extend(each)
                 continue
             for i, value in zip(good, each, strict=True):
                 if np.isfinite(value):
-                    rollout.earned_by_part[rows[i]][name] += value
-
-
-class _Rollout:
-    """Conversations in progress and their rewards.
-
-    Args:
-        conversations: Takes the replies, and the conversations that have ended.
-        n_envs: Number of environments.
-        groups: How environments are grouped.
-        has_partner: Whether there is a partner, so that its conversations are logged.
-
-    Attributes:
-        stats: Statistics so far.
-        series: Numbers to average, by key.
-        running: For each environment, the numbers of the replies of its conversation.
-        earned: Task rewards per token of each reply; NaN until it is answered, or if a reward failed.
-        cut: Whether each reply was cut at the length limit.
-        earned_by_part: For each environment, the raw values of the parts of the reward in its conversation.
-        is_running: Whether a conversation has begun and not ended, per environment; its partner may have begun it.
-        n_done: Number of conversations that have ended, per environment.
-        n_spoken: Number of agent tokens.
-        groups: Conversations by prompt.
-    """
-
-    def __init__(self, conversations: Conversations, n_envs: int, groups: GroupSettings, has_partner: bool) -> None:
-        self._conversations, self._group_size, self._has_partner = conversations, groups.size, has_partner
-        self.groups = Groups(groups)
-        self.stats = RolloutStats()
-        self.series: dict[str, list[float]] = defaultdict(list)
-        self.running: list[list[int]] = [[] for _ in range(n_envs)]
-        self.earned: list[np.ndarray] = []
-        self.cut: list[bool] = []
-        self.earned_by_part: list[dict[str, float]] = [defaultdict(float) for _ in range(n_envs)]
-        self.is_running = np.zeros(n_envs, dtype=bool)
-        self.n_done = np.zeros(n_envs, dtype=int)
-        self.n_spoken = 0
-
-    @property
-    def n_begun(self) -> np.ndarray:
-        """Number of conversations that have begun, per environment."""
-        return self.n_done + self.is_running
-
-    def add(self, speech: Speech) -> None:
-        """Add what the agent said."""
-        if speech.replies is not None:
-            n_before = torch.tensor([len(self.running[row]) for row in speech.agent_rows])
-            mask = speech.replies.response_mask
-            speech.replies.turn = mask * n_before[:, None].to(mask.device)
-        replies = self._conversations.add(speech.replies)
-        if replies is None:
-            return
-        _measure_sampler(replies, self.series)
-        for row, n in zip(speech.agent_rows, replies.response_mask.sum(dim=1).tolist(), strict=True):
-            self.running[row].append(len(self.earned))
-            self.earned.append(np.full(n, np.nan, dtype=np.float32))
-            self.cut.append(False)
-            self.n_spoken += n
-
-    def count_turn(self, info: dict[str, Any]) -> None:
-        """Log a turn that is complete."""
-        if "error" in info:
-            return
-        self.series["rollout/cut_replies"].append(float(info["utterance_truncated"]))
-        if self._has_partner:
-            self.series["rollout/context_dropped"].append(float(info["context_dropped"]))
-            self.series["rollout/empty_replies"].append(float(not info["gen_text"]))
-            self.series["rollout/partner_echo"].append(float(info["partner_echoes"]))
-
-    def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
-        """End the conversation of an environment; it is trained on unless a reward failed or its group is left out."""
-        numbers, self.running[row], self.is_running[row] = self.running[row], [], False
-        for name, value in self.earned_by_part[row].items():
-            self.series[f"rollout/reward/{name}"].append(value)
-        self.earned_by_part[row] = defaultdict(float)
-        if self._has_partner:
-            self.series["rollout/partner_failed"].append(float(info.get("partner_failed", False)))
-            if "error" not in info:
-                self.series["rollout/turns"].append(float(len(numbers)))
-                for cause in get_args(EndedBy):
-                    self.series[f"rollout/ended_by/{cause}"].append(float(info["ended_by"] == cause))
-        group = self.n_done[row] * len(self.running) + row // self._group_size
-        self.n_done[row] += 1
-        rewards = [self.earned[number] for number in numbers]
-        if not rewards or any(np.isnan(per_token).any() for per_token in rewards):
-            self.stats.n_masked += 1
-            self.keep(self.groups.add(group, None))
-            return
-        cut, episode = [self.cut[number] for number in numbers], len(self.stats.episodes)
-        conversation = EndedConversation(numbers, rewards, cut, episode, group, last_value)
-        total = float(sum(per_token.sum() for per_token in rewards))
-        self.stats.episodes.append({"r": total, "l": float(conversation.n_tokens)})
-        self.keep(self.groups.add(group, conversation))
-
-    def keep(self, conversations: list[EndedConversation]) -> None:
-        """Train on these conversations."""
-        for conversation in conversations:
-            self._conversations.end(conversation)
-            self.stats.n_tokens += conversation.n_tokens
+                    running.earned_by_part[rows[i]][name] += value
 
 
 def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
     """Run the same forward passes as the other processes and discard the results."""
     obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
     evaluate(policy, policy.generate(obs))
-
-
-def _measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
-    """Measure the difference between the sampler's distribution and the policy's."""
-    if replies.truncated_mass is not None:
-        series["rollout/truncated_mass"].extend(replies.flat("truncated_mass").tolist())
-    if replies.sampler_log_probs is not None:
-        gaps = replies.flat("sampler_log_probs") - replies.flat("log_probs")
-        # The mean estimates the KL divergence of the sampler from the policy, per token.
-        series["rollout/sampler_kl"].extend(gaps.tolist())
-        largest = series["rollout/sampler_max_ratio"]
-        largest[:] = [max([*largest, gaps.abs().max().exp().item()])]
-
-
-def _summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
-    """Fill ``stats.means``, averaged over all processes."""
-    kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
-    ids = replies.per_reply("response_ids")
-    mine = {
-        **series,
-        "rollout/task_reward": [episode["r"] for episode in stats.episodes],
-        "rollout/kl": kl.numpy(),
-        "rollout/kl_per_reply": [row.sum() for row in replies.per_reply(kl)],
-        "rollout/log_prob": replies.flat("log_probs").numpy(),
-        "rollout/values": replies.flat("values").numpy(),
-        "rollout/reply_length": [len(row) for row in ids],
-        "rollout/repeated_trigrams": [repeated_share(row) for row in ids],
-    }
-    numbers: dict[str, list[Any]] = defaultdict(list)
-    distinct: set[bytes] = set()
-    for theirs, their_replies in all_gather_object((mine, {row.tobytes() for row in ids})):
-        distinct |= their_replies
-        for name, values in theirs.items():
-            numbers[name].extend(values)
-    counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
-    stats.means = {
-        **{name: float(np.mean(values)) for name, values in numbers.items() if values},
-        "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
-        "rollout/kl_se": ratio_standard_error(numbers["rollout/kl_per_reply"], numbers["rollout/reply_length"]),
-        "rollout/distinct_replies": len(distinct) / len(numbers["rollout/reply_length"]),
-        **{f"rollout/{name}": int(n) for name, n in zip(counts, all_reduce_numbers(*counts.values()), strict=True)},
-    }
-
-
-def _check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
-    """Raise if all conversations fail, which would otherwise loop forever."""
-    if stats.n_masked < 100 or stats.episodes:
-        return
-    if n_partner_failed > stats.n_masked / 2:
-        raise PartnerError(
-            f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of them "
-            f"can be trained on; set env.args.partner_on_error: raise to see the error"
-        )
-    raise RewardError(
-        f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
-        f"set reward_fn.on_error: raise to see the error"
-    )
 
 
 def _terminal_value(policy: LMActorCriticPolicy, observation: dict[str, np.ndarray]) -> float:

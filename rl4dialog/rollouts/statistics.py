@@ -1,0 +1,101 @@
+"""Numbers that an iteration logs about its rollout: means over tokens, replies and conversations, and durations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.errors import PartnerError, RewardError
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_numbers
+from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
+
+
+@dataclass
+class RolloutStats:
+    """Statistics of one iteration's rollout.
+
+    Attributes:
+        n_tokens: Number of agent tokens to train on.
+        n_masked: Number of episodes excluded because a reward or the partner failed.
+        means: Averages to log, by key (``rollout/...``).
+        seconds: Duration by phase (``time/..._s``).
+        episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
+    """
+
+    n_tokens: int = 0
+    n_masked: int = 0
+    means: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    episodes: list[dict[str, float]] = field(default_factory=list)
+
+
+def measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
+    """Measure the difference between the sampler's distribution and the policy's."""
+    if replies.truncated_mass is not None:
+        series["rollout/truncated_mass"].extend(replies.flat("truncated_mass").tolist())
+    if replies.sampler_log_probs is not None:
+        gaps = replies.flat("sampler_log_probs") - replies.flat("log_probs")
+        # The mean estimates the KL divergence of the sampler from the policy, per token.
+        series["rollout/sampler_kl"].extend(gaps.tolist())
+        largest = series["rollout/sampler_max_ratio"]
+        largest[:] = [max([*largest, gaps.abs().max().exp().item()])]
+
+
+def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
+    """Fill ``stats.means``, averaged over all processes.
+
+    Args:
+        stats: Statistics of the rollout, complete but for the means.
+        replies: The replies to train on.
+        series: Further numbers to average, by key.
+    """
+    kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
+    ids = replies.per_reply("response_ids")
+    mine = {
+        **series,
+        "rollout/task_reward": [episode["r"] for episode in stats.episodes],
+        "rollout/kl": kl.numpy(),
+        "rollout/kl_per_reply": [row.sum() for row in replies.per_reply(kl)],
+        "rollout/log_prob": replies.flat("log_probs").numpy(),
+        "rollout/values": replies.flat("values").numpy(),
+        "rollout/reply_length": [len(row) for row in ids],
+        "rollout/repeated_trigrams": [repeated_share(row) for row in ids],
+    }
+    numbers: dict[str, list[Any]] = defaultdict(list)
+    distinct: set[bytes] = set()
+    for theirs, their_replies in all_gather_object((mine, {row.tobytes() for row in ids})):
+        distinct |= their_replies
+        for name, values in theirs.items():
+            numbers[name].extend(values)
+    counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
+    stats.means = {
+        **{name: float(np.mean(values)) for name, values in numbers.items() if values},
+        "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
+        "rollout/kl_se": ratio_standard_error(numbers["rollout/kl_per_reply"], numbers["rollout/reply_length"]),
+        "rollout/distinct_replies": len(distinct) / len(numbers["rollout/reply_length"]),
+        **{f"rollout/{name}": int(n) for name, n in zip(counts, all_reduce_numbers(*counts.values()), strict=True)},
+    }
+
+
+def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
+    """Raise if all conversations fail, which would otherwise loop forever.
+
+    Raises:
+        PartnerError: If most of them failed because of the partner.
+        RewardError: If the reward failed.
+    """
+    if stats.n_masked < 100 or stats.episodes:
+        return
+    if n_partner_failed > stats.n_masked / 2:
+        raise PartnerError(
+            f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of them "
+            f"can be trained on; set env.args.partner_on_error: raise to see the error"
+        )
+    raise RewardError(
+        f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
+        f"set reward_fn.on_error: raise to see the error"
+    )
