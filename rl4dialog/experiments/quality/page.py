@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
 from rl4dialog.experiments.quality.plan import QualityPlan
-from rl4dialog.experiments.quality.statistics import Estimate, at_kl, estimate, probability_of_improvement
+from rl4dialog.experiments.quality.statistics import at_kl, estimate, probability_of_improvement
+from rl4dialog.functional.bootstrap import Estimate
 
 
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:

@@ -7,35 +7,23 @@ runs: each group of runs is resampled on its own (stratified).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
-from rl4dialog.runs.report.statistics import CONFIDENCE, Interval
+from rl4dialog.functional.bootstrap import Estimate, bootstrap_intervals
 
 N_RESAMPLES = 10_000
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its bootstrap interval, of which there is none for fewer than two runs."""
-
-    value: float
-    interval: Interval | None = None
-
-    def excludes(self, value: float) -> bool:
-        """Whether the interval leaves out a value."""
-        return self.interval is not None and value not in self.interval
-
-
-def interquartile_mean(values: Sequence[float]) -> float:
+def interquartile_mean(values: ArrayLike) -> float:
     """Mean of the middle half of the values; with fewer than four, of all."""
     return float(stats.trim_mean(values, 0.25))
 
 
-def estimate(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = interquartile_mean) -> Estimate:
-    """A statistic over runs with its interval.
+def estimate(values: Sequence[float], statistic: Callable[[ArrayLike], float] = interquartile_mean) -> Estimate:
+    """A statistic over runs with its interval, of which there is none for fewer than two runs.
 
     Args:
         values: One number per run.
@@ -44,8 +32,9 @@ def estimate(values: Sequence[float], statistic: Callable[[Sequence[float]], flo
     point = statistic(values)
     if len(values) < 2:
         return Estimate(point)
-    drawn = _resampled(values, _generator())
-    return _with_interval(point, [statistic(sample) for sample in drawn])
+    array = np.asarray(values, dtype=float)
+    (interval,) = bootstrap_intervals(lambda rows: [statistic(array[rows])], len(array), n_resamples=N_RESAMPLES)
+    return Estimate(point, interval)
 
 
 def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:
@@ -56,9 +45,14 @@ def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -
     point = _share_better(ours, others)
     if min(len(ours), len(others)) < 2:
         return Estimate(point)
-    generator = _generator()
-    pairs = zip(_resampled(ours, generator), _resampled(others, generator), strict=True)
-    return _with_interval(point, [_share_better(one, other) for one, other in pairs])
+    one, other = np.asarray(ours, dtype=float), np.asarray(others, dtype=float)
+    (interval,) = bootstrap_intervals(
+        lambda rows, other_rows: [_share_better(one[rows], other[other_rows])],
+        len(one),
+        len(other),
+        n_resamples=N_RESAMPLES,
+    )
+    return Estimate(point, interval)
 
 
 def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | None:
@@ -83,22 +77,6 @@ def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | N
     return None
 
 
-def _share_better(ours: Sequence[float], others: Sequence[float]) -> float:
+def _share_better(ours: ArrayLike, others: ArrayLike) -> float:
     difference = np.subtract.outer(np.asarray(ours), np.asarray(others))
     return float(((difference > 0) + 0.5 * (difference == 0)).mean())
-
-
-def _resampled(values: Sequence[float], generator: np.random.Generator) -> np.ndarray:
-    """Bootstrap samples. Shape (n,) -> (N_RESAMPLES, n)."""
-    array = np.asarray(values, dtype=float)
-    return array[generator.integers(len(array), size=(N_RESAMPLES, len(array)))]
-
-
-def _with_interval(value: float, drawn: Sequence[float]) -> Estimate:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Estimate(value, Interval(float(low), float(high)))
-
-
-def _generator() -> np.random.Generator:
-    return np.random.default_rng(0)  # the same page from the same runs

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
 from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
-from rl4dialog.runs.report.statistics import CONFIDENCE, Interval
 
 N_RESAMPLES = 500
 
@@ -75,14 +75,13 @@ def _both(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]
 def _intervals(
     x: NDArray[np.float64], y: NDArray[np.float64], groups: NDArray[np.int64], n_resamples: int, seed: int
 ) -> tuple[Interval | None, Interval | None]:
-    rng, n_groups, items = np.random.default_rng(seed), int(groups.max()) + 1, np.arange(len(x))
+    n_groups, items = int(groups.max()) + 1, np.arange(len(x))
     if n_groups < 3 or n_resamples == 0:
         return None, None
-    resampled = []
-    for _ in range(n_resamples):
-        counts = np.bincount(rng.integers(n_groups, size=n_groups), minlength=n_groups)
-        rows = np.repeat(items, counts[groups])
-        resampled.append(_both(x[rows], y[rows]))
-    tail = (1 - CONFIDENCE) / 2
-    lows, highs = np.nanquantile(resampled, (tail, 1 - tail), axis=0)
-    return Interval(float(lows[0]), float(highs[0])), Interval(float(lows[1]), float(highs[1]))
+
+    def of_groups(drawn: NDArray[np.int64]) -> tuple[float, float]:
+        rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[groups])
+        return _both(x[rows], y[rows])
+
+    of_spearman, of_kendall = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
+    return of_spearman, of_kendall

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.inference.reward_validation.correlation import Correlation
 from rl4dialog.inference.reward_validation.validation import Agreement, Validation
 from rl4dialog.runs.plots import plot_correlations
-from rl4dialog.runs.report.statistics import Interval
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, table_style
 

@@ -8,20 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rl4dialog.functional.bootstrap import Estimate
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run
-from rl4dialog.runs.report.statistics import Interval, bootstrap_intervals
+from rl4dialog.runs.report.statistics import mean_intervals
 
 NO_SAMPLE_SCORES = "no scores per reply, so no interval"
 NOT_A_MEAN = "not the mean of the scores per reply, so no interval"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its confidence interval over prompts; ``None`` if unknown."""
-
-    value: float
-    interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -30,8 +23,8 @@ class MetricChange:
 
     Attributes:
         key: Key of the metric.
-        before: Score before training, if measured.
-        after: Score after training, if measured.
+        before: Score before training and its interval over prompts, if measured.
+        after: The same after training.
         difference: ``after`` minus ``before``, on the same prompts.
         note: Why there is no interval; empty if there is one.
     """
@@ -78,7 +71,7 @@ def mean_estimates(predictions: Predictions) -> dict[str, Estimate]:
     if not predictions.scores:
         return {}
     scores = np.stack(list(predictions.scores.values()), axis=1)
-    intervals = bootstrap_intervals(scores)
+    intervals = mean_intervals(scores)
     return {
         key: Estimate(float(np.nanmean(values)), interval)
         for (key, values), interval in zip(predictions.scores.items(), intervals, strict=True)
@@ -98,7 +91,7 @@ def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict
     columns = np.concatenate([old, new, new - old], axis=1)
     estimates = [
         Estimate(float(np.nanmean(values)) if not np.isnan(values).all() else math.nan, interval)
-        for values, interval in zip(columns.T, bootstrap_intervals(columns), strict=True)
+        for values, interval in zip(columns.T, mean_intervals(columns), strict=True)
     ]
     thirds = zip(keys, estimates, estimates[len(keys) :], estimates[2 * len(keys) :], strict=False)
     return {key: MetricChange(key, first, second, third) for key, first, second, third in thirds}
