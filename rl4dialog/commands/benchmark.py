@@ -15,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--n_jobs", type=int, default=1, help="number of runs at a time (default: 1)")
     parser.add_argument(
+        "--page_only", action="store_true", help="run nothing; write the page again, after a change of title or metrics"
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a key of the plan"
     )
 
@@ -25,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.n_jobs < 1:
         raise ConfigError(f"--n_jobs must be at least 1, not {args.n_jobs}")
+    if args.page_only and args.n_jobs > 1:
+        raise ConfigError("--n_jobs has no effect with --page_only, which runs nothing; remove one of them")
     overrides = "".join(f" \\\n    --set {text}" for text in args.overrides)
     command = f"rl4dialog benchmark {args.plan} --output_path {args.output_path} --n_jobs {args.n_jobs}{overrides}"
-    return compare(args.plan, args.overrides, Path(args.output_path).expanduser().absolute(), args.n_jobs, command)
+    output = Path(args.output_path).expanduser().absolute()
+    return compare(args.plan, args.overrides, output, args.n_jobs, command, args.page_only)

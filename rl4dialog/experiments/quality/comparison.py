@@ -11,14 +11,16 @@ from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_s
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
-from rl4dialog.runs.results import is_complete
+from rl4dialog.training.resume import is_done
 
 OUTCOMES_FILE = "outcomes.json"
 PAGE_FILE = "page.md"
 PICTURE_FILE = "frontier.png"
 
 
-def compare(plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int, command: str) -> int:
+def compare(
+    plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int, command: str, page_only: bool = False
+) -> int:
     """Run everything of a plan that is not done yet, then write numbers, picture and page.
 
     Args:
@@ -27,6 +29,7 @@ def compare(plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int,
         output: The output folder: ``outcomes.json``, ``frontier.png``, ``page.md``, and the runs with all replies.
         n_jobs: Number of runs at a time.
         command: The command, for the page.
+        page_only: Run nothing, and write the page about the runs that are complete.
 
     Returns:
         Exit code: 0 if all runs are complete, otherwise that of the first failed run.
@@ -36,14 +39,16 @@ def compare(plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int,
         RunFolderError: If a step fails, or no run is complete.
     """
     plan = load_plan(plan_path, list(overrides))
-    output.mkdir(parents=True, exist_ok=True)
     runs = planned_runs(plan, plan_path, output)
-    make_steps(plan, output)
-    failed = execute(runs, output, n_jobs)
+    failed: dict[str, int] = {}
+    if not page_only:
+        output.mkdir(parents=True, exist_ok=True)
+        make_steps(plan, output)
+        failed = execute(runs, output, n_jobs)
     folders = {run.name: output / RUNS_FOLDER / run.name for run in runs}
-    complete = [run for run in runs if is_complete(folders[run.name])]
+    complete = [run for run in runs if is_done(folders[run.name], run.config)]
     if not complete:
-        raise RunFolderError(f"no run is complete; the logs are in {output}")
+        raise RunFolderError(f"no run of the plan is complete in {output}; look there for the logs of failed ones")
     done = [read_outcome(run.label, run.seed, folders[run.name], list(plan.metrics)) for run in complete]
     order = {label: i for i, label in enumerate(plan.runs)}
     done.sort(key=lambda outcome: (order[outcome.label], outcome.seed))

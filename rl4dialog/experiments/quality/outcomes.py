@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.runs import Run, read_run
@@ -108,21 +107,8 @@ def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
 
 
 def write_outcomes(outcomes: Outcomes, path: Path) -> None:
-    """Write all numbers as JSON, which :func:`read_outcomes` reads."""
+    """Write all numbers as JSON."""
     path.write_text(json.dumps(asdict(outcomes), indent=1) + "\n", encoding="utf-8")
-
-
-def read_outcomes(path: Path) -> Outcomes:
-    """Read the numbers of :func:`write_outcomes`.
-
-    Raises:
-        DataError: If the file is missing or malformed.
-    """
-    try:
-        content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Outcomes([Outcome(**each) for each in content["done"]], list(content["failed"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a file of rl4dialog benchmark: {error}") from error
 
 
 def _seconds(run: Run) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.experiments.quality import execution
 from rl4dialog.experiments.quality.execution import execute, make_steps
-from rl4dialog.experiments.quality.outcomes import read_outcomes
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 
 WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('done')"
@@ -74,6 +74,16 @@ def test_a_wrong_number_of_jobs_is_an_error(capsys: pytest.CaptureFixture[str]) 
     assert "--n_jobs must be at least 1" in capsys.readouterr().err
 
 
+def test_a_page_of_no_runs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    arguments = [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "none"), "--page_only"]
+    assert main_of("benchmark", arguments) == 2
+    assert "no run of the plan is complete" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    assert main_of("benchmark", [*arguments, "--n_jobs", "2"]) == 2
+    assert "--n_jobs has no effect with --page_only" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(tmp_path, make_config(tmp_path))
@@ -83,16 +93,24 @@ def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: 
     first = (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns
     assert main_of("benchmark", arguments) == 0  # one seed more
     assert (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns == first
-    outcomes = read_outcomes(output / "outcomes.json")
-    assert [(outcome.label, outcome.seed) for outcome in outcomes.done] == [
+    done = json.loads((output / "outcomes.json").read_text())["done"]
+    assert [(outcome["label"], outcome["seed"]) for outcome in done] == [
         *(("PPO", 0), ("PPO", 1)),
         ("PPO, small steps", 0),
     ]
     result = json.loads((output / "runs" / "ppo_seed_1" / "result.json").read_text())
-    assert outcomes.done[1].after["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
-    assert outcomes.done[1].references["lexical/rouge_rouge1"] == 1.0
-    assert len(outcomes.done[1].kls) == 2 and outcomes.done[1].tokens > 0
+    assert done[1]["after"]["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
+    assert done[1]["references"]["lexical/rouge_rouge1"] == 1.0
+    assert len(done[1]["kls"]) == 2 and done[1]["tokens"] > 0
     assert "| PPO | 2 |" in (output / "page.md").read_text()
     # The same folder with another config: the finished runs are not passed off as its results.
     with pytest.raises(ConfigError, match="different config"):
         execute(planned_runs(load_plan(plan, ["set=[seed=0, alg.args.n_epochs=3]"]), plan, output), output, 1)
+    # The page of an edited plan is written from the runs that there are.
+    shutil.rmtree(output / "runs" / "ppo_seed_0")
+    write_plan(tmp_path, title="Another title", metrics={"lexical/rouge_rouge2": "Rouge-2"})
+    assert main_of("benchmark", [str(plan), "--output_path", str(output), "--page_only"]) == 0
+    page = (output / "page.md").read_text()
+    assert page.startswith("# Another title\n") and "| Rouge-2 |" in page and "ppo_seed_0" in page
+    assert "--page_only" not in page
+    assert not (output / "runs" / "ppo_seed_0").exists()
