@@ -35,7 +35,7 @@ from rl4dialog.data.labels import ACTS as ACT_NAMES
 from rl4dialog.metrics.intent_accuracy import gold_intents
 from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterance
 from rl4dialog.training.tiny_bert import TINY_BERT, architecture, tiny_bert, train_tokenizer
-from rl4dialog.training.trainer_support import train_with_progress, unchanged
+from rl4dialog.training.trainer_support import pad_labelled_texts, train_with_progress, unchanged
 
 _logger = logging.getLogger(__name__)
 
@@ -212,26 +212,20 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     return tokenizer, model
 
 
-class _Collator:
-    """Pads a batch, and hides a fraction of its words."""
+class _WordDropout:
+    """Makes a batch, and hides a fraction of its words."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, word_dropout: float) -> None:
-        self._tokenizer, self._word_dropout = tokenizer, word_dropout
-        self._hidden_id = tokenizer.unk_token_id
-        self._special_ids = torch.tensor(tokenizer.all_special_ids)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, fraction: float) -> None:
+        self._tokenizer, self._fraction = tokenizer, fraction
+        self._kept_ids = torch.tensor([*tokenizer.all_special_ids, tokenizer.convert_tokens_to_ids(EOU_TOKEN)])
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Return ``input_ids`` and ``attention_mask`` of shape (B, longest), and ``labels`` of shape (B,)."""
-        batch = self._tokenizer.pad(
-            {"input_ids": [example["input_ids"] for example in examples]}, padding_side="right", return_tensors="pt"
-        )
-        ids: Tensor = batch["input_ids"]
-        if self._word_dropout and self._hidden_id is not None:
-            dropped = torch.rand(ids.shape) < self._word_dropout
-            special = torch.isin(ids, self._special_ids) | (ids == self._tokenizer.convert_tokens_to_ids(EOU_TOKEN))
-            ids = torch.where(dropped & ~special, self._hidden_id, ids)
-        labels = torch.tensor([example["labels"] for example in examples])
-        return {"input_ids": ids, "attention_mask": batch["attention_mask"], "labels": labels}
+        batch = pad_labelled_texts(self._tokenizer, examples)
+        if self._fraction and self._tokenizer.unk_token_id is not None:
+            ids = batch["input_ids"]
+            hidden = (torch.rand(ids.shape) < self._fraction) & ~torch.isin(ids, self._kept_ids)
+            batch["input_ids"] = torch.where(hidden, self._tokenizer.unk_token_id, ids)
+        return batch
 
 
 def _fit(
@@ -268,7 +262,7 @@ def _fit(
                 save_strategy="no",
             ),
             train_dataset=dataset,  # type: ignore[arg-type]
-            data_collator=_Collator(tokenizer, settings.word_dropout),
+            data_collator=_WordDropout(tokenizer, settings.word_dropout),
         )
         train_with_progress(trainer, "Intent classifier")
 

@@ -1,4 +1,4 @@
-"""Wrappers around transformers' `Trainer`: a clean progress bar, and no side effects."""
+"""Around transformers' `Trainer`: a clean progress bar, no side effects, and batches of labelled texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainerCallback
 
 from rl4dialog.runs.progress import Progress
 from rl4dialog.training.random_state import random_states_kept
@@ -76,3 +77,16 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
     finally:
         model.train(was_training)
         model.config.use_cache = use_cache
+
+
+def pad_labelled_texts(tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Pad texts on the right: decoders read their output off the last token that is not padding.
+
+    Args:
+        tokenizer: Tokenizer of the texts.
+        examples: ``input_ids`` and ``labels`` of each text.
+
+    Returns:
+        ``input_ids`` and ``attention_mask`` of shape (B, longest), and ``labels`` of shape (B,).
+    """
+    return dict(tokenizer.pad(examples, padding_side="right", return_tensors="pt"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.evaluation import agreement, ratings_of
-from rl4dialog.training.reward_model.trainer import RatedTextCollator, RewardModelTrainer
+from rl4dialog.training.reward_model.trainer import RewardModelTrainer
 from rl4dialog.training.supervised.fine_tuning import build_training_arguments, finite_loss
+from rl4dialog.training.trainer_support import pad_labelled_texts
 
 
 class RewardModelTrainee(EpochTrainee):
@@ -120,12 +122,11 @@ class RewardModelTrainee(EpochTrainee):
         return Evaluation(*self._tracker.recall(iteration, split))
 
     def run_epochs(self) -> dict[str, Any]:
-        collator = RatedTextCollator(self.tokenizer)
         return run_trainer(
             RewardModelTrainer,
             self.model,
             self._args,
-            collator,
+            partial(pad_labelled_texts, self.tokenizer),
             self.train,
             self.val,
             loop=self,

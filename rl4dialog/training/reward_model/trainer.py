@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
-from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.training.resumable_trainer import ResumableTrainer
 
@@ -32,17 +30,3 @@ class RewardModelTrainer(ResumableTrainer):
         n = len(labels) if num_items_in_batch is None else num_items_in_batch
         loss = mse_loss(outputs.logits[:, 0].float(), labels, reduction="sum") / n
         return (loss, outputs) if return_outputs else loss
-
-
-class RatedTextCollator:
-    """Pads texts on the right: decoders read the score off the last token that is not padding."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-
-    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Return ``input_ids`` and ``attention_mask`` of shape (B, longest), and ``labels`` of shape (B,)."""
-        ids = {"input_ids": [example["input_ids"] for example in examples]}
-        batch = self._tokenizer.pad(ids, padding_side="right", return_tensors="pt")
-        labels = torch.tensor([example["labels"] for example in examples], dtype=torch.float32)
-        return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "labels": labels}

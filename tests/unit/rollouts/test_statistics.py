@@ -10,9 +10,9 @@ from rl4dialog.rollouts.statistics import RolloutStats, check_progress
 
 def test_a_rollout_of_failures_is_stopped_and_names_the_cause() -> None:
     stats = RolloutStats(n_masked=100)
-    with pytest.raises(PartnerError, match="the partner failed in 51 of the first 100 .*partner_on_error: raise"):
+    with pytest.raises(PartnerError, match=r"the partner failed in 51 of the first 100 .*partner_on_error: raise"):
         check_progress(stats, n_partner_failed=51)
-    with pytest.raises(RewardError, match="the reward failed for each of the first 100 .*on_error: raise"):
+    with pytest.raises(RewardError, match=r"the reward failed for each of the first 100 .*on_error: raise"):
         check_progress(stats, n_partner_failed=50)
 
 

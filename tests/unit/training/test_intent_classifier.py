@@ -111,11 +111,11 @@ def test_dropped_words_spare_special_tokens(trained: tuple[Path, dict[str, Any]]
     tokenizer = AutoTokenizer.from_pretrained(trained[0])
     ids = tokenizer(["book <EOU>where is book<EOU>", "red <EOU>"])["input_ids"]
     examples = [{"input_ids": row, "labels": 0} for row in ids]
-    batch = module._Collator(tokenizer, word_dropout=1.0)(examples)
+    batch = module._WordDropout(tokenizer, 1.0)(examples)
     first = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     assert first == ["[CLS]", "[UNK]", "<EOU>", "[UNK]", "[UNK]", "[UNK]", "<EOU>"]
     assert batch["attention_mask"].tolist()[1] == [1, 1, 1, 0, 0, 0, 0]
-    kept = module._Collator(tokenizer, word_dropout=0.0)(examples)
+    kept = module._WordDropout(tokenizer, 0.0)(examples)
     assert kept["input_ids"][0].tolist() == ids[0]
 
 

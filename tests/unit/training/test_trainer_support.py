@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from reward_models import TEXTS
 from tiny import make_gpt2
 
-from rl4dialog.training.trainer_support import ProgressBar, unchanged
+from rl4dialog.training.tiny_bert import train_tokenizer
+from rl4dialog.training.trainer_support import ProgressBar, pad_labelled_texts, unchanged
 
 
 def test_progress_tells_description_steps_and_loss(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +50,16 @@ def test_unchanged_restores_mode_and_generator_also_after_an_error(tokenizer: An
     assert model.training == training
     assert model.config.use_cache is True
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("labels", "dtype"), [([0.25, 1.0], torch.float32), ([3, 0], torch.int64)])
+def test_labelled_texts_are_padded_on_the_right(labels: list[float], dtype: torch.dtype) -> None:
+    tokenizer = train_tokenizer(TEXTS, 300, 64)
+    ids = tokenizer([TEXTS[0], " ".join(TEXTS)])["input_ids"]
+    examples = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+    batch = pad_labelled_texts(tokenizer, examples)
+    assert batch["input_ids"][0, : len(ids[0])].tolist() == ids[0]
+    assert batch["input_ids"][1].tolist() == ids[1]
+    assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids[0]), len(ids[1])]
+    assert batch["attention_mask"][:, 0].all()
+    assert batch["labels"].tolist() == labels and batch["labels"].dtype == dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from torch.nn.functional import mse_loss
 from transformers import TrainingArguments
 
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.trainer import RatedTextCollator, RewardModelTrainer
+from rl4dialog.training.reward_model.trainer import RewardModelTrainer
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
+from rl4dialog.training.trainer_support import pad_labelled_texts
 
 RATINGS = [0.0, 1.0, 0.25, 0.5, 0.75]
 
@@ -44,7 +46,9 @@ def trained(tmp_path: Path, batch_size: int, n_parts: int) -> tuple[torch.Tensor
         remove_unused_columns=False,
     )
     rows = examples(tokenizer)
-    state = run_trainer(RewardModelTrainer, model, args, RatedTextCollator(tokenizer), rows, description="Test")
+    state = run_trainer(
+        RewardModelTrainer, model, args, partial(pad_labelled_texts, tokenizer), rows, description="Test"
+    )
     return model.classifier.weight.detach(), state["total_loss"] + state["unlogged_loss"]
 
 
@@ -63,10 +67,3 @@ def test_loss_is_the_mean_squared_error(tmp_path: Path) -> None:
         logits = [model(torch.tensor([row["input_ids"]])).logits[0, 0] for row in examples(tokenizer)]
     expected = mse_loss(torch.stack(logits), torch.tensor(RATINGS)).item()
     assert trained(tmp_path, 5, 1)[1] == pytest.approx(expected, abs=1e-5)
-
-
-def test_texts_are_padded_on_the_right() -> None:
-    tokenizer = train_tokenizer(TEXTS, 300, 64)
-    batch = RatedTextCollator(tokenizer)(examples(tokenizer))
-    assert batch["attention_mask"][:, 0].all() and not batch["attention_mask"][0, -1]
-    assert batch["labels"].tolist() == RATINGS
