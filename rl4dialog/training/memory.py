@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from rl4dialog.algorithms.on_policy.ppo import SUPERVISED_BATCH_SIZE
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
@@ -24,11 +22,11 @@ from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.architectures import CACHED, UNCACHED
-from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
+from rl4dialog.training.activations import PassSizes, predict_activations
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts
 
@@ -54,8 +52,8 @@ class MemoryPlan:
         gradients: Equal to ``weights``, unless only adapters are trained.
         optimizer: Adam's two moments.
         frozen: Reference, mask policy, and the base model under adapters.
-        activations: Tensors kept for the backward pass of a micro-batch, including logits; ``None`` if the model's code
-            cannot be traced without its weights.
+        activations: Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more,
+            including logits; ``None`` if the model's code cannot be traced without its weights.
         rollout: KV cache of the replies being generated, and the logits of a pass without gradients.
     """
 
@@ -120,13 +118,16 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     n_copies = int(has_copy and not (on_gpu and args.get("offload_reference")))
     n_copies += str(args.get("mask_type", "")).startswith("learned")
     frozen += [*model.parameters()] * n_copies
-    n_passes = 2 if critic == "separate" else 1
-    sizes = (n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens)
+    if config.lora is not None and args.get("reference") in ("ema", "reset"):
+        frozen += [p for p in model.parameters() if p.requires_grad]  # a copy of the adapters
+    n_trunks = 2 if critic == "separate" else 1
+    passes = [PassSizes(n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens, n_trunks)]
+    if args.get("supervised_coef"):
+        passes.append(_supervised_pass(config, rows, args))
     try:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            activations = _predicted_activations(
-                architecture, sizes, bool(args.get("gradient_checkpointing")), n_passes
-            )
+            recomputes = bool(args.get("gradient_checkpointing"))
+            activations = max(predict_activations(architecture, sizes, recomputes) for sizes in passes)
     except RL4DialogError:
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
@@ -145,6 +146,14 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations=activations,
         rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
     )
+
+
+def _supervised_pass(config: OnPolicyConfig, rows: RowSizes, args: Mapping[str, Any]) -> PassSizes:
+    """Sizes of the pass for ``supervised_coef``, if references are as long as replies. It is never split."""
+    n_rows, prompt = args.get("supervised_batch_size") or SUPERVISED_BATCH_SIZE, int(rows.prompt_lengths.max())
+    learns_all = config.warm_start is not None and config.warm_start.loss_on == "all"
+    n_scored = prompt + rows.response if learns_all else rows.n_agent_tokens
+    return PassSizes(n_rows, n_rows, prompt, rows.response, n_scored)
 
 
 @dataclass(frozen=True)
@@ -195,79 +204,6 @@ def _prompt_lengths(texts: Texts) -> np.ndarray:
     chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
     lengths = [len(texts.tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
     return np.clip(lengths, 1, texts.lengths.prompt)
-
-
-def _predicted_activations(
-    architecture: Callable[[], PreTrainedModel],
-    sizes: tuple[int, int, int, int, int],
-    gradient_checkpointing: bool,
-    n_passes: int,
-) -> int:
-    """Bytes that a minibatch keeps for its backward pass, plus the needs of that pass."""
-    # Unlike meta tensors, fake tensors follow the code paths of the device's kernels.
-    with FakeTensorMode(), _FakeExperts():
-        fake = architecture()
-        trunk_bytes, head_bytes = _activations(fake, *sizes)
-        # The backward pass of a layer also holds gradients of its activations, or recomputed activations.
-        layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
-        if gradient_checkpointing:
-            checkpoint_layers(fake)
-            trunk_bytes, head_bytes = _activations(fake, *sizes)
-            layer_bytes *= 2
-    return n_passes * trunk_bytes + head_bytes + layer_bytes
-
-
-class _FakeExperts(TorchFunctionMode):
-    """Replaces the product with all experts by one with a single expert: same sizes, and supported in float32."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch._grouped_mm:
-            return args[0] @ args[1][0]
-        return func(*args, **(kwargs or {}))
-
-
-def _activations(
-    model: PreTrainedModel, n_rows: int, n_prompts: int, prompt_length: int, response_length: int, n_agent_tokens: int
-) -> tuple[int, int]:
-    """Bytes that the trunk, and the head with its log-softmax of agent tokens, keep for the backward pass."""
-
-    def zeros(length: int, n_rows: int = n_rows) -> Tensor:
-        return torch.zeros(n_rows, length, dtype=torch.long)
-
-    with _counting_saved(model.parameters()) as trunk_bytes:
-        if model.config.is_encoder_decoder:
-            encoded = model.get_encoder()(input_ids=zeros(prompt_length)).last_hidden_state
-            decoder = model.get_decoder()
-            hidden = decoder(input_ids=zeros(response_length), encoder_hidden_states=encoded, use_cache=False)
-        elif 2 * n_prompts <= n_rows:  # read each prompt once, like the causal policy
-            cache = model.base_model(input_ids=zeros(prompt_length, n_prompts), use_cache=True).past_key_values
-            cache.batch_select_indices(zeros(1)[:, 0])
-            hidden = model.base_model(input_ids=zeros(response_length), past_key_values=cache, use_cache=True)
-        else:
-            hidden = model.base_model(input_ids=zeros(prompt_length + response_length), use_cache=False)
-        hidden = hidden.last_hidden_state[:, -n_agent_tokens:].reshape(n_rows * n_agent_tokens, -1)
-    with _counting_saved(model.parameters()) as head_bytes:
-        logits = model.get_output_embeddings()(hidden).float()
-        log_probs = logits.log_softmax(dim=-1)
-        (log_probs.gather(-1, zeros(n_agent_tokens).view(-1, 1)).sum() + (log_probs.exp() * log_probs).sum()).sum()
-    # The logits themselves, and their gradient.
-    return trunk_bytes(), head_bytes() + 2 * _FLOAT * logits.numel()
-
-
-@contextmanager
-def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]:
-    """Count the bytes of tensors that operations save for their backward passes, without parameters."""
-    own = {parameter.untyped_storage()._cdata for parameter in parameters}
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()._cdata
-        if storage not in own:
-            kept[storage] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield lambda: sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def _reads_prompts_once(model: PreTrainedModel) -> bool:

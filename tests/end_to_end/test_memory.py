@@ -14,6 +14,10 @@ from runs import make_config, run_folder, train, write_config
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rl4dialog.core.config import OnPolicyConfig, parse_config
+from rl4dialog.training.building.texts import build_texts
+from rl4dialog.training.memory import MemoryPlan, predict_memory
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
 WIDE = {
     "tokenizer__vocab_size": 1000,
@@ -33,6 +37,8 @@ CONVERSATIONS = {
     },
     "reward_fn": {"id": "length_penalty", "args": {"max_length": 5}},
 }
+# Rows of the supervised loss, which is never split: four times those of a micro-batch.
+SUPERVISED = {**WIDE["alg__args"], "micro_batch_size": 32, "supervised_coef": 0.1, "supervised_batch_size": 128}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +49,7 @@ CONVERSATIONS = {
         pytest.param({"alg__policy__args__critic": "shared", "lora": {"r": 8}}, marks=pytest.mark.long),
         pytest.param({"alg__policy__args__gradient_checkpointing": True}, marks=pytest.mark.long),
         pytest.param({"precision": "bf16"}, marks=pytest.mark.long),
+        pytest.param({"alg__args": SUPERVISED}, marks=pytest.mark.long, id="supervised loss"),
     ],
 )
 def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -59,13 +66,32 @@ def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: di
     assert float(found[1].replace(",", "")) == pytest.approx(max(measured), rel=0.25)
 
 
+def predicted(tmp_path: Path, args: dict[str, Any], **changes: Any) -> MemoryPlan:
+    config = parse_config(make_config(tmp_path, **changes), "test")
+    assert isinstance(config, OnPolicyConfig)
+    return predict_memory(config, build_texts(config), {**config.alg.args, **args})
+
+
+def test_a_supervised_loss_of_many_references_is_predicted(tmp_path: Path) -> None:
+    plain = predicted(tmp_path, {})
+    supervised = {"supervised_coef": 0.1}
+    few, many = (predicted(tmp_path, {**supervised, "supervised_batch_size": n}) for n in (1, 512))
+    assert few.activations == plain.activations, "the larger of both passes counts"
+    assert many.activations > 4 * plain.activations
+    prompts_too = predicted(tmp_path, {**supervised, "supervised_batch_size": 512}, warm_start={"loss_on": "all"})
+    assert prompts_too.activations > many.activations
+
+
+def test_a_reference_that_follows_adapters_is_a_copy_of_them(tmp_path: Path) -> None:
+    plain, ema = (
+        predicted(tmp_path, {"critic": "shared", "reference": kind}, lora={"r": 8}) for kind in ("initial", "ema")
+    )
+    assert ema.frozen - plain.frozen == plain.weights > 0
+
+
 def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
     """A model of 7 billion weights is predicted in the memory of a test."""
     from transformers import LlamaConfig
-
-    from rl4dialog.core.config import OnPolicyConfig, parse_config
-    from rl4dialog.training.building.texts import build_texts
-    from rl4dialog.training.memory import predict_memory
 
     LlamaConfig(vocab_size=32000).save_pretrained(tmp_path / "llama")
     config = parse_config(make_config(tmp_path), "test")

@@ -32,6 +32,8 @@ from rl4dialog.functional.masks import whiten
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
 
+SUPERVISED_BATCH_SIZE = 8
+
 
 class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     """stable-baselines3's PPO on minibatches of whole replies, with gradient accumulation.
@@ -101,7 +103,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
         self.importance_correction, self.correction_cap = importance_correction, correction_cap
         self.correction_mode = correction_mode
-        self.supervised_coef, self.supervised_batch_size = supervised_coef, supervised_batch_size or 8
+        self.supervised_coef, self.supervised_batch_size = (
+            supervised_coef,
+            supervised_batch_size or SUPERVISED_BATCH_SIZE,
+        )
         self._supervised_loss = supervised_loss
         self.critic_warmup_iters = critic_warmup_iters
         with warnings.catch_warnings():
