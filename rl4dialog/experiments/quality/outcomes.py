@@ -29,7 +29,10 @@ class Outcome:
         references: Test metrics of the reference replies; empty if there are none.
         kls: KL to the reference per token, in nats, at each evaluation of the validation split.
         curves: Validation metrics at the same evaluations, by key.
-        tokens: Agent tokens of all rollouts.
+        rewards: Mean task reward of each iteration's rollouts.
+        tokens: Agent tokens of each iteration's rollouts.
+        explained_variance: Of the returns by the critic, in the rollouts before the first step of the policy; ``None``
+            without a critic.
         hours: Time of rollouts and updates, without evaluations.
     """
 
@@ -40,7 +43,9 @@ class Outcome:
     references: dict[str, float]
     kls: list[float]
     curves: dict[str, list[float]]
-    tokens: int
+    rewards: list[float]
+    tokens: list[float]
+    explained_variance: float | None
     hours: float
 
 
@@ -93,7 +98,9 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str]) -> Ou
         {key: value for key, value in read_references(folder).items() if key in keys},
         kl_curve(run, epochs),
         {key: [run.metrics["val"][epoch].get(key, math.nan) for epoch in epochs] for key in keys},
-        int(sum(value for value in run.column("rollout/tokens") if not math.isnan(value))),
+        run.column("rollout/task_reward"),
+        run.column("rollout/tokens"),
+        _explained_variance(run),
         _seconds(run) / 3600,
     )
 
@@ -104,6 +111,13 @@ def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
     # The rollout of iteration i + 1 is sampled from the policy after iteration i.
     near = {epoch: kls[max(0, epoch + 1 - _KL_WINDOW) : epoch + 1] for epoch in epochs if epoch}
     return [sum(near[epoch]) / len(near[epoch]) if near.get(epoch) else 0.0 for epoch in epochs]
+
+
+def _explained_variance(run: Run) -> float | None:
+    """Of the iteration that takes the policy's first step, whose rollouts the critic has not learned from."""
+    n_warmup = run.config.get("alg", {}).get("args", {}).get("critic_warmup_iters", 0)
+    first = run.iterations[n_warmup] if n_warmup < len(run.iterations) else {}
+    return first.get("train/explained_variance") if "train/value_loss" in first else None
 
 
 def write_outcomes(outcomes: Outcomes, path: Path) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
 from rl4dialog.experiments.quality.plan import QualityPlan
-from rl4dialog.experiments.quality.statistics import at_kl, estimate, probability_of_improvement
+from rl4dialog.experiments.quality.statistics import (
+    at_kl,
+    estimate,
+    probability_of_improvement,
+    smoothed,
+    tokens_to_reward,
+)
 from rl4dialog.functional.bootstrap import Estimate
 
 
@@ -29,6 +35,7 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
         parts += [heading, _matched_text(outcomes, kl), _matched_table(plan, outcomes, kl)]
         parts.append(f"![metric against KL]({picture})")
     if len(outcomes.labels()) > 1:
+        parts += ["## Tokens to the same training reward", _tokens_table(outcomes)]
         parts += ["## Probability of improvement", _improvement_table(plan, outcomes)]
     parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -86,7 +93,7 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
         runs = outcomes.of(label)
         cells = [_interval(estimate([run.after[key] for run in runs])) for key in plan.metrics]
         kl = _number(_mean([run.kls[-1] for run in runs if run.kls]))
-        hours, tokens = _mean([run.hours for run in runs]), _mean([float(run.tokens) for run in runs])
+        hours, tokens = _mean([run.hours for run in runs]), _mean([sum(run.tokens) for run in runs])
         rows.append([label, str(len(runs)), *cells, kl, f"{hours * 60:.0f} min", f"{tokens / 1000:.0f}k"])
     if first.references:
         ceiling = [_number(first.references.get(key)) for key in plan.metrics]
@@ -114,6 +121,24 @@ def _matched_table(plan: QualityPlan, outcomes: Outcomes, kl: float) -> str:
         return estimate(reached) if reached else None
 
     return _by_label(plan, outcomes, change)
+
+
+def _tokens_table(outcomes: Outcomes) -> str:
+    """Tokens until the reward that every run reaches, and what the critic knew before the policy's first step."""
+    level = min(max(smoothed(run.rewards)) for run in outcomes.done)
+    text = (
+        f"Agent tokens, in thousands, until the mean task reward of the rollouts of five iterations reaches "
+        f"{_number(level)}, the highest that every run reaches. Explained variance of the returns by the critic is "
+        f"that of the rollouts before the policy's first step."
+    )
+    rows = []
+    for label in outcomes.labels():
+        runs = outcomes.of(label)
+        spent = [tokens_to_reward(run.rewards, run.tokens, level) for run in runs]
+        known = [run.explained_variance for run in runs if run.explained_variance is not None]
+        thousands = estimate([tokens / 1000 for tokens in spent if tokens is not None])
+        rows.append([label, _interval(thousands), _interval(estimate(known) if known else None)])
+    return text + "\n\n" + _table(["", "tokens [thousands]", "explained variance"], rows)
 
 
 def _improvement_table(plan: QualityPlan, outcomes: Outcomes) -> str:

@@ -77,6 +77,26 @@ def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | N
     return None
 
 
+def smoothed(values: Sequence[float], window: int = 5) -> list[float]:
+    """Mean of each value and those before it, of at most ``window`` values."""
+    return [float(np.mean(values[max(0, end - window) : end])) for end in range(1, len(values) + 1)]
+
+
+def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: float) -> float | None:
+    """Tokens of all rollouts until the smoothed reward first reaches a level.
+
+    Args:
+        rewards: Mean task reward of each iteration.
+        tokens: Tokens of each iteration.
+        level: The level.
+
+    Returns:
+        The number of tokens; ``None`` if the reward stays below the level.
+    """
+    found = zip(smoothed(rewards), np.cumsum(tokens), strict=True)
+    return next((float(spent) for reward, spent in found if reward >= level), None)
+
+
 def _share_better(ours: ArrayLike, others: ArrayLike) -> float:
     difference = np.subtract.outer(np.asarray(ours), np.asarray(others))
     return float(((difference > 0) + 0.5 * (difference == 0)).mean())

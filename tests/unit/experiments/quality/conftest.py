@@ -20,7 +20,9 @@ def make_outcome(label: str, seed: int, gain: float, last_kl: float = 0.2) -> Ou
         {KEY: 0.9, OTHER: 1.0},
         [0.0, last_kl / 2, last_kl],
         {KEY: curve, OTHER: [0.2, 0.2, 0.2]},
-        tokens=50_000,
+        rewards=[0.0, gain, 2 * gain],
+        tokens=[10_000, 20_000, 20_000],
+        explained_variance=gain if label == "PPO" else None,
         hours=0.5,
     )
 

@@ -101,7 +101,8 @@ def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: 
     result = json.loads((output / "runs" / "ppo_seed_1" / "result.json").read_text())
     assert done[1]["after"]["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
     assert done[1]["references"]["lexical/rouge_rouge1"] == 1.0
-    assert len(done[1]["kls"]) == 2 and done[1]["tokens"] > 0
+    assert len(done[1]["kls"]) == 2 and min(done[1]["tokens"]) > 0
+    assert len(done[1]["rewards"]) == len(done[1]["tokens"]) and done[1]["explained_variance"] <= 1
     assert "| PPO | 2 |" in (output / "page.md").read_text()
     # The same folder with another config: the finished runs are not passed off as its results.
     with pytest.raises(ConfigError, match="different config"):

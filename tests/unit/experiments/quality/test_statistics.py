@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from rl4dialog.experiments.quality.statistics import at_kl, estimate, interquartile_mean, probability_of_improvement
+from rl4dialog.experiments.quality.statistics import (
+    at_kl,
+    estimate,
+    interquartile_mean,
+    probability_of_improvement,
+    smoothed,
+    tokens_to_reward,
+)
 from rl4dialog.functional.bootstrap import Estimate, Interval
 
 
@@ -34,3 +41,11 @@ def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
     assert at_kl(kls, values, 0.2) == pytest.approx(9.0 + 0.6 * (4.0 - 9.0))
     assert at_kl(kls, values, 0.31) is None
     assert at_kl([], [], 0.1) is None
+
+
+def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level() -> None:
+    rewards, tokens = [0.0, 1.0, 2.0, 0.0, 2.0, 5.0], [10, 20, 30, 10, 20, 30]
+    assert smoothed(rewards) == pytest.approx([0.0, 0.5, 1.0, 0.75, 1.0, 2.0])
+    assert tokens_to_reward(rewards, tokens, 1.0) == 60
+    assert tokens_to_reward(rewards, tokens, 2.0) == 120
+    assert tokens_to_reward(rewards, tokens, 2.1) is None
