@@ -54,9 +54,13 @@ def learn(
     ends: tuple[int, ...] = (0,),
     learning_rate: float = 2e-3,
     enough: float | None = None,
+    variant: dict[str, Any] | None = None,
     **env_kwargs: Any,
 ) -> tuple[list[float], list[float]]:
-    """Mean reward and KL per iteration, of which there are fewer once the last three reach ``enough`` on average."""
+    """Mean reward and KL per iteration, of which there are fewer once the last three reach ``enough`` on average.
+
+    ``variant`` holds further arguments of the algorithm.
+    """
     model = ARCHITECTURES[architecture](seed)
     cls, settings = ALGORITHMS[algorithm]
     samples = [Sample(i, text, [""]) for i, text in enumerate(prompts or ["w0", "w1 w2", "w3"])]
@@ -75,7 +79,7 @@ def learn(
     if not cls.needs_critic:
         policy_kwargs["critic"] = "none"
     if algorithm != "a2c":
-        settings = {**settings, "batch_size": 8 * max(max_length, 4)}
+        settings = {**settings, "batch_size": 8 * max(max_length, 4), **(variant or {})}
     trained = cls(
         policy_class,
         DummyVecEnv([make for _ in range(32)]),

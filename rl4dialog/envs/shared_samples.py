@@ -71,7 +71,7 @@ def sampling_weights(samples: Sequence[Sample | tuple[Sample, float]]) -> np.nda
 def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.ndarray:
     """Compute the probability of each sample: its weight to the power of ``priority_scale``, normalized.
 
-    Schaul et al. 2016, "Prioritized Experience Replay", eq. 1, as in RL4LMs' sampler.
+    Schaul et al. 2016, "Prioritized Experience Replay", as in RL4LMs' sampler.
 
     Args:
         weights: Positive weights. Shape (n,).

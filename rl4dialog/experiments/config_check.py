@@ -30,7 +30,12 @@ from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
-_WITHOUT_FILES = ("dummy_pool", "random_numbers", "small_talk")
+_WITHOUT_FILES = ("dummy_pool", "openers", "random_numbers", "small_talk")
+_TINY = {
+    "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),
+    "builtin/tiny-bart": ("bart", "blender", "pegasus"),
+}
+"""Built-in models by words in the names of models with the same names of layers; the others are GPT-2 or T5."""
 _SHORT = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8, "min_length": 2, "max_length": 40}
 _FEW = {"n_samples": 8, "context_size": 2}
 
@@ -170,6 +175,9 @@ class _Outside:
         pool = config["datapool"]
         args = pool.get("args") or {}
         DataPoolRegistry.resolve(pool["id"])
+        if args.get("format") == "chat_template":  # which belongs to the tokenizer
+            args["format"] = "eou"
+            stand_ins.append("chat_template")
         if pool["id"] == "daily_dialog":
             n_before = args.get("context_size", 5)
             n_turns = 3 + (n_before if is_whole_number(n_before, at_least=0) else 0)
@@ -220,9 +228,9 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
     supervised = not kind_of(config).has_rollouts
     name = (alg if supervised else alg["policy"]["args"])["model_name"].lower()
     is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
-    if not is_seq2seq:
-        return "builtin/tiny-gpt2"
-    return "builtin/tiny-bart" if any(kind in name for kind in ("bart", "blender", "pegasus")) else "builtin/tiny-t5"
+    found = [tiny for tiny, words in _TINY.items() if any(word in name for word in words)]
+    fits = [tiny for tiny in found if (tiny == "builtin/tiny-bart") == is_seq2seq]
+    return fits[0] if fits else "builtin/tiny-t5" if is_seq2seq else "builtin/tiny-gpt2"
 
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def generalized_advantages(
     gamma: float | np.ndarray,
     gae_lambda: float | np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and returns, GAE(lambda) of Schulman et al. 2016 (arXiv 1506.02438, eq. 16).
+    """Advantages and returns, GAE(lambda) of Schulman et al. 2016 (arXiv 1506.02438).
 
     delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t);  A_t = delta_t + gamma_t lambda_t A_{t+1}. The agent tokens of an
     episode are consecutive, without the conversation partner's tokens. The recursion therefore runs from the last token
@@ -79,7 +79,7 @@ def turn_advantages(
     """Advantages and returns with one step per turn: all tokens of a turn have the same.
 
     R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u;
-    A_u = delta_u + gamma * lambda * A_{u+1}. This is GAE (Schulman et al. 2016, arXiv 1506.02438, eq. 16) over turns
+    A_u = delta_u + gamma * lambda * A_{u+1}. This is GAE (Schulman et al. 2016, arXiv 1506.02438) over turns
     instead of tokens.
 
     Args:

@@ -18,6 +18,9 @@ class Interval:
     low: float
     high: float
 
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -11,7 +11,7 @@ def kl_penalized_rewards(
 ) -> np.ndarray:
     """Subtract the KL penalty from every token: r_t = task_t - kl_coeff * (log_probs_t - ref_log_probs_t).
 
-    Ziegler et al. 2019 (arXiv 1909.08593), eq. 2. In ``task_rewards``, the score of a whole reply must already be at
+    Ziegler et al. 2019 (arXiv 1909.08593). In ``task_rewards``, the score of a whole reply must already be at
     its last token.
 
     Args:

@@ -59,7 +59,7 @@ def sequence_log_ratio(log_ratio: Tensor, replies: Tensor) -> Tensor:
     """Log ratio of whole replies, normalized by length (GSPO; Zheng et al. 2025, arXiv 2507.18071).
 
     Its value is the mean log ratio over the reply. Its gradient at a token is that of the token's own log ratio, as in
-    the paper's GSPO-token (section 4.3). The mean over the tokens of a reply therefore has the value and the gradient
+    the paper's GSPO-token. The mean over the tokens of a reply therefore has the value and the gradient
     of GSPO if they share one advantage, and keeps the credit of each token otherwise.
 
     Args:
@@ -80,7 +80,7 @@ def aggregation_weights(
     """Weights of the tokens that turn a mean over all agent tokens of a minibatch into another aggregation.
 
     ``token_mean``: mean over the trained tokens. ``sequence_mean``: mean over the trained replies of the mean over
-    their tokens (GRPO; Shao et al. 2024, arXiv 2402.03300, eq. 3). ``constant``: sum over the trained tokens, divided
+    their tokens (GRPO; Shao et al. 2024, arXiv 2402.03300). ``constant``: sum over the trained tokens, divided
     by the number of trained replies times their maximum length (Dr. GRPO; Liu et al. 2025, arXiv 2503.20783).
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 def ratio_standard_error(sums: Sequence[float], counts: Sequence[int]) -> float:
     """Standard error of ``sum(sums) / sum(counts)``, a mean per token over independently sampled replies.
 
-    Computed by linearization (Cochran 1977, "Sampling Techniques", section 6.4), as tokens of a reply are not
+    Computed by linearization (Cochran 1977, "Sampling Techniques"), as tokens of a reply are not
     independent.
 
     Args:

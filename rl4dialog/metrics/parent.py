@@ -46,7 +46,7 @@ def parent_score(
     scores = []
     for reference in references:
         precision, reference_recall = _ngram_scores(words, reference, vocabulary)
-        # The less of the table a reference mentions, the more its recall counts compared to the table's: eq. 8.
+        # The less of the table a reference mentions, the more its recall counts compared to the table's.
         table_weight = 1 - _mention(highlighted, reference)
         recall = reference_recall ** (1 - table_weight) * (mentioned or _SMOOTHING) ** table_weight
         scores.append(ParentScore(precision, recall, 2 * precision * recall / (precision + recall + 1e-8)))
@@ -54,7 +54,7 @@ def parent_score(
 
 
 def _ngram_scores(words: Sequence[str], reference: Sequence[str], vocabulary: set[str]) -> tuple[float, float]:
-    """Entailed precision and recall: geometric means over the orders of n-grams (eq. 4 to 6)."""
+    """Entailed precision and recall: geometric means over the orders of n-grams."""
     precisions, recalls = [], []
     for n in range(1, _MAX_ORDER + 1):
         counts, reference_counts = _ngrams(words, n), _ngrams(reference, n)
@@ -82,7 +82,7 @@ def _entailed(gram: tuple[str, ...], vocabulary: set[str]) -> float:
 
 
 def _mention(values: Sequence[Sequence[str]], words: Sequence[str]) -> float:
-    """Mean share of each value's words that occur in the text in order (eq. 7); 1 without values."""
+    """Mean share of each value's words that occur in the text in order; 1 without values."""
     if not values:
         return 1.0
     return sum(_longest_common_subsequence(value, words) / len(value) for value in values) / len(values)

@@ -24,7 +24,7 @@ class GroupSettings:
         size: Number of consecutive environments that answer the same prompts.
         constant: Groups with equal task rewards: ``keep`` them, ``drop`` them, or ``resample``: do not count their
             tokens either, so that further groups are collected instead (dynamic sampling of DAPO; Yu et al. 2025, arXiv
-            2503.14476, section 3.2).
+            2503.14476).
         max_resampling: ``resample`` ends when the constant groups hold this many times the tokens of an iteration.
     """
 

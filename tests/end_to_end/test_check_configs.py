@@ -19,7 +19,7 @@ import yaml
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.config_check import ConfigReport, check_configs
+from rl4dialog.experiments.config_check import ConfigReport, _tiny_model, check_configs
 
 OURS = Path(__file__).parent / "rl4lms_configs"
 THEIRS = Path(os.environ.get("RL4DIALOG_TEST_RL4LMS_CONFIGS", "not given"))
@@ -109,6 +109,28 @@ def test_each_config_that_cannot_be_run_is_told_by_its_key(tmp_path: Path) -> No
     assert [report.name for report in reports] == [f"{name}.yml" for name in BAD]
     for report, (_, _, expected) in zip(reports, BAD.values(), strict=True):
         assert re.search(f": {expected}", str(report)) and "\n" not in str(report), str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "stand_in"),
+    [
+        ("builtin/smollm2-135m-instruct", "causal_lm_actor_critic_policy", "builtin/tiny-llama"),
+        ("builtin/stories15m", "maskable_causal_lm_actor_critic_policy", "builtin/tiny-llama"),
+        ("gpt2", "causal_lm_actor_critic_policy", "builtin/tiny-gpt2"),
+        ("facebook/blenderbot-400M-distill", "seq2seq_lm_actor_critic_policy", "builtin/tiny-bart"),
+        ("t5-base", "seq2seq_lm_actor_critic_policy", "builtin/tiny-t5"),
+    ],
+)
+def test_stand_in_has_the_architecture_of_the_model(name: str, policy: str, stand_in: str) -> None:
+    alg = {"id": "ppo", "policy": {"id": policy, "args": {"model_name": name}}}
+    assert _tiny_model({"alg": alg}) == stand_in
+
+
+@pytest.mark.long
+def test_config_with_adapters_and_a_chat_template_runs(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parents[2] / "task_configs" / "openers" / "smollm2_ppo.yml", tmp_path)
+    (report,) = check(tmp_path)
+    assert (report.failed, report.error, report.stand_ins) == ("", "", ["chat_template"])
 
 
 def test_error_that_nobody_expected_is_the_report_of_its_config(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ class CriticFree(PPO):
     def _terms(self, batch: ReplySamples, clip: ClipRange, clip_range_vf: float | None) -> dict[str, torch.Tensor]:
         _, log_prob, entropy = self.policy.evaluate_actions(batch.observations, batch.actions)
         assert entropy is not None
-        # PPO's clipped surrogate with group advantages (Shao et al. 2024, arXiv 2402.03300, eq. 3). In the first
+        # PPO's clipped surrogate with group advantages (Shao et al. 2024, arXiv 2402.03300). In the first
         # step the ratio is 1, so its gradient is that of REINFORCE (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
         terms = self._policy_terms(log_prob, entropy, batch, clip)
-        # The KL is a term of the loss (Shao et al. 2024, eq. 3; k3 is eq. 4) unless it is part of the reward.
+        # The KL is a term of the loss (Shao et al. 2024, with k3) unless it is part of the reward.
         if self.kl_in == "loss":
             kl = kl_estimates(log_prob, batch.ref_log_prob, self.kl_estimator)
             terms["kl_loss"] = batch.loss_weights * kl

@@ -19,6 +19,6 @@ class NLPO(PPO):
     def train(self) -> None:
         """Update policy and critic, and periodically the mask."""
         super().train()
-        # The mask policy periodically becomes a copy of the trained policy (algorithm 1, last lines).
+        # The mask policy periodically becomes a copy of the trained policy (algorithm 1).
         policy: Any = self.policy
         self.logger.record("train/mask_synced", float(policy.end_iteration()))

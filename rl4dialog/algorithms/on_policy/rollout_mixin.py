@@ -260,8 +260,8 @@ class LMRolloutMixin:
             algorithm.num_timesteps = began_at + (n_timesteps if stats is not None else 0)
         if stats is None:
             return False
-        # KL penalty per token (Ziegler et al. 2019, arXiv 1909.08593, eq. 2). Advantages: GAE (Schulman et al. 2016,
-        # arXiv 1506.02438, eq. 16), or those of GroupRolloutBuffer.
+        # KL penalty per token (Ziegler et al. 2019, arXiv 1909.08593). Advantages: GAE (Schulman et al. 2016,
+        # arXiv 1506.02438), or those of GroupRolloutBuffer.
         rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 

@@ -59,7 +59,7 @@ def as_schedule(value: Any, name: str) -> Any:
 
 
 def scheduled(start: float, end: float, kind: str, warmup: float) -> Callable[[float], float]:
-    """Build a schedule; see :class:`ScheduleSettings`. Cosine: Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5."""
+    """Build a schedule; see :class:`ScheduleSettings`. Cosine: Loshchilov and Hutter 2017, arXiv 1608.03983."""
 
     def value(progress_remaining: float) -> float:
         done = 1 - progress_remaining

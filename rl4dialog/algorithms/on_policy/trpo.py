@@ -53,7 +53,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
 
     def train(self) -> None:
         """Update the policy within the trust region, then the critic."""
-        # Fisher-vector products (appendix C.1) differentiate the gradient of the KL once more. Fused attention kernels
+        # Fisher-vector products differentiate the gradient of the KL once more. Fused attention kernels
         # have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
             super().train()

@@ -40,7 +40,7 @@ def estimate(values: Sequence[float], statistic: Callable[[ArrayLike], float] = 
 def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:
     """Probability that a random run of one group is better than one of another; a tie counts half.
 
-    This is the Mann-Whitney U statistic, divided by the number of pairs (Agarwal et al. 2021, section 4.3).
+    This is the Mann-Whitney U statistic, divided by the number of pairs (Agarwal et al. 2021).
     """
     point = _share_better(ours, others)
     if min(len(ours), len(others)) < 2:

@@ -16,6 +16,7 @@ from two_processes import in_two_processes
 from rl4dialog.algorithms.on_policy.a2c import A2C
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
+from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -168,6 +169,12 @@ def test_warmup_trains_only_the_critic(critic: str) -> None:
 def test_warmup_without_value_loss_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"trains only the critic, but alg\.args\.vf_coef is 0"):
         make(critic_warmup_iters=1, vf_coef=0.0)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "trpo"])
+def test_warmup_of_algorithms_with_other_updates_is_refused(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match=rf"alg\.args\.critic_warmup_iters: .*'{algorithm}' has no argument"):
+        AlgorithmRegistry.check(algorithm, {"critic_warmup_iters": 2}, "alg.args")
 
 
 def test_supervised_loss_is_added_with_its_weight() -> None:
