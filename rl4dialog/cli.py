@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl4dialog.commands.output import lenient_output
+from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
@@ -65,6 +66,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
     """Run a command; print expected errors as one paragraph and return the exit code."""
     # Tokenizers are used before the env workers fork; their warning about that is harmless.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    keep_few_kernels()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     # rl4dialog shows its own progress bars; one per loaded weight file is noise.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

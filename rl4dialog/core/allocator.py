@@ -1,12 +1,14 @@
-"""Settings of the C library's memory allocator for the memory that tensors free."""
+"""Memory that stays with the process after tensors are freed: of the C library's allocator, and of oneDNN's kernels."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 # From malloc.h of the GNU C library.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _ALWAYS, _LARGE = 2**20, 2**24
+_N_KERNELS = "128"
 
 
 def keep_freed_memory() -> bool:
@@ -31,6 +33,26 @@ def return_freed_memory() -> bool:
         Whether the settings were accepted.
     """
     return _return_blocks_above(_ALWAYS)
+
+
+def return_unused_memory() -> None:
+    """Return all free memory to the system, once, including gaps between blocks in use.
+
+    Blocks that :func:`keep_freed_memory` keeps leave gaps, which grow from iteration to iteration if lengths vary. Only
+    the GNU C library supports this; elsewhere nothing happens.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def keep_few_kernels() -> None:
+    """Limit oneDNN, which computes bf16 matrix products on CPUs, to its last 128 kernels. Call this before using torch.
+
+    There is a kernel for each shape, and replies of all lengths make new shapes all the time. By default, oneDNN keeps
+    1,024 kernels of about 0.5 MiB each. Layers of a model share shapes, so a few kernels are reused most of the time.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _N_KERNELS)
 
 
 def _return_blocks_above(n_bytes: int) -> bool:

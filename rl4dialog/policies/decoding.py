@@ -73,6 +73,9 @@ class CausalDecoder(Decoder):
         # Mamba's cache holds a state instead of keys and values.
         self._is_state = "cache_params" in parameters
         self._cache = DynamicCache(config=model.config)
+        # An index selects the last position into a compact tensor. A slice is a strided view, for which torch's matrix
+        # product on a CPU copies the head's weights once per row.
+        self._last = torch.full((1,), -1, device=self.context.device)
 
     def next_logits(self, last_ids: Tensor | None) -> Tensor:
         if last_ids is None:
@@ -104,7 +107,7 @@ class CausalDecoder(Decoder):
             # A recurrent state no longer contains the padding.
             attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=self._last,
             **{"cache_params" if self._is_state else "past_key_values": self._cache},
             **({"position_ids": positions} if self._takes_positions else {}),
         )

@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import TextArguments
 from rl4dialog.algorithms.on_policy.schedules import SCHEDULED, as_schedule
+from rl4dialog.core.allocator import return_unused_memory
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.sb3_workers import worker_death_as_error
@@ -207,7 +208,7 @@ class LMRolloutMixin:
         self._end_update()
 
     def _end_update(self) -> None:
-        """Move the reference, and log the number of skipped steps and the fraction of constant advantages."""
+        """Move the reference, log skipped steps and constant advantages, and return unused memory."""
         algorithm: Any = self
         algorithm.policy.update_reference(self.iteration)
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
@@ -215,6 +216,7 @@ class LMRolloutMixin:
         n_constant, n_compared = all_reduce_numbers(sum(found), len(found))
         if n_compared:
             algorithm.logger.record("train/constant_advantages", n_constant / n_compared)
+        return_unused_memory()
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: SequenceRolloutBuffer, n_rollout_steps: int
@@ -279,6 +281,7 @@ class LMRolloutMixin:
         callback.on_rollout_end()
         self._step_guard.begin_iteration(self.iteration)
         algorithm.policy.weights_will_change()  # the update on this rollout follows
+        return_unused_memory()
         return True
 
 

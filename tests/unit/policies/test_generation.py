@@ -172,3 +172,15 @@ def test_editor_decides_what_is_drawn_and_belongs_to_the_policy_if_it_says_so(
     torch.testing.assert_close(replies.unmasked_log_probs[:, 0], expected, rtol=1e-4, atol=1e-5)
     wanted = torch.zeros(20) if in_policy else expected
     torch.testing.assert_close(replies.log_probs[:, 0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_head_reads_compact_hidden_states(model: Any) -> None:
+    inputs: list[torch.Tensor] = []
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
+    prompts = torch.tensor([[3, 4, 5], [5, 4, 3]])
+    CausalDecoder(model, prompts, torch.ones_like(prompts)).next_logits(None)
+    hook.remove()
+    (hidden,) = inputs
+    assert hidden.shape[:2] == (2, 1)
+    assert hidden.is_contiguous()

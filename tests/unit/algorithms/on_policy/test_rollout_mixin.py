@@ -155,3 +155,11 @@ def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_moni
     assert sum(episode["l"] for episode in newest) == logged["rollout/tokens"] == trained.rollout_buffer.n_tokens
     assert np.mean([episode["r"] for episode in newest]) == pytest.approx(logged["rollout/task_reward"], rel=1e-5)
     assert {"time/generate_s", "time/evaluate_s", "time/score_s"} <= set(logged)
+
+
+def test_memory_is_returned_after_every_rollout_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[int] = []
+    algorithm = make_ppo()
+    monkeypatch.setattr(rollout_mixin, "return_unused_memory", lambda: returned.append(algorithm._n_updates))
+    algorithm.learn(2 * algorithm.timesteps_per_iteration)
+    assert returned == [0, 10, 10, 20]
