@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +14,42 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import trl_trainer
-from benchmarks.contestants import PHASES, Setting
+from benchmarks.contestants import PHASES, Precision, Setting
 from benchmarks.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, Workload
 
 _WIDTH = 130
 _REPLY_LENGTHS, _N_EPISODES = (16, 32, 64, 128, 256), (32, 64, 128, 256, 512)
 
 
-def compare_all(
-    workloads: Sequence[str],
+def combinations(
+    workloads: Iterable[str],
     kinds: Sequence[str],
     critics: Sequence[str],
+    precisions: Sequence[Precision],
+    lora: bool = False,
+    device: str = "cpu",
+) -> Iterator[Setting]:
+    """Every combination: PPO where there is a critic, and RLOO and GRPO where there is none."""
+    for workload, kind, precision, critic in itertools.product(workloads, kinds, precisions, critics):
+        for algorithm in ("ppo",) if critic != "none" else ("rloo", "grpo"):
+            yield Setting(workload, kind, critic, algorithm, device, lora, precision)
+
+
+def compare_all(
+    workloads: Mapping[str, Workload],
+    settings: Iterable[Setting],
     repeats: int,
     token_by_token: bool = False,
-    device: str = "cpu",
     output: Path | None = None,
 ) -> None:
-    """Measure every combination, and print a table for each.
+    """Measure settings, and print a table for each.
 
     Args:
-        workloads: Names in ``WORKLOADS``.
-        kinds: ``causal``, ``seq2seq``.
-        critics: ``separate``, ``shared``, ``none``.
+        workloads: The workloads that the settings name.
+        settings: What is trained.
         repeats: Iterations of each contestant, after one to warm up.
-        token_by_token: Whether unmodified stable-baselines3 takes part where there is a critic.
-        device: ``cpu`` or ``cuda``.
+        token_by_token: Whether unmodified stable-baselines3 takes part where there is a critic and no adapter.
         output: Receives everything as JSON.
 
     Raises:
@@ -47,31 +58,27 @@ def compare_all(
     console = Console(width=_WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
     measured = {}
-    for setting, names in _settings(workloads, kinds, critics, token_by_token, device):
-        title = f"{setting.workload}, {setting.kind}, {setting.algorithm}, critic: {setting.critic}"
-        results = measure(setting, WORKLOADS[setting.workload], names, repeats)
-        console.print(_table(title, results))
-        measured[title] = [dataclasses.asdict(result) for result in results]
+    for setting in settings:
+        workload = workloads[setting.workload]
+        names = _contestants(setting, workload, token_by_token)
+        if names == [OURS]:  # GRPO without TRL
+            continue
+        results = measure(setting, workload, names, repeats)
+        console.print(_table(str(setting), results))
+        measured[str(setting)] = [dataclasses.asdict(result) for result in results]
         if output is not None:
             output.write_text(json.dumps(measured, indent=2) + "\n")
 
 
-def _settings(
-    workloads: Sequence[str], kinds: Sequence[str], critics: Sequence[str], token_by_token: bool, device: str
-) -> Iterator[tuple[Setting, list[str]]]:
-    for workload in workloads:
-        for kind in kinds:
-            for critic in critics:
-                if critic != "none":
-                    names = [OURS, PLAIN, *([TOKEN_BY_TOKEN] if token_by_token else [])]
-                    yield Setting(workload, kind, critic, "ppo", device), names
-                    continue
-                # TRL samples replies of one length, and has decoder-only models only.
-                fits_trl = kind == "causal" and len(WORKLOADS[workload].reply_lengths) == 1
-                with_trl = [TRL_TRAINER] if fits_trl and trl_trainer.is_installed() else []
-                yield Setting(workload, kind, critic, "rloo", device), [OURS, PLAIN, *with_trl]
-                if with_trl:
-                    yield Setting(workload, kind, critic, "grpo", device), [OURS, *with_trl]
+def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> list[str]:
+    if setting.critic != "none":
+        # stable-baselines3's step knows neither adapters nor autocast.
+        plain_policy = not setting.lora and setting.precision == "fp32"
+        return [OURS, PLAIN, *([TOKEN_BY_TOKEN] if token_by_token and plain_policy else [])]
+    # TRL samples replies of one length, and has decoder-only models only.
+    fits_trl = setting.kind == "causal" and len(workload.reply_lengths) == 1
+    with_trl = [TRL_TRAINER] if fits_trl and trl_trainer.is_installed() else []
+    return [OURS, *([PLAIN] if setting.algorithm == "rloo" else []), *with_trl]
 
 
 def _table(title: str, results: list[Result]) -> Table:

@@ -17,6 +17,7 @@ from benchmarks.workloads import Workload, build_model, build_prompts
 from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.policies.base import Precision
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
@@ -27,6 +28,8 @@ from rl4dialog.training.building.texts import Texts
 
 PHASES = ("rollout", "score", "evaluate", "update")
 LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4
+LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "task_type": "CAUSAL_LM"}
+"""Adapters of every contestant, at peft's default modules: queries and values of most models."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Setting:
         critic: ``separate``, ``shared``, or ``none`` for an algorithm without a critic.
         algorithm: ``ppo``, or ``rloo`` or ``grpo`` without a critic.
         device: Where.
+        lora: Whether only adapters are trained, with the settings :data:`LORA`.
+        precision: ``fp32``, or ``bf16`` for autocast; frozen weights under adapters are then bfloat16.
     """
 
     workload: str
@@ -46,6 +51,12 @@ class Setting:
     critic: str = "separate"
     algorithm: str = "ppo"
     device: str = "cpu"
+    lora: bool = False
+    precision: Precision = "fp32"
+
+    def __str__(self) -> str:
+        critic, adapters = f"critic: {self.critic}", ["LoRA"] if self.lora else []
+        return ", ".join([self.workload, self.kind, self.algorithm, critic, *adapters, self.precision])
 
 
 @dataclass
@@ -79,6 +90,8 @@ def run_config(setting: Setting, workload: Workload, n_episodes: int) -> OnPolic
     if setting.algorithm != "ppo":
         args["n_generations"] = N_GENERATIONS
     config = {
+        "precision": setting.precision,
+        "lora": LORA if setting.lora else None,
         "tokenizer": {"model_name": "builtin/tiny-gpt2"},
         "datapool": {"id": "small_talk"},
         "reward_fn": {"id": "share_of_letters"},

@@ -20,7 +20,7 @@ from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timin
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import Workload
-from rl4dialog.core.allocator import keep_freed_memory
+from rl4dialog.core.allocator import keep_few_kernels, keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
@@ -135,6 +135,7 @@ def _answer(name: str, pipe: Connection) -> Any:
 def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload) -> None:
     """One contestant's process: an iteration for every message, until the pipe is closed."""
     keep_freed_memory()
+    keep_few_kernels()
     warnings.filterwarnings("ignore", category=FutureWarning)
     transformers.utils.logging.disable_progress_bar()
     try:

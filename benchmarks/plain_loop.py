@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import copy
 import time
+from contextlib import nullcontext
 from typing import Any
 
+import peft
 import torch
 from torch import Tensor, nn
 from transformers import StoppingCriteria
 
-from benchmarks.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
+from benchmarks.contestants import KL_COEFF, LEARNING_RATE, LORA, N_GENERATIONS, Setting, Timing, synchronize
 from benchmarks.task import share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
 
@@ -37,18 +39,23 @@ class PlainLoop:
         self.setting, self.workload, self.device = setting, workload, torch.device(setting.device)
         self.tokenizer, self.samples = build_prompts(workload)
         model: Any = build_model(workload, setting.kind, self.tokenizer)
+        if setting.lora:
+            model = model.bfloat16() if setting.precision == "bf16" else model
+            model = peft.get_peft_model(model, peft.LoraConfig(**LORA))
         self.model = model.to(self.device).eval()
-        self.reference = copy.deepcopy(self.model).requires_grad_(False)
+        # With adapters, the model without them is the reference.
+        self.reference = None if setting.lora else copy.deepcopy(self.model).requires_grad_(False)
         width = self.model.config.get_text_config().hidden_size
         self.value_head = nn.Linear(width, 1).to(self.device)
         self.critic: Any = copy.deepcopy(self.model) if setting.critic == "separate" else None
-        trained = [*self.model.parameters()]
+        trained = [p for p in self.model.parameters() if p.requires_grad]
         if setting.critic != "none":
             trained += [*self.value_head.parameters()]
         if self.critic is not None:
             # Without a head: its logits would be of no use.
-            self.critic = self.critic if setting.kind == "seq2seq" else self.critic.base_model
-            trained += [*self.critic.parameters()]
+            language_model = self.critic.get_base_model() if setting.lora else self.critic
+            self.critic = language_model if setting.kind == "seq2seq" else language_model.base_model
+            trained += [p for p in self.critic.parameters() if p.requires_grad]
         self.trained = trained
         self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5)
         self.reply_lengths = torch.tensor(workload.reply_lengths, device=self.device)
@@ -72,7 +79,8 @@ class PlainLoop:
         batch |= {"replies": replies, "mask": mask}
         with torch.no_grad():
             batch["old_log_probs"], batch["old_values"] = self._forward(self.model, batch)
-            ref_log_probs, _ = self._forward(self.reference, batch, with_values=False)
+            with self.model.disable_adapter() if self.reference is None else nullcontext():
+                ref_log_probs, _ = self._forward(self.reference or self.model, batch, with_values=False)
             rewards = -KL_COEFF * (batch["old_log_probs"] - ref_log_probs) * mask
             rewards[torch.arange(len(mask), device=self.device), mask.sum(dim=1) - 1] += scores
             if self.setting.critic == "none":
@@ -105,7 +113,14 @@ class PlainLoop:
     def _generate(self, prompts: Any) -> tuple[Tensor, Tensor]:
         seq2seq = self.setting.kind == "seq2seq"
         n_before = 1 if seq2seq else prompts["input_ids"].shape[1]
-        generated = self.model.generate(
+        with self._autocast():
+            generated = self._sample(prompts, n_before)
+        replies = generated[:, n_before:]
+        wanted = self.reply_lengths[replies[:, 0] % len(self.reply_lengths)]
+        return replies, torch.arange(replies.shape[1], device=self.device) < wanted[:, None]
+
+    def _sample(self, prompts: Any, n_before: int) -> Tensor:
+        generated: Tensor = self.model.generate(
             input_ids=prompts["input_ids"],
             attention_mask=prompts["attention_mask"],
             do_sample=True,
@@ -115,15 +130,24 @@ class PlainLoop:
             pad_token_id=self.tokenizer.pad_token_id,
             stopping_criteria=[_LengthByFirstToken(self.reply_lengths, n_before)],
         )
-        replies = generated[:, n_before:]
-        wanted = self.reply_lengths[replies[:, 0] % len(self.reply_lengths)]
-        return replies, torch.arange(replies.shape[1], device=self.device) < wanted[:, None]
+        return generated
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.setting.precision == "bf16")
 
     def _forward(self, model: Any, batch: dict[str, Tensor], with_values: bool = True) -> tuple[Tensor, Tensor]:
         """Log-probabilities and values of replies, each (B, T)."""
+        replies = batch["replies"]
+        with self._autocast():
+            logits, hidden = self._outputs(model, batch, with_values and self.setting.critic != "none")
+        log_probs = logits.float().log_softmax(dim=-1).gather(-1, replies.unsqueeze(-1)).squeeze(-1)
+        values = self.value_head(hidden.float()).squeeze(-1) if hidden is not None else torch.zeros_like(log_probs)
+        return log_probs, values
+
+    def _outputs(self, model: Any, batch: dict[str, Tensor], with_values: bool) -> tuple[Tensor, Tensor | None]:
+        """Logits of replies (B, T, V), and the hidden states for their values (B, T, H)."""
         replies, mask = batch["replies"], batch["mask"]
-        n_replies, with_values = replies.shape[1], with_values and self.setting.critic != "none"
-        shared = with_values and self.critic is None
+        n_replies, shared = replies.shape[1], with_values and self.critic is None
         if self.setting.kind == "seq2seq":
             start = torch.full_like(replies[:, :1], model.config.decoder_start_token_id)
             inputs = {
@@ -149,9 +173,7 @@ class PlainLoop:
             if with_values and not shared:
                 hidden = self.critic(**inputs, use_cache=False).last_hidden_state
             hidden = hidden[:, -n_replies - 1 : -1] if hidden is not None else None
-        log_probs = logits.float().log_softmax(dim=-1).gather(-1, replies.unsqueeze(-1)).squeeze(-1)
-        values = self.value_head(hidden).squeeze(-1).float() if hidden is not None else torch.zeros_like(log_probs)
-        return log_probs, values
+        return logits, hidden
 
     def _critic_hidden(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """Of an encoder-decoder critic, without its head. Shape (B, T, H)."""

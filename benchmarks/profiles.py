@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from rich.table import Table
 from benchmarks.contestants import Contestant, Rl4dialog, Setting
 from benchmarks.measure import OURS, PLAIN
 from benchmarks.plain_loop import PlainLoop
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import Workload
 
 _KINDS_OF_OPERATORS = {
     "matrix products": ("mm",),
@@ -26,26 +25,24 @@ _KINDS_OF_OPERATORS = {
 _OTHERS = "other operators"
 
 
-def compare_profiles(workloads: Sequence[str], kinds: Sequence[str], critics: Sequence[str]) -> None:
-    """Print, for every combination, the seconds of an iteration by kind of operator.
+def compare_profiles(workloads: Mapping[str, Workload], settings: Iterable[Setting]) -> None:
+    """Print, for every setting, the seconds of an iteration by kind of operator.
 
     An operator's seconds are its own, without those of operators that it calls. What is left is spent between
     operators: by Python, tokenizers, environments, rewards, and the profiler itself.
 
     Args:
-        workloads: Names in ``WORKLOADS``.
-        kinds: ``causal``, ``seq2seq``.
-        critics: ``separate``, ``shared``, ``none``.
+        workloads: The workloads that the settings name.
+        settings: What is trained. The plain loop has no GRPO, so settings with it are left out.
     """
     console = Console(width=100)
-    for name, kind, critic in itertools.product(workloads, kinds, critics):
-        setting = Setting(name, kind, critic, "rloo" if critic == "none" else "ppo")
-        contestants: dict[str, Contestant] = {
-            OURS: Rl4dialog(setting, WORKLOADS[name]),
-            PLAIN: PlainLoop(setting, WORKLOADS[name]),
-        }
+    for setting in settings:
+        if setting.algorithm == "grpo":
+            continue
+        workload = workloads[setting.workload]
+        contestants: dict[str, Contestant] = {OURS: Rl4dialog(setting, workload), PLAIN: PlainLoop(setting, workload)}
         found = [_seconds_by_kind(contestant) for contestant in contestants.values()]
-        table = Table("seconds of an iteration", *contestants, title=f"{name}, {kind}, critic: {critic}")
+        table = Table("seconds of an iteration", *contestants, title=str(setting))
         for what in found[0]:
             table.add_row(what, *(f"{seconds[what]:.2f}" for seconds in found))
         console.print(table)

@@ -9,10 +9,11 @@ import threading
 import time
 from typing import Any
 
+import peft
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from benchmarks.contestants import KL_COEFF, LEARNING_RATE, N_GENERATIONS, Setting, Timing, synchronize
+from benchmarks.contestants import KL_COEFF, LEARNING_RATE, LORA, N_GENERATIONS, Setting, Timing, synchronize
 from benchmarks.task import share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
 
@@ -36,7 +37,7 @@ class TRL:
         self._folder = tempfile.TemporaryDirectory()
         # TRL loads its reference from where the model came from.
         build_model(workload, setting.kind, tokenizer).save_pretrained(self._folder.name)
-        n_batches = workload.n_episodes // workload.batch_size
+        n_batches, half = workload.n_episodes // workload.batch_size, setting.precision == "bf16"
         config = config_class(
             output_dir=self._folder.name,
             per_device_train_batch_size=workload.batch_size,
@@ -54,7 +55,8 @@ class TRL:
             logging_steps=10**9,
             save_strategy="no",
             report_to="none",
-            bf16=False,
+            bf16=half,
+            model_init_kwargs={"dtype": "bfloat16" if half and setting.lora else "float32"},
             gradient_checkpointing=False,
             use_cpu=setting.device == "cpu",
             disable_tqdm=True,
@@ -71,6 +73,7 @@ class TRL:
             train_dataset=Dataset.from_list([{"prompt": sample.prompt_or_input_text} for sample in samples]),
             processing_class=tokenizer,
             callbacks=[self._turns],
+            peft_config=peft.LoraConfig(**LORA) if setting.lora else None,
         )
         self._n_tokens = workload.n_tokens
         self._device = setting.device

@@ -32,6 +32,7 @@ _DAILY_DIALOG_PROMPTS = (51, 57, 61, 64, 68, 71, 75, 78, 82, 86, 90, 93, 98, 103
 _DAILY_DIALOG_REPLIES = (4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 15, 16, 18, 19, 21, 24, 28, 34, 47)
 
 MODEL_KINDS = ("causal", "seq2seq")
+_SIZES = ("tiny", "small", "medium", "1b")
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Workload:
     """An iteration's worth of work.
 
     Attributes:
-        model: Its size; see :func:`build_model`.
+        model: Its size or name; see :func:`build_model`.
         prompt_lengths: In tokens, of the prompts; used in turn.
         reply_lengths: In tokens. One is chosen for each reply by its first token, so that a model with random weights
             draws from them, whoever samples.
         n_episodes: Replies per iteration.
         n_epochs: Passes over them.
         batch_size: Replies per minibatch.
-        vocab_size: Of the tokenizer.
+        vocab_size: Of the tokenizer; a pretrained model has its own.
     """
 
     model: str
@@ -87,7 +88,8 @@ def build_prompts(workload: Workload) -> tuple[PreTrainedTokenizerBase, list[Sam
     """A tokenizer, and prompts of the wanted lengths."""
     texts = [sample.prompt_or_input_text for sample, _ in SmallTalk.prepare("train", context_size=5)][:2000]
     text = " ".join(texts)
-    tokenizer = build_tokenizer("builtin/tiny-gpt2", corpus=texts, vocab_size=workload.vocab_size)
+    name = "builtin/tiny-gpt2" if workload.model in _SIZES else workload.model
+    tokenizer = build_tokenizer(name, corpus=texts, vocab_size=workload.vocab_size)
     encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
     starts = [start for start, _ in encoded["offset_mapping"]]
     samples: list[Sample] = []
@@ -104,10 +106,11 @@ def build_prompts(workload: Workload) -> tuple[PreTrainedTokenizerBase, list[Sam
 
 
 def build_model(workload: Workload, kind: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """A model of the workload's size with random weights, without dropout.
+    """A model of the workload's size with random weights, or a pretrained one, without dropout.
 
     Args:
-        workload: Whose ``model`` is ``tiny`` (width 128, 4 layers), ``small``, ``medium`` or ``1b``.
+        workload: Whose ``model`` is ``tiny`` (width 128, 4 layers), ``small``, ``medium`` or ``1b``, or what
+            `load_language_model` loads.
         kind: ``causal`` for GPT-2 (Llama for ``1b``), ``seq2seq`` for T5.
         tokenizer: Decides the special tokens, and the vocabulary of ``tiny``.
 
@@ -115,10 +118,11 @@ def build_model(workload: Workload, kind: str, tokenizer: PreTrainedTokenizerBas
         ValueError: If there is no such model.
     """
     lengths = (workload.max_prompt_length, workload.max_reply_length)
-    if workload.model == "tiny":
-        if kind == "seq2seq":
-            return load_language_model("builtin/tiny-t5", tokenizer, *lengths, AutoModelForSeq2SeqLM)
-        return load_language_model("builtin/tiny-gpt2", tokenizer, *lengths, AutoModelForCausalLM)
+    auto_class: Any = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
+    if workload.model not in _SIZES or workload.model == "tiny":
+        tiny = "builtin/tiny-t5" if kind == "seq2seq" else "builtin/tiny-gpt2"
+        name = tiny if workload.model == "tiny" else workload.model
+        return load_language_model(name, tokenizer, *lengths, auto_class)
     ids: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     undropped: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     torch.manual_seed(0)

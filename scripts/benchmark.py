@@ -1,11 +1,13 @@
 """Compare the time per iteration of rl4dialog, a plain torch and transformers loop, and other toolkits.
 
 python scripts/benchmark.py --workloads tiny ragged --critics separate none
+python scripts/benchmark.py --workloads small --model builtin/smollm2-135m-instruct --lora --precisions fp32 bf16
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -13,10 +15,10 @@ from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
-from benchmarks.compare import compare_all, compare_sizes
+from benchmarks.compare import combinations, compare_all, compare_sizes
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
-from benchmarks.workloads import MODEL_KINDS, WORKLOADS
+from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
 
 
 def main() -> int:
@@ -24,6 +26,11 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["tiny", "ragged"])
     parser.add_argument("--kinds", nargs="+", choices=MODEL_KINDS, default=["causal"])
     parser.add_argument("--critics", nargs="+", choices=("separate", "shared", "none"), default=["separate", "none"])
+    parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), default=["fp32"])
+    parser.add_argument("--lora", action="store_true", help="train only adapters")
+    parser.add_argument("--model", help="language model to load, instead of the workload's with random weights")
+    parser.add_argument("--episodes", type=int, help="replies per iteration, instead of the workload's")
+    parser.add_argument("--epochs", type=int, help="passes over the replies, instead of the workload's")
     parser.add_argument("--repeats", type=int, default=5, help="timed iterations per contestant, after one warm-up")
     parser.add_argument("--token_by_token", action="store_true", help="include stable-baselines3's PPO, which is slow")
     parser.add_argument("--scaling", action="store_true", help="instead, fit time to numbers of replies and episodes")
@@ -32,22 +39,28 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
+    workloads = {name: _changed(WORKLOADS[name], args) for name in args.workloads}
+    settings = list(combinations(workloads, args.kinds, args.critics, args.precisions, args.lora, args.device))
     try:
         if args.workers:
             compare_workers()
         elif args.profile:
             keep_freed_memory()
-            compare_profiles(args.workloads, args.kinds, args.critics)
+            compare_profiles(workloads, settings)
         elif args.scaling:
             compare_sizes(args.kinds, args.repeats, args.device)
         else:
-            compare_all(
-                args.workloads, args.kinds, args.critics, args.repeats, args.token_by_token, args.device, args.output
-            )
+            compare_all(workloads, settings, args.repeats, args.token_by_token, args.output)
     except RL4DialogError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _changed(workload: Workload, args: argparse.Namespace) -> Workload:
+    """The workload with the model and sizes of the command line."""
+    given = {"model": args.model, "n_episodes": args.episodes, "n_epochs": args.epochs}
+    return dataclasses.replace(workload, **{name: value for name, value in given.items() if value is not None})
 
 
 if __name__ == "__main__":

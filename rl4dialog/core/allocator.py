@@ -50,7 +50,7 @@ def keep_few_kernels() -> None:
     """Limit oneDNN, which computes bf16 matrix products on CPUs, to its last 128 kernels. Call this before using torch.
 
     There is a kernel for each shape, and replies of all lengths make new shapes all the time. By default, oneDNN keeps
-    1,024 kernels of about 0.5 MiB each. Layers of a model share shapes, so a few kernels are reused most of the time.
+    1,024 kernels, which take hundreds of MiB. Layers of a model share shapes, so the last kernels are those reused.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _N_KERNELS)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.compare import combinations
 from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
 from benchmarks.measure import BenchmarkError, Result, measure
 from benchmarks.plain_loop import PlainLoop
@@ -43,6 +44,18 @@ def test_ours_and_the_plain_loop_finish_an_iteration(workload: Any, kind: str, c
             assert timing.n_tokens == 8 * 20
 
 
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic: str) -> None:
+    setting = Setting("tiny", "causal", critic, "rloo" if critic == "none" else "ppo", lora=True, precision="bf16")
+    ours, plain = Rl4dialog(setting, SMALL), PlainLoop(setting, SMALL)
+    n_trained = [sum(p.numel() for p in ours._algorithm.policy.parameters() if p.requires_grad)]
+    n_trained.append(sum(p.numel() for p in plain.trained))
+    assert n_trained[0] == n_trained[1]
+    for contestant in (ours, plain):
+        assert contestant.iterate().n_tokens == 8 * 20
+        contestant.close()
+
+
 def test_token_by_token_finishes_an_iteration() -> None:
     contestant = VanillaSB3(Setting("tiny"), SMALL)
     assert contestant.iterate().n_tokens == 8 * 20
@@ -62,6 +75,26 @@ def test_the_plain_loop_computes_our_log_probs_and_values() -> None:
         _, ours_log_probs, _ = ours._algorithm.policy.evaluate_actions(obs, replies[mask])
         torch.testing.assert_close(log_probs[mask], ours_log_probs, rtol=1e-4, atol=1e-5)
         ours.close()
+
+
+def test_settings_are_all_combinations_with_grpo_beside_rloo() -> None:
+    settings = list(combinations(["tiny"], ["causal"], ["shared", "none"], ["fp32", "bf16"], lora=True))
+    assert [(s.precision, s.algorithm, s.critic) for s in settings] == [
+        (precision, algorithm, critic)
+        for precision in ("fp32", "bf16")
+        for algorithm, critic in (("ppo", "shared"), ("rloo", "none"), ("grpo", "none"))
+    ]
+    assert str(settings[0]) == "tiny, causal, ppo, critic: shared, LoRA, fp32"
+
+
+def test_models_can_be_named(tmp_path: Path) -> None:
+    tokenizer, _ = build_prompts(SMALL)
+    tokenizer.save_pretrained(tmp_path)
+    build_model(SMALL, "causal", tokenizer).save_pretrained(tmp_path)
+    named = dataclasses.replace(SMALL, model=str(tmp_path))
+    tokenizer, samples = build_prompts(named)
+    assert len(samples) == 4 * SMALL.n_episodes
+    assert build_model(named, "causal", tokenizer).config.n_embd == 128
 
 
 def test_prompts_have_the_wanted_lengths() -> None:
@@ -103,10 +136,9 @@ def test_speed_is_compared_turn_by_turn() -> None:
 
 
 def test_a_profile_accounts_for_all_of_an_iteration(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(WORKLOADS, "tiny", SMALL)
-    compare_profiles(["tiny"], ["causal"], ["shared"])
+    compare_profiles({"tiny": SMALL}, [Setting("tiny", critic="shared")])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     seconds = {row[0]: [float(cell) for cell in row[1:]] for row in cells if len(row) == 3}
     for contestant in (0, 1):
