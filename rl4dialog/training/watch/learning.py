@@ -38,13 +38,13 @@ _LOSSES = ("train/loss", "train/policy_loss", "train/value_loss", "train/grad_no
     "reward_fn.on_error: raise."
 )
 def reward_fails(history: History, facts: RunFacts) -> str | None:
-    n_masked = history.last("rollout/masked_rewards", FAILED_ITERATIONS).sum()
-    n_episodes = n_masked + history.last("rollout/n_episodes", FAILED_ITERATIONS).sum()
-    if not n_episodes >= FAILED_EPISODES:
+    masked = history.last("rollout/masked_rewards", FAILED_ITERATIONS)
+    ended = masked + history.last("rollout/n_episodes", FAILED_ITERATIONS)
+    if not ended.sum() >= FAILED_EPISODES:
         return None
     # Conversations whose partner failed are masked, too, and have a warning of their own.
-    partner_failed = mean(history.last("rollout/partner_failed", FAILED_ITERATIONS))
-    share = n_masked / n_episodes - np.nan_to_num(partner_failed)
+    by_partner = np.nan_to_num(history.last("rollout/partner_failed", FAILED_ITERATIONS)) * ended
+    share = (masked - by_partner).sum() / ended.sum()
     return f"the reward failed for {share:.0%} of the episodes" if share > REWARD_FAILED else None
 
 

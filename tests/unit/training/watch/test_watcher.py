@@ -128,10 +128,6 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "a part that falls by a tenth": (lambda i: {"rollout/reward/both/meteor": 0.3 - 0.001 * i}, None),
     "a partner that fails once": (lambda i: {"rollout/partner_failed": 0.1} if i == 20 else {}, None),
     "a partner that ends long conversations": (lambda i: {"rollout/ended_by/partner": 1.0}, None),
-    "conversations masked because of the partner": (
-        lambda i: {"rollout/masked_rewards": 12, "rollout/partner_failed": 0.04},
-        None,
-    ),
     "an agent that leaves at once": (lambda i: {"rollout/turns": 1.0, "rollout/ended_by/partner": 0.0}, None),
     "single replies": (
         lambda i: {"rollout/turns": 1.0, "rollout/ended_by/partner": 1.0},
@@ -180,6 +176,16 @@ def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
 def test_losses_that_are_not_finite_are_told_whoever_logs_them() -> None:
     (trouble,) = told(lambda i: {"train/policy_loss": None if i == 7 else 0.1})
     assert trouble.message == "train/policy_loss not finite"
+
+
+def test_conversations_masked_because_of_the_partner_are_no_failed_rewards() -> None:
+    def change(i: int) -> dict[str, Any]:
+        masked, ended = (100, 400) if i % 3 == 0 else (0, 16)
+        counts = {"rollout/masked_rewards": masked, "rollout/n_episodes": ended - masked}
+        return {**counts, "rollout/partner_failed": masked / ended}
+
+    (trouble,) = told(change)
+    assert trouble.name == "partner_fails"
 
 
 def test_vllms_sampler_is_judged_by_its_kl() -> None:
