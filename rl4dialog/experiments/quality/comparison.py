@@ -10,7 +10,7 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_steps
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
-from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.experiments.quality.plan import QualityPlan, load_plan, planned_runs
 from rl4dialog.training.resume import is_done
 
 OUTCOMES_FILE = "outcomes.json"
@@ -38,7 +38,7 @@ def compare(
         ConfigError: If the plan or one of its configs is invalid, or differs from that of a complete run.
         RunFolderError: If a step fails, or no run is complete.
     """
-    plan = load_plan(plan_path, list(overrides))
+    plan: QualityPlan = load_plan(plan_path, list(overrides))
     runs = planned_runs(plan, plan_path, output)
     failed: dict[str, int] = {}
     if not page_only:

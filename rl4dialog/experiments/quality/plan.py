@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -63,6 +63,9 @@ class QualityPlan(Block):
     """Paragraphs after the tables."""
 
 
+Plan = TypeVar("Plan", bound=QualityPlan)
+
+
 class PlannedRun:
     """One run of a plan.
 
@@ -82,19 +85,20 @@ class PlannedRun:
         self.config: RunConfig = load_config(config_path, self.overrides)
 
 
-def load_plan(path: str | Path, overrides: list[str]) -> QualityPlan:
+def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = QualityPlan) -> Plan:  # type: ignore[assignment]
     """Read a plan.
 
     Args:
         path: The YAML file.
         overrides: Overrides of its keys, such as ``runs.PPO.seeds=[0]``.
+        schema: Its keys.
 
     Raises:
         ConfigError: If the file is invalid. The message lists all problems.
     """
     content = apply_overrides(load_yaml(path), overrides)
     try:
-        return QualityPlan.model_validate(content)
+        return schema.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"{path}: {'; '.join(_describe(problem) for problem in error.errors())}") from error
 

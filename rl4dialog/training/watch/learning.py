@@ -8,6 +8,9 @@ import numpy as np
 
 from rl4dialog.training.watch.check import History, RunFacts, check, mean
 
+# As for partners that fail: from a twentieth on, the episodes that are left are a biased sample.
+REWARD_FAILED, FAILED_ITERATIONS, FAILED_EPISODES = 0.05, 3, 32
+
 # Two episodes may have equal rewards, but this many in this many iterations means that the reward is constant.
 CONSTANT_ITERATIONS, CONSTANT_EPISODES = 3, 32
 CONSTANT_REWARD_STD = 1e-6
@@ -28,6 +31,21 @@ VALUE_MIN_ITERATIONS, VALUE_ITERATIONS, EXPLAINED_VARIANCE = 30, 20, 0.02
 LINE_SEARCH_ITERATIONS = 5
 
 _LOSSES = ("train/loss", "train/policy_loss", "train/value_loss", "train/grad_norm")
+
+
+@check(
+    "Replies whose reward fails are not trained on, which biases what is learned: read the error with "
+    "reward_fn.on_error: raise."
+)
+def reward_fails(history: History, facts: RunFacts) -> str | None:
+    masked = history.last("rollout/masked_rewards", FAILED_ITERATIONS)
+    ended = masked + history.last("rollout/n_episodes", FAILED_ITERATIONS)
+    if not ended.sum() >= FAILED_EPISODES:
+        return None
+    # Conversations whose partner failed are masked, too, and have a warning of their own.
+    by_partner = np.nan_to_num(history.last("rollout/partner_failed", FAILED_ITERATIONS)) * ended
+    share = (masked - by_partner).sum() / ended.sum()
+    return f"the reward failed for {share:.0%} of the episodes" if share > REWARD_FAILED else None
 
 
 @check(
@@ -133,6 +151,7 @@ def _change(history: History, key: str) -> tuple[float, float, float]:
 
 
 CHECKS = (
+    reward_fails,
     reward_constant,
     advantages_constant,
     reward_parts_opposed,

@@ -40,6 +40,7 @@ def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
         "rollout/task_reward": 0.4 + 0.1 * progress + rng.normal(0, 0.02),
         "rollout/task_reward_std": 0.35,
         "rollout/n_episodes": 256,
+        "rollout/masked_rewards": 2,
         "rollout/reward/both": 0.45,
         "rollout/reward/both/intent": 0.55 + 0.15 * progress + rng.normal(0, 0.02),
         "rollout/reward/both/meteor": 0.30 + rng.normal(0, 0.02),
@@ -69,7 +70,7 @@ SICK: dict[str, Change] = {
     "kl_coefficient": lambda i: {"rollout/kl_coeff": 0.05 * 1.1**i, "rollout/kl": 0.15},
     "first_ratio": lambda i: {"train/first_approx_kl": 1e-3 if i >= 20 else 0.0},
     "truncated_sampler": from_20(truncated_mass=0.5),
-    "entropy_collapse": from_20(log_prob=-0.05),
+    "entropy_collapse": from_20(log_prob=-0.05, distinct_replies=0.4),
     "replies_reach_limit": from_20(cut_replies=0.95),
     "replies_vanish": from_20(reply_length=1.5),
     "repeated_replies": from_20(distinct_replies=0.05),
@@ -79,6 +80,7 @@ SICK: dict[str, Change] = {
     "partner_echoes": from_20(partner_echo=0.4),
     "partner_leaves_at_once": from_20(**{"turns": 1.02, "ended_by/partner": 0.97}),
     "empty_replies": from_20(empty_replies=0.5),
+    "reward_fails": from_20(masked_rewards=32),
     "reward_constant": lambda i: {
         **from_20(task_reward_std=0.0, task_reward=0.2)(i),
         "train/constant_advantages": float(i >= 20),
@@ -111,6 +113,8 @@ def test_sick_history_is_told_once_with_advice(name: str) -> None:
 # What looks like trouble, and is none.
 FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "KL below 0 by its standard error": (lambda i: {"rollout/kl": -0.01, "rollout/kl_se": 0.02}, None),
+    "a policy that is certain of different replies": (from_20(log_prob=-0.03), None),
+    "KL a little below 0": (lambda i: {"rollout/kl": -0.02}, None),
     "KL of rounding": (lambda i: {"rollout/kl": -5e-4, "rollout/kl_se": 0.0}, None),
     "large KL for one iteration": (lambda i: {"rollout/kl": 0.8} if i == 20 else {}, None),
     "large KL that costs nothing": (lambda i: {"rollout/kl": 4.0, "rollout/kl_coeff": 0.0}, RunFacts()),
@@ -174,12 +178,33 @@ def test_losses_that_are_not_finite_are_told_whoever_logs_them() -> None:
     assert trouble.message == "train/policy_loss not finite"
 
 
+def test_conversations_masked_because_of_the_partner_are_no_failed_rewards() -> None:
+    def change(i: int) -> dict[str, Any]:
+        masked, ended = (100, 400) if i % 3 == 0 else (0, 16)
+        counts = {"rollout/masked_rewards": masked, "rollout/n_episodes": ended - masked}
+        return {**counts, "rollout/partner_failed": masked / ended}
+
+    (trouble,) = told(change)
+    assert trouble.name == "partner_fails"
+
+
 def test_vllms_sampler_is_judged_by_its_kl() -> None:
     def change(i: int) -> dict[str, Any]:
         return {"rollout/truncated_mass": None, "rollout/sampler_kl": 0.7 if i >= 20 else 0.05}
 
     (trouble,) = told(change)
-    assert trouble.message == "the sampler cuts off 38% of the policy's distribution"
+    assert trouble.name == "truncated_sampler"
+    assert trouble.message == "the sampler's KL from the policy is 0.48 nats per token"
+
+
+def test_sampler_that_cuts_off_nothing_but_reweights_is_told() -> None:
+    (trouble,) = told(lambda i: {"rollout/truncated_mass": 0.0, "rollout/sampler_kl": 0.5})
+    assert trouble.message == "the sampler's KL from the policy is 0.50 nats per token"
+
+
+def test_reward_that_fails_is_told_with_its_share() -> None:
+    (trouble,) = told(SICK["reward_fails"])
+    assert trouble.message == "the reward failed for 7% of the episodes"
 
 
 def test_a_run_with_nothing_but_an_iteration_is_silent() -> None:

@@ -1,0 +1,1 @@
+"""Configs, plans and faults of the runs that measure the warnings."""

@@ -1,0 +1,37 @@
+"""Measure how well the warnings of training runs work, on runs that were made to go wrong and on healthy ones.
+
+python scripts/measure_warnings.py --output_path results/warnings
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+from benchmarks.watching import measure
+from rl4dialog.core.errors import RL4DialogError
+
+PLANS = ["benchmarks/watched_runs/tuning.yml", "benchmarks/watched_runs/test.yml"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("plans", nargs="*", default=PLANS, help="plans of runs (default: tuning.yml and test.yml)")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", help="override a key of every plan")
+    parser.add_argument(
+        "--output_path", type=Path, required=True, help="folder for the runs, outcomes.json and page.md"
+    )
+    args = parser.parse_args()
+    try:
+        measure(args.plans, args.overrides, args.output_path, shlex.join(["python", *sys.argv]))
+    except RL4DialogError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
