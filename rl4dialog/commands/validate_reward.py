@@ -16,7 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ratings", required=True, help="ratings file, or dataset: dstc9, chitchat or small_talk")
     parser.add_argument("--unit", choices=("dialogue", "reply"), help="ratings to read (default: those in the file)")
     parser.add_argument("--rating", nargs="+", default=[], help="names of ratings to compare with (default: all)")
-    parser.add_argument("--max_items", type=int, help="read only the first rated dialogues or replies")
+    parser.add_argument(
+        "--max_items",
+        type=int,
+        help="rated dialogues or replies to draw at random, by the seed of the config (default: all)",
+    )
     parser.add_argument(
         "--n_resamples", type=int, default=500, help="resamples of the confidence intervals (default: 500)"
     )
@@ -32,14 +36,14 @@ def run(args: argparse.Namespace) -> int:
     from rl4dialog.data.ratings import load_ratings
     from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder
     from rl4dialog.inference.reward_validation.output import print_validation, write_validation
-    from rl4dialog.inference.reward_validation.validation import validate
+    from rl4dialog.inference.reward_validation.validation import drawn, validate
 
     config = text_config(read_config(args))
     name = Path(args.ratings).stem
     folder = Path(args.output_path or evaluation_folder(Path.cwd() / "validations", name)).expanduser().absolute()
     check_is_new(folder)
     unit, rated = load_ratings(args.ratings, args.unit)
-    result = validate(config, rated[: args.max_items], args.rating, args.n_resamples)
+    result = validate(config, drawn(rated, args.max_items, config.seed), args.rating, args.n_resamples)
     write_validation(result, folder, {"config": args.config_path, "ratings": args.ratings, "unit": unit})
     print_validation(result)
     print(f"written to {folder}")

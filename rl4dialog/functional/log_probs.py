@@ -44,3 +44,16 @@ def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
     """
     # Half of the lowest number, so that subtracting a maximum does not give minus infinity.
     return logits.float().masked_fill(~allowed, torch.finfo(torch.float32).min / 2)
+
+
+def expected_value(logits: Tensor, values: Tensor) -> Tensor:
+    """Mean of K values under the softmax of their logits (G-Eval, Liu et al. 2023, arXiv 2303.16634, eq. 1).
+
+    Args:
+        logits: Logits of the K possible answers; others are left out. Shape (B, K).
+        values: Value of each answer. Shape (K,).
+
+    Returns:
+        Shape (B,).
+    """
+    return (logits.float().softmax(-1) * values).sum(-1)

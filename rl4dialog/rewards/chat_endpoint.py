@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
-import json
-import logging
 import os
-import tempfile
 import urllib.parse
 import weakref
 from collections.abc import Callable, MutableMapping
-from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
 from rl4dialog.rewards.async_reward import FinalFailure
 
-_logger = logging.getLogger(__name__)
 _MAX_SHOWN = 200
 
 
@@ -68,14 +61,13 @@ class ChatEndpoint:
         }
         if not self._cache:
             return read(await self._answer(body))
-        name = hashlib.sha256(json.dumps([self._url, body], sort_keys=True).encode()).hexdigest()
-        file = cache_root() / "judge" / name[:2] / f"{name}.json"
-        async with self._being_asked.setdefault(name, asyncio.Lock()):
-            if (kept := _cached(file)) is not None:
+        key = question_key([self._url, body])
+        async with self._being_asked.setdefault(key, asyncio.Lock()):
+            if (kept := kept_answer(key, str)) is not None:
                 return read(kept)
             answer = await self._answer(body)
             number = read(answer)
-            _keep(file, answer)
+            keep_answer(key, answer)
             return number
 
     async def _answer(self, body: dict[str, Any]) -> str:
@@ -122,31 +114,3 @@ class ChatEndpoint:
 def _short(text: str, key: str | None) -> str:
     """Beginning of a text, without the key, which some servers repeat."""
     return (text.replace(key, "***") if key else text)[:_MAX_SHOWN]
-
-
-def _cached(file: Path) -> str | None:
-    try:
-        answer = json.loads(file.read_text(encoding="utf-8"))["answer"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return answer if isinstance(answer, str) else None
-
-
-def _keep(file: Path, answer: str) -> None:
-    """Write an answer to the cache, atomically. Without a writable cache, the run continues."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as temporary:
-                json.dump({"answer": answer}, temporary)
-            os.replace(name, file)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        _warn_once(str(file.parent.parent), error.strerror or str(error))
-
-
-@functools.cache
-def _warn_once(folder: str, error: str) -> None:
-    _logger.warning("answers of the judge cannot be kept in %s (%s), so they are asked for again", folder, error)

@@ -21,6 +21,16 @@ from rl4dialog.rewards.async_reward import AsyncReward, is_async
 _FUNCTION_PARAMETERS = ("prompt_text", "gen_text", "ref_texts", "meta_info")
 
 
+class DelegatedReward:
+    """A reward whose arguments decide of which kind it is.
+
+    Attributes:
+        delegate: The reward of this kind.
+    """
+
+    delegate: Any
+
+
 class FunctionReward(SentenceRewardFunction):
     """A plain function ``f(prompt_text, gen_text, ref_texts, meta_info) -> float`` as a reward."""
 
@@ -37,7 +47,8 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
     Args:
         reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
             either class, a ``ConversationReward`` or ``BatchedConversationReward``, or a plain function. Batched
-            rewards, functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``.
+            rewards, functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``. A ``DelegatedReward``
+            stands for one of these.
         name: Name of a single part in the logs.
 
     Raises:
@@ -51,6 +62,8 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
 
 
 def _as_function(reward: Any, name: str) -> Any:
+    if isinstance(reward, DelegatedReward):
+        reward = reward.delegate
     names = _parameter_names(reward) if callable(reward) else []
     score: Any = getattr(reward, "score", None)
     if isinstance(reward, SentenceRewardFunction) and is_async(score):

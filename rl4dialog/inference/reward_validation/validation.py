@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RatedDialogue
 from rl4dialog.inference.reward_validation.correlation import N_RESAMPLES, Correlation, correlate
 from rl4dialog.inference.reward_validation.scores import (
@@ -74,6 +76,17 @@ class Validation:
 def rating_values(rated: Iterable[RatedDialogue], rating: str) -> list[float]:
     """Values of a rating; NaN for a gap."""
     return [each.ratings.get(rating, math.nan) for each in rated]
+
+
+def drawn(rated: Sequence[RatedDialogue], n: int | None, seed: int) -> Sequence[RatedDialogue]:
+    """Draw ``n`` rated dialogues or replies at random, in their order; all of them if there are not more.
+
+    Datasets are sorted, for example by chatbot, so the first ones would not be representative.
+    """
+    if n is None or n >= len(rated):
+        return rated
+    rows = random.Random(derive_seed(seed, "validation")).sample(range(len(rated)), n)
+    return [rated[row] for row in sorted(rows)]
 
 
 def validate(

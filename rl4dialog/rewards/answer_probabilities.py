@@ -1,0 +1,204 @@
+"""Answers of a local language model to questions with a few possible answers, read from its probabilities.
+
+The value of an answer is its mean over the probabilities of all possible answers at the answer's position, as G-Eval
+weights its scores (Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment", arXiv
+2303.16634). Nothing is sampled, so close questions get different values, and equal questions the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from rl4dialog.core.errors import ConfigError, ModelError, RewardError
+from rl4dialog.core.pretrained import has_random_weights, load_pretrained
+from rl4dialog.data.chat_markup import ChatMarkup
+from rl4dialog.metrics.sequence_classifier import max_tokens
+from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.prompts import encode_prompt, encoder_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_logger = logging.getLogger(__name__)
+_WHO = "reward 'judge'"
+_HINT = "Set model_name: <folder of a chat model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
+_CUE = "\n\nAnswer:"
+# Below this share, most of what the model wants to say is not an answer.
+_MIN_SHARE = 0.5
+
+
+class AnswerProbabilities:
+    """Asks a decoder-only language model questions that have one of a few answers, each a single token.
+
+    The weights are loaded when the first question is asked.
+
+    Args:
+        model_name: A folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model. Questions are written
+            in its chat template. Without one, they are plain text that ends with ``Answer:``, which is logged.
+        answers: Possible answers and their values.
+        batch_size: Questions per forward pass.
+        precision: Type of the weights. Logits are always float32.
+        cache: Whether to keep the values of answers on disk.
+
+    Raises:
+        ConfigError: If the model has random weights, or an answer is not a single token.
+        ModelError: If the model cannot be loaded, or is an encoder-decoder.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        answers: Mapping[str, float],
+        batch_size: int = 16,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        cache: bool = True,
+    ) -> None:
+        from transformers import AutoConfig, AutoTokenizer
+
+        if has_random_weights(model_name):
+            raise ConfigError(f"{_WHO}: model_name is {model_name!r}, which has random weights. {_HINT}")
+        config = load_pretrained(AutoConfig, model_name, f"{_WHO}: model", _HINT)
+        if config.is_encoder_decoder:
+            raise ModelError(f"{_WHO}: {model_name!r} is an encoder-decoder; the judge must be decoder-only. {_HINT}")
+        self._tokenizer = load_pretrained(AutoTokenizer, model_name, f"{_WHO}: tokenizer", _HINT)
+        self._template = ChatMarkup(ChatTemplate(self._tokenizer)) if self._tokenizer.chat_template else None
+        if self._template is None:
+            _logger.warning(
+                "%s: %r has no chat template, so it reads questions as plain text that ends with 'Answer:'. Models "
+                "that were not trained to follow instructions are poor judges",
+                *(_WHO, model_name),
+            )
+        self._name, self._batch_size, self._precision, self._cache = model_name, batch_size, precision, cache
+        self._n_positions = max_tokens(self._tokenizer, config)
+        self._values = list(answers.values())
+        self._lead, self._answer_ids = self._tokens(list(answers))
+        self._was_share_checked = False
+
+    def values(self, questions: Sequence[str]) -> list[float]:
+        """Mean value of the answers to each question.
+
+        Raises:
+            RewardError: If a question is longer than the model's positions.
+            ModelError: If the weights cannot be loaded.
+        """
+        rows = [self._encoded(question) for question in questions]
+        keys = [
+            question_key([self._weights_hash, self._precision, row, self._answer_ids, self._values]) for row in rows
+        ]
+        found = [kept_answer(key, float) if self._cache else None for key in keys]
+        # Questions of similar length share a batch, to reduce padding.
+        missing = sorted((i for i, value in enumerate(found) if value is None), key=lambda i: len(rows[i]))
+        for start in range(0, len(missing), self._batch_size):
+            batch = missing[start : start + self._batch_size]
+            for i, value in zip(batch, self._answered([rows[i] for i in batch]), strict=True):
+                found[i] = value
+                if self._cache:
+                    keep_answer(keys[i], value)
+        return [value for value in found if value is not None]
+
+    def _answered(self, rows: list[list[int]]) -> list[float]:
+        """Values of the answers to one batch of encoded questions."""
+        import torch
+
+        from rl4dialog.functional.masks import padded, position_ids_from_mask
+        from rl4dialog.functional.log_probs import expected_value
+
+        ids, mask = (each.to(self._model.device) for each in padded(rows, left=True))
+        offered = {
+            "input_ids": ids,
+            "attention_mask": mask.long(),
+            "position_ids": position_ids_from_mask(mask),
+            "logits_to_keep": 1,
+            "use_cache": False,
+        }
+        inputs = {name: value for name, value in offered.items() if name in self._inputs}
+        with torch.inference_mode():
+            logits = self._model(**inputs).logits[:, -1].float()
+            self._check_share(logits)
+            return expected_value(logits[:, self._answer_ids], logits.new_tensor(self._values)).tolist()
+
+    def _check_share(self, logits: Tensor) -> None:
+        """Warn once if the model would rather say something else. Shape of the logits: (B, V)."""
+        if self._was_share_checked:
+            return
+        self._was_share_checked = True
+        share = float(logits.softmax(-1)[:, self._answer_ids].sum(-1).mean())
+        if share < _MIN_SHARE:
+            _logger.warning(
+                "%s: %r gives the possible answers only %.1f %% of its probability, so its verdicts mean little; "
+                "choose a model that answers at once, without an introduction or thoughts",
+                *(_WHO, self._name, 100 * share),
+            )
+
+    def _encoded(self, question: str) -> list[int]:
+        """Tokens of a question up to the answer."""
+        ids = [*encode_prompt(self._tokenizer, self._written(question), None), *self._lead]
+        if len(ids) > self._n_positions:
+            raise RewardError(
+                f"a question to the judge has {len(ids)} tokens, but {self._name!r} has only {self._n_positions} "
+                f"positions; lower datapool.args.context_size or max_turns, or choose another model_name"
+            )
+        return ids
+
+    def _written(self, question: str) -> str:
+        return question + _CUE if self._template is None else self._template.prompt([_message(question)])
+
+    def _tokens(self, answers: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Tokens before every answer, such as a space, and the token of each answer.
+
+        Raises:
+            ConfigError: If an answer is more than one token.
+        """
+        encode = encoder_of(self._tokenizer).continued
+        if self._template is None:
+            written = [encode(f" {answer}", _CUE) for answer in answers]
+        else:
+            prompt = self._template.prompt([_message("Hello")])
+            written = [encode(prompt.reply_opening + answer, prompt.last_markup) for answer in answers]
+        lead, ids = written[0][:-1], [each[-1] for each in written]
+        split = next((answer for answer, each in zip(answers, written, strict=True) if each[:-1] != lead), None)
+        if split is not None:
+            cure = f"set n_levels to at most {int(split) - 1}" if split.isdigit() else "choose another model_name"
+            raise ConfigError(
+                f"{_WHO}: the answer {split!r} is not a single token of {self._name!r}, so its probability cannot be "
+                f"compared with the others; {cure}"
+            )
+        if len(set(ids)) < len(ids) or self._tokenizer.unk_token_id in ids:
+            missing = ", ".join(answers)
+            raise ConfigError(f"{_WHO}: {self._name!r} has no tokens for each of the answers {missing}. {_HINT}")
+        return lead, ids
+
+    @cached_property
+    def _model(self) -> Any:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
+        model = load_pretrained(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
+        if self._precision == "bf16":
+            # bf16 would round logits to multiples of 1/8, and make ties of close verdicts.
+            head = copy.deepcopy(model.get_output_embeddings()).float()
+            head.register_forward_pre_hook(lambda module, args: (args[0].float(),))
+            model.set_output_embeddings(head)
+        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+    @cached_property
+    def _inputs(self) -> set[str]:
+        return set(inspect.signature(self._model.forward).parameters)
+
+    @cached_property
+    def _weights_hash(self) -> str | None:
+        """Hash of the weights, as a folder can get others; ``None`` without a cache."""
+        from rl4dialog.policies.hashing import weights_hash
+
+        return weights_hash(self._model) if self._cache else None
+
+
+def _message(question: str) -> dict[str, str]:
+    return {"role": "user", "content": question}
