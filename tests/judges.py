@@ -1,4 +1,4 @@
-"""A local server with an OpenAI-compatible endpoint, whose answers a test decides."""
+"""Judges: a server with an OpenAI-compatible endpoint, whose answers a test decides, and a tiny chat model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 KEY = "sk-very-secret"
 Answer = Callable[[str], tuple[int, str]]
@@ -59,3 +64,33 @@ class Endpoint:
 
 def said(text: str) -> tuple[int, str]:
     return 200, json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
+
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_MARKUP = ["<|end|>", "<|user|>", "<|assistant|>"]
+
+
+def save_judge(
+    folder: Path, template: str | None = TEMPLATE, architecture: str = "gpt2", seed: int = 0, n_positions: int = 1024
+) -> str:
+    """A tiny chat model with a token per byte, whose answers are not all alike."""
+    bytes_ = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({text: i for i, text in enumerate([*_MARKUP, *bytes_])}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(_MARKUP)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+    torch.manual_seed(seed)
+    common = {"vocab_size": len(fast), "initializer_range": 0.3, "eos_token_id": 0, "bos_token_id": 0}
+    if architecture == "gpt2":
+        model: Any = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, n_positions=n_positions, **common))
+    else:
+        size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        model = LlamaForCausalLM(LlamaConfig(max_position_embeddings=n_positions, **size, **common))
+    model.save_pretrained(folder)
+    return str(folder)

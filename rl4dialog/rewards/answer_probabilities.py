@@ -88,9 +88,8 @@ class AnswerProbabilities:
             ModelError: If the weights cannot be loaded.
         """
         rows = [self._encoded(question) for question in questions]
-        keys = [
-            question_key([self._weights_hash, self._precision, row, self._answer_ids, self._values]) for row in rows
-        ]
+        about = [self._weights_hash, self._precision, self._answer_ids, self._values]
+        keys = [question_key([*about, row]) for row in rows]
         found = [kept_answer(key, float) if self._cache else None for key in keys]
         # Questions of similar length share a batch, to reduce padding.
         missing = sorted((i for i, value in enumerate(found) if value is None), key=lambda i: len(rows[i]))
@@ -106,8 +105,8 @@ class AnswerProbabilities:
         """Values of the answers to one batch of encoded questions."""
         import torch
 
-        from rl4dialog.functional.masks import padded, position_ids_from_mask
         from rl4dialog.functional.log_probs import expected_value
+        from rl4dialog.functional.masks import padded, position_ids_from_mask
 
         ids, mask = (each.to(self._model.device) for each in padded(rows, left=True))
         offered = {
@@ -142,7 +141,7 @@ class AnswerProbabilities:
         if len(ids) > self._n_positions:
             raise RewardError(
                 f"a question to the judge has {len(ids)} tokens, but {self._name!r} has only {self._n_positions} "
-                f"positions; lower datapool.args.context_size or max_turns, or choose another model_name"
+                f"positions; lower datapool.args.context_size or env.args.max_turns, or choose another model_name"
             )
         return ids
 
@@ -164,14 +163,14 @@ class AnswerProbabilities:
         lead, ids = written[0][:-1], [each[-1] for each in written]
         split = next((answer for answer, each in zip(answers, written, strict=True) if each[:-1] != lead), None)
         if split is not None:
-            cure = f"set n_levels to at most {int(split) - 1}" if split.isdigit() else "choose another model_name"
+            n_single = int(split) - 1 if split.isdigit() else 0
+            cure = f"set n_levels to at most {n_single}" if n_single > 1 else "choose another model_name"
             raise ConfigError(
                 f"{_WHO}: the answer {split!r} is not a single token of {self._name!r}, so its probability cannot be "
                 f"compared with the others; {cure}"
             )
         if len(set(ids)) < len(ids) or self._tokenizer.unk_token_id in ids:
-            missing = ", ".join(answers)
-            raise ConfigError(f"{_WHO}: {self._name!r} has no tokens for each of the answers {missing}. {_HINT}")
+            raise ConfigError(f"{_WHO}: {self._name!r} lacks tokens for some of the answers {list(answers)}. {_HINT}")
         return lead, ids
 
     @cached_property

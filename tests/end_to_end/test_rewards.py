@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judges import KEY, Endpoint, said
+from judges import KEY, Endpoint, said, save_judge
 from runs import make_config, run_folder, train
 
 JUDGE = """
@@ -132,3 +132,26 @@ def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(
     assert KEY not in "".join(capfd.readouterr())
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 10 and not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("compare", ["scale", "group"])
+def test_local_judge_scores_a_run_and_a_dry_run_does_not_load_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compare: str
+) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    args = {"rubric": "Be kind.", "model_name": save_judge(tmp_path / "judge"), "compare": compare}
+    config = make_config(tmp_path, reward_fn={"id": "judge", "args": args}, env__vec_env="blocks")
+    if compare == "group":
+        config["train_evaluation"]["score_predictions"] = False
+        config["alg"] |= {"id": "grpo", "args": {"n_steps": 16, "n_generations": 2, "batch_size": 16}}
+    weights = tmp_path / "judge" / "model.safetensors"
+    weights.rename(tmp_path / "elsewhere")
+    assert train(tmp_path, config, "--dry_run") == 0
+    (tmp_path / "elsewhere").rename(weights)
+    assert train(tmp_path, config) == 0
+    earned = [info["rollout/reward/judge"] for info in lines(tmp_path, "rollout_info.jsonl")]
+    assert len(earned) == 2 and all(0 < each < 1 for each in earned)
+    if compare == "group":
+        assert earned == pytest.approx([0.5, 0.5])  # what one reply wins, the other loses
+    else:
+        assert len(set(earned)) == 2 and abs(earned[0] - 0.5) > 1e-3

@@ -1,6 +1,8 @@
+import math
+
 import torch
 
-from rl4dialog.functional.log_probs import mask_logits, scale_logits, token_entropy, token_log_probs
+from rl4dialog.functional.log_probs import expected_value, mask_logits, scale_logits, token_entropy, token_log_probs
 
 
 def test_log_probs_equal_log_softmax_of_scaled_logits() -> None:
@@ -46,3 +48,8 @@ def test_masked_logits_have_no_probability_and_stay_finite() -> None:
     torch.testing.assert_close(probabilities[0, [0, 2]], logits[0, [0, 2]].softmax(-1))
     assert masked.log_softmax(-1).isfinite().all() and token_entropy(masked).isfinite().all()
     assert mask_logits(logits.bfloat16(), allowed).dtype == torch.float32
+
+
+def test_expected_value_is_the_mean_under_the_softmax() -> None:
+    logits = torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0 + math.log(3), -1e9]])
+    torch.testing.assert_close(expected_value(logits, torch.tensor([0.0, 0.5, 1.0])), torch.tensor([0.5, 0.375]))

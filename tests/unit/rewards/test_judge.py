@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judges import KEY, Endpoint, said
+from judges import KEY, Endpoint, said, save_judge
 
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
@@ -200,8 +200,10 @@ def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
 
 
 def test_group_of_one_reply_is_an_error(endpoint: Endpoint) -> None:
-    with pytest.raises(RewardError, match=r"needs several replies to each prompt, but sample 's0' has one; use RLOO"):
-        scores(judge(endpoint, compare="group"), ["a", "b"], prompts=["p", "q"], sample_ids=["s0", "s1"])
+    with pytest.raises(
+        RewardError, match=r"needs several replies to each prompt, but the prompt 'p' has one; use RLOO"
+    ):
+        scores(judge(endpoint, compare="group"), ["a", "b"], prompts=["p", "q"])
 
 
 @pytest.mark.parametrize(
@@ -222,4 +224,86 @@ def test_wrong_argument_is_refused(args: dict[str, Any], message: str) -> None:
 
 def test_key_is_in_no_attribute(endpoint: Endpoint) -> None:
     reward = judge(endpoint, api_key_env="JUDGE_KEY")
-    assert KEY not in repr(vars(reward)) + repr(vars(reward._endpoint))
+    assert KEY not in repr(vars(reward)) + repr(vars(reward.delegate)) + repr(vars(reward.delegate._endpoint))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    return save_judge(tmp_path / "judge")
+
+
+def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder)
+    texts, info = ["Fine.", "Go away.", "Fine."], {"history": ["Hi.", "Hello.", "How are you?"]}
+    found = scores(reward, texts, dones=[True, True, False], meta_infos=[info] * 3)
+    assert 0 < found[0] < 1 and 0 < found[1] < 1 and abs(found[0] - found[1]) > 1e-3 and found[2] == 0.0
+    assert as_parts(reward, "mine")[0].name == "mine" and as_parts(reward)[0].in_main_process
+    (row,) = [row for row in asked_texts(reward, texts[:1], [info]) if "<reply>" in row]
+    assert "User: Hi.\nAssistant: Hello.\nUser: How are you?" in row and "from 1 (worst) to 5 (best)" in row
+
+
+def asked_texts(reward: JudgeReward, texts: list[str], infos: list[dict[str, Any]]) -> list[str]:
+    """The questions to a local judge."""
+    asked: list[str] = []
+
+    class Listening:
+        def values(self, questions: list[str]) -> list[float]:
+            asked.extend(questions)
+            return [0.25] * len(questions)
+
+    reward.delegate._model = Listening()
+    scores(reward, texts, meta_infos=infos)
+    return asked
+
+
+def test_local_judge_compares_in_both_orders(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder, compare="group")
+    found = scores(reward, ["a", "x", "bb", "xx", "a"], prompts=["p", "q", "p", "q", "p"])
+    assert found[0] == found[4] and found[0] + found[2] + found[4] == pytest.approx(1.5)
+    assert found[1] + found[3] == pytest.approx(1.0) and abs(found[1] - 0.5) > 1e-4
+    model = reward.delegate._model
+    task = reward.delegate._rubric._task(FinishedReplies(["q"], ["x"], [[]]), 0)
+    order = [
+        f"{task}\n\n<reply_a>\n{a}\n</reply_a>\n\n<reply_b>\n{b}\n</reply_b>" for a, b in (("x", "xx"), ("xx", "x"))
+    ]
+    first, second = model.values(
+        [f"{each}\n\nWhich reply is better? Answer with the letter A or B only." for each in order]
+    )
+    assert found[1] == pytest.approx((first + 1 - second) / 2)
+
+
+def test_local_judge_is_told_each_question_once(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder)
+    assert len(asked_texts(reward, ["a", "a", "b"], [{}, {}, {}])) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            {},
+            "needs a judge: either base_url and model of an OpenAI-compatible endpoint, or model_name of a local model",
+        ),
+        ({"base_url": "http://localhost/v1"}, "needs a judge: either base_url and model"),
+        ({"model": "wise"}, "needs a judge: either base_url and model"),
+        ({"model_name": "m", "model": "wise"}, "model has no effect for the local judge of model_name"),
+        (
+            {"model_name": "m", "base_url": "http://x", "max_tokens": 3},
+            "base_url, max_tokens have no effect for the local",
+        ),
+        ({"model_name": "m", "api_key_env": "KEY"}, "api_key_env has no effect for the local judge"),
+        (
+            {"base_url": "http://x", "model": "m", "precision": "bf16"},
+            "precision has no effect for a judge behind base_url",
+        ),
+        (
+            {"base_url": "http://x", "model": "m", "batch_size": 2},
+            "batch_size has no effect for a judge behind base_url",
+        ),
+        ({"model_name": "m", "compare": "group", "n_levels": 3}, "n_levels has no effect with compare: group"),
+    ],
+)
+def test_exactly_one_judge_with_its_own_arguments_is_accepted(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        JudgeReward("Be kind.", **args)

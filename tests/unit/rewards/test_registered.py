@@ -47,7 +47,7 @@ OTHERS = (
     *("intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
     *("repetition_penalty", "rouge_combined"),
 )
-ASYNC = ("judge",)  # behind an endpoint, see test_judge.py
+JUDGE = ("judge",)  # asks a model, see test_judge.py
 OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner")
 DEPENDS_ON_THE_OTHERS = ("spider",)
 
@@ -92,7 +92,7 @@ def args(request: pytest.FixtureRequest) -> Any:
 
 
 def test_tables_have_every_reward() -> None:
-    assert sorted([*SAME_AS_METRIC, *OTHERS, *ASYNC, *OF_CONVERSATIONS]) == RewardFunctionRegistry.ids()
+    assert sorted([*SAME_AS_METRIC, *OTHERS, *JUDGE, *OF_CONVERSATIONS]) == RewardFunctionRegistry.ids()
 
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *(id for id in OTHERS if id != "missing_eos_penalty")])

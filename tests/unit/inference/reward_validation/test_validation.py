@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judges import save_judge
 from rated import conversation, write_lines
 from runs import make_config, write_config
 
 from rl4dialog.cli import main
+from rl4dialog.core.types import Dialogue, RatedDialogue
+from rl4dialog.inference.reward_validation.validation import drawn
 
 REPLIES = ["yes", "yes it is", "it is a long reply", "no", "I do not know what to say here", "a b c d e f g"]
 
@@ -67,6 +70,30 @@ def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
     assert main(["validate-reward", *arguments]) == 0
     written = json.loads((tmp_path / "out" / "correlations.json").read_text())
     assert written["not_computed"].keys() == {"rouge", "meteor"}
+
+
+def test_local_judge_of_the_documentation_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    example = Path(__file__).parents[4] / "docs" / "examples" / "judge.yml"
+    folder = save_judge(tmp_path / "judge")
+    arguments = [
+        *("--config_path", str(example), "--n_resamples", "10", "--set", "datapool.args.n_train=20"),
+        *("--set", f"reward_fn.args.model_name={folder}", "--max_items", "5"),
+        *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows())), "--output_path", str(tmp_path / "out")),
+    ]
+    assert main(["validate-reward", *arguments]) == 0
+    with (tmp_path / "out" / "scores.csv").open() as file:
+        scored = [float(row["reward/judge"]) for row in csv.DictReader(file)]
+    assert len(scored) == 5 and len(set(scored)) > 1
+
+
+def test_items_are_drawn_at_random_in_their_order() -> None:
+    rated = [RatedDialogue(Dialogue(i, ()), {}, i) for i in range(100)]
+    chosen = [each.conversation for each in drawn(rated, 20, seed=0)]
+    assert chosen == sorted(chosen) and len(set(chosen)) == 20 and max(chosen) > 60
+    assert chosen == [each.conversation for each in drawn(rated, 20, seed=0)]
+    assert chosen != [each.conversation for each in drawn(rated, 20, seed=1)]
+    assert drawn(rated, None, 0) == drawn(rated, 100, 0) == rated
 
 
 def test_ratings_of_replies_are_read(tmp_path: Path) -> None:
