@@ -18,6 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train on these samples of the train split only, such as :10000 or 10000: (default: all)",
     )
     parser.add_argument("--model_name", default="builtin/tiny-bert", help="built-in model, local folder or hub id")
+    parser.add_argument(
+        "--without_reply",
+        action="store_true",
+        help="predict the act of the reply from the utterance before it, for expected_by of the reward intent_accuracy",
+    )
     parser.add_argument("--output_dir", required=True, help="output folder of the classifier")
     parser.add_argument("--n_epochs", type=float, default=None, help="number of training epochs")
     parser.add_argument("--learning_rate", type=float, default=None, help="learning rate of the optimizer")
@@ -47,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         args.output_dir,
         seed=args.seed,
         model_name=args.model_name,
+        reads_reply=not args.without_reply,
         n_epochs=args.n_epochs,
         learning_rate=args.learning_rate,
     )

@@ -37,15 +37,26 @@ class IntentAccuracyMetric(SentenceMetric):
         return {"intent/accuracy": [float(p == t) for p, t in zip(predicted, targets, strict=True)]}
 
 
-def load_classifier(model_name: str, batch_size: int = 64) -> IntentClassifier:
+def load_classifier(model_name: str, batch_size: int = 64, *, reads_reply: bool = True) -> IntentClassifier:
     """Load a classifier other than the built-in one.
 
     Raises:
-        ConfigError: If it is the built-in one, which only a run can train.
+        ConfigError: If it is the built-in one, which only a run can train, or is of the other kind.
     """
     if model_name.startswith("builtin/"):
         raise ConfigError(f"{model_name!r} is trained by a run on its datapool; pass a classifier or a model folder")
-    return IntentClassifier.from_pretrained(model_name, batch_size)
+    classifier = IntentClassifier.from_pretrained(model_name, batch_size)
+    if classifier.reads_reply and not reads_reply:
+        raise ConfigError(
+            f"the classifier {model_name!r} reads replies, but this one must predict their act without them; train it "
+            f"with `rl4dialog classifier --without_reply`"
+        )
+    if reads_reply and not classifier.reads_reply:
+        raise ConfigError(
+            f"the classifier {model_name!r} was trained with --without_reply, so it cannot tell the act of a reply; "
+            f"train another without this option"
+        )
+    return classifier
 
 
 def gold_intents(meta_infos: list[dict[str, Any]] | None) -> list[int]:

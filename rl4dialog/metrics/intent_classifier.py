@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MARKER = "<EOU>"
 
@@ -24,7 +27,15 @@ def last_utterance(prompt_text: str, meta_info: dict[str, Any] | None) -> str:
 
 
 class IntentClassifier(SequenceClassifier):
-    """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts."""
+    """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts.
+
+    If the model's config has ``reads_reply: false``, it predicts the act of a reply that it does not read.
+    """
+
+    @property
+    def reads_reply(self) -> bool:
+        """Whether it reads the reply; otherwise only the utterance before it."""
+        return bool(getattr(self.model.config, "reads_reply", True))
 
     @classmethod
     def from_pretrained(
@@ -47,18 +58,24 @@ class IntentClassifier(SequenceClassifier):
         self, prompt_texts: list[str], reply_texts: list[str], meta_infos: list[dict[str, Any]] | None
     ) -> list[int]:
         """Predict the dialogue act of each reply, 1 to 4."""
+        return [act + 1 for act in self.probabilities(prompt_texts, reply_texts, meta_infos).argmax(dim=-1).tolist()]
+
+    def probabilities(
+        self, prompt_texts: list[str], reply_texts: list[str], meta_infos: list[dict[str, Any]] | None
+    ) -> Tensor:
+        """Probability of each dialogue act. Shape (number of replies, 4), in the order of the acts."""
         infos: list[Any] = list(meta_infos) if meta_infos is not None else [None] * len(reply_texts)
         texts = [
-            intent_input(last_utterance(prompt, info), reply)
+            intent_input(last_utterance(prompt, info), reply if self.reads_reply else "")
             for prompt, reply, info in zip(prompt_texts, reply_texts, infos, strict=True)
         ]
-        acts = _acts_of_classes(self.model.config)
-        return [acts[label] for label in self.logits(texts).argmax(dim=-1).tolist()]
+        return self.logits(texts).softmax(dim=-1)[:, _classes_of_acts(self.model.config)]
 
 
-def _acts_of_classes(config: Any) -> list[int]:
-    """The act of each class, 1 to 4: from the config's labels if these are the numbers 1 to 4, else by position."""
-    by_position = [i + 1 for i in range(config.num_labels)]
-    labels = [str(config.id2label.get(i, "")) for i in range(config.num_labels)]
+def _classes_of_acts(config: Any) -> list[int]:
+    """The class of each act: from the config's labels if these are the numbers 1 to 4, else by position."""
+    by_position = list(range(config.num_labels))
+    labels = [str(config.id2label.get(i, "")) for i in by_position]
+    acts = [str(i + 1) for i in by_position]
     # Labels that start at 0 are positions, not acts.
-    return [int(label) for label in labels] if sorted(labels) == [str(act) for act in by_position] else by_position
+    return [labels.index(act) for act in acts] if sorted(labels) == acts else by_position

@@ -21,6 +21,12 @@ class IntentAccuracyReward(BatchedRewardFunction):
         classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         model_name: Folder or hub id of another classifier.
         synonyms: Whether METEOR uses WordNet.
+        expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. A reply's dialogue
+            act then scores the probability that this classifier expects it, instead of 1 if it is that of the
+            reference. A reference is one draw from what people would say, so this reward is less noisy.
+
+    Raises:
+        ConfigError: If one of the classifiers is of the wrong kind.
     """
 
     needs_references = True
@@ -33,9 +39,11 @@ class IntentAccuracyReward(BatchedRewardFunction):
         classifier: Any = None,
         model_name: str = BUILTIN_CLASSIFIER,
         synonyms: bool = True,
+        expected_by: str | None = None,
     ) -> None:
         self._intent_coeff, self._auto_coeff = intent_coeff, auto_coeff
         self._classifier = classifier if classifier is not None else load_classifier(model_name)
+        self._expected = load_classifier(expected_by, reads_reply=False) if expected_by is not None else None
         self._meteor = MeteorMetric(synonyms) if shape and auto_coeff else None
         self.last_parts: dict[str, list[float]] = {}
 
@@ -47,8 +55,7 @@ class IntentAccuracyReward(BatchedRewardFunction):
         dones: list[bool],
         meta_infos: list[dict[str, Any]] | None = None,
     ) -> list[float]:
-        predicted = self._classifier.predict(prompt_texts, gen_texts, meta_infos)
-        intents = [float(p == t) for p, t in zip(predicted, gold_intents(meta_infos), strict=True)]
+        intents = self._intent_scores(prompt_texts, gen_texts, meta_infos)
         self.last_parts = {"intent": intents}
         scores = [self._intent_coeff * intent for intent in intents]
         if self._meteor is not None:
@@ -56,3 +63,12 @@ class IntentAccuracyReward(BatchedRewardFunction):
             self.last_parts["meteor"] = meteors
             scores = [score + self._auto_coeff * meteor for score, meteor in zip(scores, meteors, strict=True)]
         return [score if done else 0.0 for score, done in zip(scores, dones, strict=True)]
+
+    def _intent_scores(
+        self, prompt_texts: list[str], gen_texts: list[str], meta_infos: list[dict[str, Any]] | None
+    ) -> list[float]:
+        acts = self._classifier.predict(prompt_texts, gen_texts, meta_infos)
+        if self._expected is None:
+            return [float(act == gold) for act, gold in zip(acts, gold_intents(meta_infos), strict=True)]
+        expected = self._expected.probabilities(prompt_texts, gen_texts, meta_infos).tolist()
+        return [float(row[act - 1]) for row, act in zip(expected, acts, strict=True)]

@@ -77,6 +77,7 @@ def train_intent_classifier(
     *,
     seed: int = 0,
     model_name: str = TINY_BERT,
+    reads_reply: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train a classifier of the reply's act, given the last utterance and the reply, and save it.
@@ -88,6 +89,7 @@ def train_intent_classifier(
             ``AutoTokenizer``.
         seed: Seed of initial weights, data order and word dropout.
         model_name: ``builtin/tiny-bert``, or a folder or hub id of a model to fine-tune.
+        reads_reply: Whether the classifier reads the reply. If not, it predicts the act from the utterance before it.
         settings: Fields of `ClassifierSettings`. ``None`` selects the default, which is gentler for a given model.
 
     Returns:
@@ -99,7 +101,7 @@ def train_intent_classifier(
         ModelError: If the model cannot be loaded.
         RunFolderError: If the classifier cannot be saved.
     """
-    texts, labels = _texts_and_labels(samples, "train")
+    texts, labels = _texts_and_labels(samples, "train", reads_reply)
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = _writable(output_dir)
     defaults = {} if model_name == TINY_BERT else _FINE_TUNING
@@ -110,6 +112,8 @@ def train_intent_classifier(
         tokenizer, model = _build(model_name, texts, chosen.vocab_size)
     _fit(model, tokenizer, texts, labels, chosen, seed)
     seconds = time.perf_counter() - start
+    if not reads_reply:
+        model.config.reads_reply = False
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -162,7 +166,7 @@ def _key(samples: Sequence[Sample], seed: int) -> dict[str, Any]:
     }
 
 
-def _texts_and_labels(samples: Sequence[Sample], split: str) -> tuple[list[str], list[int]]:
+def _texts_and_labels(samples: Sequence[Sample], split: str, reads_reply: bool = True) -> tuple[list[str], list[int]]:
     if not samples:
         raise DataError(f"the intent classifier needs samples, but the split {split!r} has none")
     infos = [sample.meta_data or {} for sample in samples]
@@ -173,7 +177,8 @@ def _texts_and_labels(samples: Sequence[Sample], split: str) -> tuple[list[str],
             raise DataError(f"sample {sample.id!r} ({split}) has intent {label + 1}, but intents are 1 to {len(ACTS)}")
         if not sample.references:
             raise DataError(f"sample {sample.id!r} ({split}) has no reference to classify")
-        texts.append(intent_input(last_utterance(sample.prompt_or_input_text, info), sample.references[0]))
+        reply = sample.references[0] if reads_reply else ""
+        texts.append(intent_input(last_utterance(sample.prompt_or_input_text, info), reply))
     return texts, labels
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from rl4dialog.core.errors import ModelError
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.metrics.intent_accuracy import load_classifier
 from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterance
+from rl4dialog.rewards.intent_accuracy import IntentAccuracyReward
 
 PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a", "hi hi hi"]
 REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
@@ -50,6 +52,34 @@ def test_saved_classifier_predicts_the_same(tmp_path: Path, classifier_model: An
     loaded = IntentClassifier.from_pretrained(str(tmp_path))
     expected = IntentClassifier(classifier_model, bert_tokenizer).predict(PROMPTS, REPLIES, [{}] * 6)
     assert loaded.predict(PROMPTS, REPLIES, [{}] * 6) == expected
+
+
+def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier = IntentClassifier(classifier_model, bert_tokenizer)
+    by_class = classifier.logits([intent_input("dog", "cat")]).softmax(-1)[0]
+    torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class)
+    classifier_model.config.id2label = {0: "3", 1: "1", 2: "4", 3: "2"}
+    torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class[[1, 3, 0, 2]])
+
+
+def test_a_classifier_that_expects_acts_does_not_read_the_reply(
+    tmp_path: Path, classifier_model: Any, bert_tokenizer: Any
+) -> None:
+    classifier_model.config.reads_reply = False
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    loaded = load_classifier(str(tmp_path), reads_reply=False)
+    one, other = loaded.probabilities(["dog", "dog"], ["cat", "hi mat"], None)
+    assert torch.equal(one, other)
+    with pytest.raises(ConfigError, match="was trained with --without_reply, so it cannot tell the act of a reply"):
+        load_classifier(str(tmp_path))
+
+
+def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"reads replies.*rl4dialog classifier --without_reply"):
+        IntentAccuracyReward(classifier=object(), expected_by=str(tmp_path))
 
 
 def test_long_text_is_cut_to_the_models_positions(classifier_model: Any, bert_tokenizer: Any) -> None:

@@ -15,6 +15,7 @@ from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.types import Sample
 from rl4dialog.metrics.intent_accuracy import gold_intents
 from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input
+from rl4dialog.rewards.intent_accuracy import IntentAccuracyReward
 from rl4dialog.training import intent_classifier as module
 from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier, train_intent_classifier
 
@@ -44,6 +45,30 @@ def test_visible_acts_are_learned(trained: tuple[Path, dict[str, Any]]) -> None:
     _, result = trained
     assert result["accuracy"] >= 0.9
     assert (result["n_train"], result["n_val"]) == (400, 100)
+
+
+def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
+    # The utterance before shows the act: a question is answered, a request is accepted.
+    acts = {1: "where is the lamp", 4: "please bring the lamp"}
+    samples = [
+        Sample(i, "", ["red book"], {"intent": [act], "history": [acts[act]]}) for i, act in enumerate([1, 4] * 50)
+    ]
+    result = train_intent_classifier(samples, samples[:20], tmp_path, reads_reply=False, **FAST)
+    assert result["accuracy"] == 1.0
+    classifier = IntentClassifier.from_pretrained(str(tmp_path))
+    assert not classifier.reads_reply
+    reward = IntentAccuracyReward(shape=False, intent_coeff=2.0, classifier=AlwaysInform(), expected_by=str(tmp_path))
+    expected = classifier.probabilities(["", ""], ["", ""], [{"history": [acts[1]]}, {"history": [acts[4]]}])
+    infos = [{"history": [acts[1]]}, {"history": [acts[4]]}]  # no reference's act is needed
+    assert reward(["", ""], ["a", "b"], [[], []], [True, True], infos) == pytest.approx((2 * expected[:, 0]).tolist())
+    assert reward.last_parts["intent"][0] > 0.8 > 0.2 > reward.last_parts["intent"][1]
+
+
+class AlwaysInform:
+    """A classifier for which every reply informs."""
+
+    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+        return [1] * len(reply_texts)
 
 
 def test_confusion_has_gold_in_rows_and_agrees_with_the_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
