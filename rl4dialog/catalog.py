@@ -99,6 +99,7 @@ MetricRegistry = Registry(
         "cider": "rl4dialog.metrics.cider:CiderMetric",
         "conversation": "rl4dialog.metrics.conversation:ConversationMetric",
         "conversation_diversity": "rl4dialog.metrics.conversation_diversity:ConversationDiversityMetric",
+        "conversation_reward_model": ("rl4dialog.metrics.conversation_reward_model:ConversationRewardModelMetric"),
         "dates": "rl4dialog.metrics.dates:DatesMetric",
         "diversity": "rl4dialog.metrics.diversity:DiversityMetric",
         "embedding_similarity": "rl4dialog.metrics.embedding_similarity:EmbeddingSimilarityMetric",

@@ -53,7 +53,7 @@ class SupervisedAlgConfig(AlgConfig):
     """``supervised`` only: decoder-only (``causal``) or encoder-decoder (``seq2seq``) model."""
     model_name: str
     """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
-    ``builtin/tiny-bert``.
+    ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``.
     """
     generation_kwargs: dict[str, Any] | None = None
     """``supervised`` only: generation settings for evaluation."""

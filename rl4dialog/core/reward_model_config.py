@@ -16,7 +16,7 @@ class RewardModelAlgConfig(AlgConfig):
     """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
     model_name: str
     """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
-    ``builtin/tiny-bert``.
+    ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``.
     """
 
 

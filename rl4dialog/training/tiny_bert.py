@@ -1,7 +1,8 @@
-"""The built-in classifier ``builtin/tiny-bert``: a small encoder that is trained from random weights.
+"""The built-in classifiers ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``: small encoders with random weights.
 
-It has ModernBERT's architecture, because BERT's needs pretraining: for intents on DailyDialog from scratch, rotary
-positions and mean pooling give 78 %, against 74 % for absolute positions and a [CLS] pooler of the same size.
+The first has ModernBERT's architecture, because BERT's needs pretraining: for intents on DailyDialog from scratch,
+rotary positions and mean pooling give 78 %, against 74 % for absolute positions and a [CLS] pooler of the same size.
+The second has BERT's architecture, for a reward model that judges what was optimized for one of the first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
     ModernBertConfig,
     ModernBertForSequenceClassification,
     PreTrainedTokenizerBase,
@@ -18,6 +21,7 @@ from transformers import (
 )
 
 TINY_BERT = "builtin/tiny-bert"
+TINY_BERT_CLS = "builtin/tiny-bert-cls"
 
 
 def architecture(max_tokens: int) -> dict[str, Any]:
@@ -52,6 +56,20 @@ def tiny_bert(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> ModernBert
         **architecture(tokenizer.model_max_length),
     )
     return ModernBertForSequenceClassification(config)
+
+
+def tiny_bert_cls(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> BertForSequenceClassification:
+    """Build a model of the same size with BERT's architecture; see :func:`tiny_bert`."""
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "max_position_embeddings": tokenizer.model_max_length,
+    }
+    return BertForSequenceClassification(
+        BertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **sizes, **settings)
+    )
 
 
 def train_tokenizer(

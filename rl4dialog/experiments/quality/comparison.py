@@ -49,7 +49,8 @@ def compare(
     complete = [run for run in runs if is_done(folders[run.name], run.config)]
     if not complete:
         raise RunFolderError(f"no run of the plan is complete in {output}; look there for the logs of failed ones")
-    done = [read_outcome(run.label, run.seed, folders[run.name], list(plan.metrics)) for run in complete]
+    keys = list(plan.metrics), [] if plan.win_rate is None else [plan.win_rate.score, plan.win_rate.length]
+    done = [read_outcome(run.label, run.seed, folders[run.name], *keys) for run in complete]
     order = {label: i for i, label in enumerate(plan.runs)}
     done.sort(key=lambda outcome: (order[outcome.label], outcome.seed))
     outcomes = Outcomes(done, [run.name for run in runs if run not in complete])

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.experiments.quality.win_rate import score_differences
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import read_references, read_result
 
@@ -34,6 +35,7 @@ class Outcome:
         explained_variance: Of the returns by the critic, in the rollouts before the first step of the policy; ``None``
             without a critic.
         hours: Time of rollouts and updates, without evaluations.
+        changes: Change of the plan's win rate metrics by training, for each test sample; empty without ``win_rate``.
     """
 
     label: str
@@ -47,6 +49,7 @@ class Outcome:
     tokens: list[float]
     explained_variance: float | None
     hours: float
+    changes: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Outcomes:
         return list(dict.fromkeys(outcome.label for outcome in self.done))
 
 
-def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str]) -> Outcome:
+def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sample_keys: Sequence[str] = ()) -> Outcome:
     """Read a complete run.
 
     Args:
@@ -78,6 +81,7 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str]) -> Ou
         seed: Its seed.
         folder: The run folder.
         keys: Metric keys to keep.
+        sample_keys: Metric keys whose change is kept for each test sample.
 
     Raises:
         DataError: If the run has no test metric of a key.
@@ -102,6 +106,7 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str]) -> Ou
         run.column("rollout/tokens"),
         _explained_variance(run),
         _seconds(run) / 3600,
+        score_differences(folder, sample_keys) if sample_keys else {},
     )
 
 

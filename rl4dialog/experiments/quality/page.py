@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
-from rl4dialog.experiments.quality.plan import QualityPlan
+from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
 from rl4dialog.experiments.quality.statistics import (
     at_kl,
     estimate,
@@ -15,6 +15,7 @@ from rl4dialog.experiments.quality.statistics import (
     smoothed,
     tokens_to_reward,
 )
+from rl4dialog.experiments.quality.win_rate import win_rate
 from rl4dialog.functional.bootstrap import Estimate
 
 
@@ -29,6 +30,8 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
     """
     parts = [f"# {plan.title}", plan.about, _how_to_read(outcomes)]
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training", _change_table(plan, outcomes)]
+    if plan.win_rate is not None:
+        parts += ["## Win rate against the start", _win_rate_table(plan.win_rate, outcomes)]
     kl = matched_kl(outcomes)
     if kl is not None:
         heading = f"## At the same KL: {kl:.3f} nats per token"
@@ -103,6 +106,20 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
 
 def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     return _by_label(plan, outcomes, lambda runs, key: estimate([run.after[key] - run.before[key] for run in runs]))
+
+
+def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
+    text = (
+        f"Share of test samples whose `{win_rate_of.score}` is higher after training than before, with 95 % bootstrap "
+        f"intervals over seeds and samples. At equal length: without what a linear regression on the change of "
+        f"`{win_rate_of.length}` explains."
+    )
+    rows = []
+    for label in outcomes.labels():
+        changes = [run.changes for run in outcomes.of(label)]
+        found = [win_rate(changes, win_rate_of.score, length) for length in (win_rate_of.length, None)]
+        rows.append([label, *map(_interval, found)])
+    return text + "\n\n" + _table(["", "at equal length", "as it is"], rows)
 
 
 def _matched_text(outcomes: Outcomes, kl: float) -> str:

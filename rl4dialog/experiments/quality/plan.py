@@ -44,6 +44,15 @@ class Group(Block):
         return seeds
 
 
+class WinRate(Block):
+    """Comparison of each test sample after training with the same one before it."""
+
+    score: str
+    """Metric key of the score, which is best one that no reward reads."""
+    length: str
+    """Metric key of the length that is held equal, such as ``conversation/words``."""
+
+
 class QualityPlan(Block):
     """Plan of a comparison."""
 
@@ -58,7 +67,9 @@ class QualityPlan(Block):
     overrides: list[str] = Field(default_factory=list, alias="set")
     """Overrides of all configs."""
     metrics: dict[str, str] = Field(min_length=1)
-    """Metrics of the page: label by metric key. The first is on the plots."""
+    """Metrics of the page: label by metric key. The first two are plotted."""
+    win_rate: WinRate | None = None
+    """Score whose win rate against the start is on the page."""
     notes: list[str] = Field(default_factory=list)
     """Paragraphs after the tables."""
 
@@ -133,7 +144,8 @@ def _describe(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"the key {place!r} is missing"
     if problem["type"] == "extra_forbidden":
-        known = {0: QualityPlan, 2: Group if parents[:1] == ["runs"] else Step}.get(len(parents), QualityPlan)
+        blocks: dict[str, type[Block]] = {"runs": Group, "steps": Step, "win_rate": WinRate}
+        known = blocks[parents[0]] if parents else QualityPlan
         names = [field.alias or name for name, field in known.model_fields.items()]
         return f"unknown key {place!r}{nearest_hint(key, names)} (known here: {', '.join(names)})"
     return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

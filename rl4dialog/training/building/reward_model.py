@@ -22,10 +22,11 @@ from rl4dialog.metrics.sequence_classifier import max_tokens
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.reward_model.evaluation import ratings_of
-from rl4dialog.training.tiny_bert import TINY_BERT, tiny_bert, train_tokenizer
+from rl4dialog.training.tiny_bert import TINY_BERT, TINY_BERT_CLS, tiny_bert, tiny_bert_cls, train_tokenizer
 
 _logger = logging.getLogger(__name__)
 _MAX_TOKENS = 512  # of the built-in model
+_BUILT_IN = {TINY_BERT: tiny_bert, TINY_BERT_CLS: tiny_bert_cls}
 _HINT = f"Use a folder, a hub id if there is a network, or {TINY_BERT}, which needs neither."
 
 
@@ -47,16 +48,16 @@ def check_model_names(config: RewardModelConfig) -> None:
     """
     names = {"alg.model_name": config.alg.model_name, "tokenizer.model_name": config.tokenizer.model_name}
     for key, name in names.items():
-        if has_random_weights(name) and name != TINY_BERT:
-            raise ConfigError(f"{key}: {name} cannot be a reward model; the built-in one is {TINY_BERT}")
-    if TINY_BERT in names.values() and len(set(names.values())) > 1:
-        raise ConfigError(f"alg.model_name and tokenizer.model_name must both be {TINY_BERT}, or neither")
+        if has_random_weights(name) and name not in _BUILT_IN:
+            raise ConfigError(f"{key}: {name} cannot be a reward model; built-in ones are {', '.join(_BUILT_IN)}")
+    if (found := [name for name in _BUILT_IN if name in names.values()]) and len(set(names.values())) > 1:
+        raise ConfigError(f"alg.model_name and tokenizer.model_name must both be {found[0]}, or neither")
 
 
 def build_reward_model_tokenizer(config: RewardModelConfig, data: Data) -> PreTrainedTokenizerBase:
     """Load the tokenizer, or train the built-in one on the train split."""
     chosen = config.tokenizer
-    if chosen.model_name != TINY_BERT:
+    if chosen.model_name not in _BUILT_IN:
         return build_tokenizer(**chosen.model_dump(), padding_side="right")
     texts = [sample.prompt_or_input_text for sample in data.samples("train")]
     tokenizer = train_tokenizer(texts, chosen.vocab_size, chosen.max_length or _MAX_TOKENS)
@@ -81,8 +82,8 @@ def build_reward_model(
     name = config.alg.model_name
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(config.seed, "reward_model"))
-        if name == TINY_BERT:
-            model: PreTrainedModel = tiny_bert(tokenizer, **head)
+        if name in _BUILT_IN:
+            model: PreTrainedModel = _BUILT_IN[name](tokenizer, **head)
         else:
             options = {"ignore_mismatched_sizes": True, "dtype": torch.float32, **head}
             model = load_pretrained(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
@@ -107,7 +108,7 @@ def _start_near(model: PreTrainedModel, mean_rating: float) -> None:
 
 def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Maximum length of a text in tokens: that of tokenizer and model."""
-    if config.alg.model_name == TINY_BERT:
+    if config.alg.model_name in _BUILT_IN:
         return int(tokenizer.model_max_length)
     return max_tokens(tokenizer, load_pretrained(AutoConfig, config.alg.model_name, "reward model", _HINT))
 

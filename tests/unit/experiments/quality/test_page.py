@@ -9,7 +9,7 @@ from matplotlib import image
 
 from rl4dialog.experiments.quality.outcomes import Outcomes
 from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier
-from rl4dialog.experiments.quality.plan import QualityPlan
+from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
 
 
 def table(page: str, heading: str) -> dict[str, list[str]]:
@@ -67,3 +67,12 @@ def test_better_runs_are_probably_better(plan: QualityPlan, outcomes: Outcomes) 
 def test_the_frontier_is_drawn(plan: QualityPlan, outcomes: Outcomes, tmp_path: Path) -> None:
     plot_frontier(plan, outcomes, tmp_path / "frontier.png")
     assert image.imread(tmp_path / "frontier.png").std() > 0.01
+
+
+def test_the_win_rate_is_on_the_page_if_the_plan_has_one(plan: QualityPlan, outcomes: Outcomes) -> None:
+    assert "Win rate" not in markdown_page(plan, outcomes, "c", "p.png")
+    with_rate = plan.model_copy(update={"win_rate": WinRate(score="judge", length="words")})
+    for run in outcomes.done:
+        run.changes.update({"judge": [1.0, 1.0, 1.0, -1.0], "words": [0.0, 0.0, 0.0, 0.0]})
+    cells = table(markdown_page(with_rate, outcomes, "c", "p.png"), "Win rate against the start")["RLOO"]
+    assert [cell.split(" [")[0] for cell in cells] == ["0.750", "0.750"]

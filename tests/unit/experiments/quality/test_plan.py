@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from plans import write_plan
 from runs import make_config, write_config
 
+from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+from rl4dialog.experiments.quality.plan import filled, load_plan, planned_runs
 from rl4dialog.training.building.components import check_components
 
-SHIPPED = sorted((Path(__file__).parents[4] / "task_configs" / "benchmarks").glob("*.yml"))
+ROOT = Path(__file__).parents[4]
+SHIPPED = sorted((ROOT / "task_configs" / "benchmarks").glob("*.yml"))
 
 
 def test_runs_have_their_seed_and_overrides(tmp_path: Path) -> None:
@@ -56,6 +59,11 @@ def test_labels_that_give_one_folder_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_plans_are_valid(path: Path) -> None:
-    for run in planned_runs(load_plan(path, []), path, Path("output")):
+    plan = load_plan(path, [])
+    for run in planned_runs(plan, path, Path("output")):
         check_components(run.config)
+    for command in (step.command for step in plan.steps.values() if step.command[0] == "train"):
+        overrides = [text for flag, text in itertools.pairwise(command) if flag == "--set"]
+        config_path = ROOT / command[command.index("--config_path") + 1]
+        check_components(load_config(config_path, filled(overrides, Path("output"))))
     assert f"rl4dialog benchmark task_configs/benchmarks/{path.name}" in path.read_text(encoding="utf-8")

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from reward_models import TEXTS
+from reward_models import TEXTS, make_config
 from torch.nn.functional import mse_loss
 from transformers import TrainingArguments
 
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.metrics.sequence_classifier import SequenceClassifier
+from rl4dialog.training.building.reward_model import build_reward_model
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.trainer import RewardModelTrainer
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
@@ -67,3 +71,16 @@ def test_loss_is_the_mean_squared_error(tmp_path: Path) -> None:
         logits = [model(torch.tensor([row["input_ids"]])).logits[0, 0] for row in examples(tokenizer)]
     expected = mse_loss(torch.stack(logits), torch.tensor(RATINGS)).item()
     assert trained(tmp_path, 5, 1)[1] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("builtin/tiny-bert", "modernbert"), ("builtin/tiny-bert-cls", "bert")])
+def test_built_in_models_start_near_the_mean_rating(name: str, kind: str) -> None:
+    tokenizer = train_tokenizer(TEXTS, 300, 48)
+    blocks = make_config()
+    blocks["alg"]["model_name"] = blocks["tokenizer"]["model_name"] = name
+    config = parse_config(blocks, "c.yml")
+    assert isinstance(config, RewardModelConfig)
+    model = build_reward_model(config, tokenizer, 0.7)
+    assert model.config.model_type == kind
+    classifier = SequenceClassifier(model, tokenizer)
+    assert classifier.logits(TEXTS)[:, 0].tolist() == pytest.approx([0.7] * len(TEXTS), abs=0.05)

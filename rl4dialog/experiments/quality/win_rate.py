@@ -1,0 +1,81 @@
+"""Win rate of trained models against their start, by a score of each conversation, with length held equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.functional.bootstrap import Estimate, bootstrap_intervals
+from rl4dialog.runs.report.predictions import pair
+from rl4dialog.runs.report.runs import read_run
+
+N_RESAMPLES = 2000
+
+Differences = Mapping[str, Sequence[float]]
+
+
+def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:
+    """Change of scores by training, for each test sample that has all of them.
+
+    Args:
+        folder: Folder of a complete run.
+        keys: Metric keys.
+
+    Raises:
+        DataError: If the run has no such scores of single samples.
+    """
+    run = read_run(folder)
+    epochs = run.epochs("test")
+    found = [run.predictions("test", epoch) for epoch in (epochs[0], epochs[-1])] if len(epochs) > 1 else []
+    if len(found) < 2 or found[0] is None or found[1] is None:
+        raise DataError(f"the run {folder} has no test predictions before and after training")
+    before, after = pair(found[0], found[1])
+    if missing := [key for key in keys if key not in before.scores or key not in after.scores]:
+        known = ", ".join(sorted(before.scores))
+        raise DataError(f"the run {folder} has no scores of single samples under {missing[0]!r} (it has: {known})")
+    changes = np.stack([after.scores[key] - before.scores[key] for key in keys])
+    changes[:, np.isnan(changes).any(axis=0)] = np.nan
+    return {key: row.tolist() for key, row in zip(keys, changes, strict=True)}
+
+
+def win_rate(runs: Sequence[Differences], score: str, length: str | None = None) -> Estimate:
+    """Share of samples that score higher after training than before; a tie counts half.
+
+    With ``length``, what the change of length explains is removed from each change of the score: its slope in a least
+    squares regression with intercept over the samples of a run. This estimates the win rate at equal length, as
+    AlpacaEval's length-controlled win rate does with a logistic regression (Dubois et al. 2024, arXiv 2404.04475). The
+    interval is a percentile bootstrap over runs and samples; samples are resampled for all runs together, because these
+    share them.
+
+    Args:
+        runs: Differences of each run, by key, NaN where a sample has none. All runs have the same samples.
+        score: Key of the score.
+        length: Key of the length.
+    """
+    scores = np.array([run[score] for run in runs], dtype=float)
+    lengths = np.zeros_like(scores) if length is None else np.array([run[length] for run in runs], dtype=float)
+    (interval,) = bootstrap_intervals(
+        lambda rows, columns: [_share_won(scores[rows][:, columns], lengths[rows][:, columns])],
+        *scores.shape,
+        n_resamples=N_RESAMPLES,
+    )
+    return Estimate(_share_won(scores, lengths), interval)
+
+
+def _share_won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:
+    """Mean over runs of the share of positive changes at equal length. Both of shape (runs, samples)."""
+    return float(np.mean([_won(*row) for row in zip(scores, lengths, strict=True)]))
+
+
+def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:
+    known = ~np.isnan(scores)
+    change, longer = scores[known], lengths[known]
+    spread = longer - longer.mean()
+    variance = spread @ spread
+    slope = (spread @ change) / variance if variance > 0 else 0.0
+    at_equal_length = change - slope * longer
+    return float(((at_equal_length > 0) + 0.5 * (at_equal_length == 0)).mean())
