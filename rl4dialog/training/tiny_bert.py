@@ -60,7 +60,7 @@ def tiny_bert(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> ModernBert
 
 def tiny_bert_cls(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> BertForSequenceClassification:
     """Build a model of the same size with BERT's architecture; see :func:`tiny_bert`."""
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
