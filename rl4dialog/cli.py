@@ -22,8 +22,8 @@ COMMANDS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of ``rl4dialog``."""
+def make_parser() -> argparse.ArgumentParser:
+    """Parser of ``rl4dialog`` with all commands."""
     parser = argparse.ArgumentParser(
         prog="rl4dialog", description="Reinforcement learning for dialogue language models"
     )
@@ -33,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP.capitalize())
         command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``rl4dialog``."""
+    args = make_parser().parse_args(argv)
     args.argv = list(sys.argv[1:] if argv is None else argv)
     with lenient_output() as output:
         code = _run(args.command, args)

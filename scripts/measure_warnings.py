@@ -14,12 +14,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not install
 from benchmarks.watching import measure
 from rl4dialog.core.errors import RL4DialogError
 
-PLANS = ["benchmarks/watched_runs/tuning.yml", "benchmarks/watched_runs/test.yml"]
+PLANS = [f"benchmarks/watched_runs/{name}.yml" for name in ("tuning", "test", "unseen")]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("plans", nargs="*", default=PLANS, help="plans of runs (default: tuning.yml and test.yml)")
+    parser.add_argument(
+        "plans", nargs="*", default=PLANS, help="plans of runs (default: all of benchmarks/watched_runs)"
+    )
     parser.add_argument("--set", action="append", default=[], dest="overrides", help="override a key of every plan")
     parser.add_argument(
         "--output_path", type=Path, required=True, help="folder for the runs, outcomes.json and page.md"

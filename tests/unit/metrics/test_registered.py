@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from judges import save_judge
+from reward_models import save_reward_model
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry
@@ -48,6 +50,7 @@ KEYS = {
         for part in ("/precision", "/recall", "_f_score")
     },
     "persona_consistency": {"consistency/persona", "consistency/persona_contradiction"},
+    "reply_perplexity": {"fluency_metrics/reply_perplexity"},
     "reward": {"reward/rouge"},
     "rouge": {f"lexical/rouge_{name}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "rouge_l_max": {"lexical/rouge_l_max"},
@@ -74,6 +77,7 @@ DIALOGUE_KEYS = {
             *("self_repetition", "partner_echo", "repeated_utterances"),
         )
     },
+    "conversation_reward_model": {"conversation/reward_model"},
     "persona_consistency": KEYS["persona_consistency"],
 }
 TEXTS, REFERENCES = ["a cat sat a mat", "w1 w2 😀"], [["a dog sat a mat", "hi"], ["w1 w2 w3"]]
@@ -106,10 +110,12 @@ def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
         known = {
             "bert_score": lambda: {"model_type": get("bert_folder"), "num_layers": 1},
             "causal_perplexity": lambda: {"stride": 4},
+            "conversation_reward_model": lambda: {"model_name": save_reward_model(tmp_path, "dialogue")},
             "embedding_similarity": lambda: {"model_name": get("bert_folder")},
             "increasing_numbers": lambda: {"min_tokens": 3},
             "intent_accuracy": lambda: {"classifier": AlwaysInform()},
             "meteor": lambda: {"synonyms": False},
+            "reply_perplexity": lambda: {"model_name": save_judge(tmp_path / "model"), "batch_size": 256},
             "reward": lambda: {"id": "rouge"},
         }
         return known[id]() if id in known else {}

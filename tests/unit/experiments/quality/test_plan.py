@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 from plans import write_plan
 from runs import make_config, write_config
 
+from rl4dialog.cli import make_parser
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.quality.plan import filled, load_plan, planned_runs
@@ -62,8 +62,8 @@ def test_shipped_plans_are_valid(path: Path) -> None:
     plan = load_plan(path, [])
     for run in planned_runs(plan, path, Path("output")):
         check_components(run.config)
-    for command in (step.command for step in plan.steps.values() if step.command[0] == "train"):
-        overrides = [text for flag, text in itertools.pairwise(command) if flag == "--set"]
-        config_path = ROOT / command[command.index("--config_path") + 1]
-        check_components(load_config(config_path, filled(overrides, Path("output"))))
+    for step in plan.steps.values():
+        args = make_parser().parse_args(filled(step.command, Path("output")))
+        if args.command == "train":
+            check_components(load_config(ROOT / args.config_path, args.overrides))
     assert f"rl4dialog benchmark task_configs/benchmarks/{path.name}" in path.read_text(encoding="utf-8")
