@@ -315,6 +315,7 @@ def judged(
                 "split_name": split_name,
                 "sample_id": sample.id,
                 "prompt_text": talk.prompts[0] if talk.prompts else sample.prompt_or_input_text,
+                **_history(sample),
                 "generated_text": talk.replies[0] if talk.replies else "",
                 "ref_text": references,
                 **({} if talk.is_single_reply else conversation_record(talk.dialogue)),
@@ -340,7 +341,12 @@ def _examples(before: Evaluation, after: Evaluation, samples: Sequence[Sample], 
     return changed[:: max(1, len(changed) // n)][:n]
 
 
+def _history(sample: Sample) -> dict[str, list[str]]:
+    """The utterances of a prompt with the markup of a chat template, for records; nothing for other prompts."""
+    said = (sample.meta_data or {}).get("history")
+    return {} if said is None or EOU_TOKEN in sample.prompt_or_input_text else {"history": list(said)}
+
+
 def _utterances(sample: Sample) -> Sequence[str]:
-    """The utterances of a prompt, without the markup of a chat template."""
-    parts: Sequence[str] = sample.prompt_or_input_text.split(EOU_TOKEN)
-    return parts if len(parts) > 1 else (sample.meta_data or {}).get("history", parts)
+    """The utterances of a prompt, without markup."""
+    return _history(sample).get("history") or sample.prompt_or_input_text.split(EOU_TOKEN)

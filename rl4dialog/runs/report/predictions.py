@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.runs.conversations import recorded_conversation
 
+_TURN_MARKER = "<EOU>"
 _TEXT_KEYS = ("prompt_text", "generated_text", "ref_text")
 _NO_SCORES = {*_TEXT_KEYS, "split_name", "sample_id"}
 _REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
@@ -29,6 +30,7 @@ class Predictions:
     Attributes:
         sample_ids: Sample ids, as text.
         prompts: Prompts of the samples.
+        utterances: The utterances of each prompt, without markup.
         replies: Replies to the prompts; in conversations, the first ones.
         references: Reference replies of each sample.
         scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
@@ -37,6 +39,7 @@ class Predictions:
 
     sample_ids: list[str]
     prompts: list[str]
+    utterances: list[list[str]]
     replies: list[str]
     references: list[list[str]]
     scores: dict[str, NDArray[np.float64]]
@@ -51,6 +54,7 @@ class Predictions:
         return Predictions(
             [self.sample_ids[row] for row in rows],
             [self.prompts[row] for row in rows],
+            [self.utterances[row] for row in rows],
             [self.replies[row] for row in rows],
             [self.references[row] for row in rows],
             {key: values[index] for key, values in self.scores.items()},
@@ -99,6 +103,7 @@ def read_predictions(path: Path) -> Predictions | None:
     return Predictions(
         [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
         [row.get("prompt_text", "") for row in rows],
+        [_utterances(row) for row in rows],
         [row.get("generated_text", "") for row in rows],
         [_references(row.get("ref_text", "")) for row in rows],
         {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
@@ -130,8 +135,15 @@ def _is_complete(row: Any) -> bool:
     return not row.keys() & {*_TEXT_KEYS} or all(isinstance(row.get(key), str) for key in _TEXT_KEYS)
 
 
+def _utterances(row: Mapping[str, Any]) -> list[str]:
+    history = row.get("history")
+    said = map(str, history) if isinstance(history, list) else row.get("prompt_text", "").split(_TURN_MARKER)
+    return [text.strip() for text in said if text.strip()]
+
+
 def _references(text: str) -> list[str]:
-    return [reference for _, reference in _REFERENCE.findall(text)] or ([text] if text else [])
+    numbered = [reference for _, reference in _REFERENCE.findall(text)] or [text]
+    return [reference for reference in numbered if reference]
 
 
 def _is_score(key: str, value: Any) -> bool:

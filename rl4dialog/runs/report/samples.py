@@ -17,7 +17,6 @@ MAX_SAMPLES = 200
 REWARD_KEY, RETURN_KEY = "reward", "conversation/return"
 
 _MAX_CHARACTERS = 2000
-_TURN_MARKER = "<EOU>"
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,10 @@ def _sample(row: int, before: Predictions | None, after: Predictions | None, key
     shown = after or before
     assert shown is not None
     conversation = shown.conversations[row]
-    turns = [turn.strip() for turn in shown.prompts[row].split(_TURN_MARKER)]
     given = conversation.turns[: conversation.n_given] if conversation is not None else ()
     return Sample(
         shown.sample_ids[row],
-        [_clipped(turn) for turn in turns if turn],
+        [_clipped(turn) for turn in shown.utterances[row]],
         [_bubble(turn, is_given=True) for turn in given],
         [_clipped(reference) for reference in shown.references[row]],
         _reply(before, row) if before else None,

@@ -28,6 +28,17 @@ def test_texts_references_and_scores_are_read(tmp_path: Path) -> None:
     assert found.reply_lengths().tolist() == [2, 1]
 
 
+def test_utterances_of_a_chat_template_come_without_its_markup(tmp_path: Path) -> None:
+    chat = {**prediction(0, "a"), "prompt_text": "<|im_start|>user\nHi!<|im_end|>\n"}
+    marked = {**prediction(1, "b"), "prompt_text": "Hi! <EOU> Hello.<EOU>"}
+    found = read(tmp_path, [{**chat, "history": ["Hi!"]}, chat, marked])
+    assert found.utterances == [["Hi!"], ["<|im_start|>user\nHi!<|im_end|>"], ["Hi!", "Hello."]]
+
+
+def test_empty_references_are_none(tmp_path: Path) -> None:
+    assert read(tmp_path, [{**prediction(0, "a"), "ref_text": "<START-1><END-1>"}]).references == [[]]
+
+
 def test_episodes_have_scores_and_no_texts(tmp_path: Path) -> None:
     found = read(tmp_path, [{"split_name": "val", "sample_id": i, "episode/return": 1.5 * i} for i in range(2)])
     assert not found.has_texts and list(found.scores) == ["episode/return"] and found.sample_ids == ["0", "1"]

@@ -16,9 +16,8 @@ def predictions(**scores: list[float]) -> Predictions:
     n = len(next(iter(scores.values())))
     numbers = [str(i) for i in range(n)]
     arrays = {key: np.array(values) for key, values in scores.items()}
-    return Predictions(
-        numbers, ["a<EOU>b <EOU>"] * n, [f"reply {i}" for i in numbers], [["gold"]] * n, arrays, [None] * n
-    )
+    replies = [f"reply {i}" for i in numbers]
+    return Predictions(numbers, ["a<EOU>b <EOU>"] * n, [["a", "b"]] * n, replies, [["gold"]] * n, arrays, [None] * n)
 
 
 def test_all_are_shown_if_they_are_few() -> None:
