@@ -154,6 +154,8 @@ def _measure(node: yaml.Node, known: dict[yaml.Node, tuple[int, int]], depth: in
 def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Set keys by path, in place: ``alg.args.n_epochs=3``, ``reward_fn.args.rewards[0].weight=2``.
 
+    The index after a list's last one adds an element.
+
     Raises:
         ConfigError: If an override is not ``path=value``, or its path does not exist.
     """
@@ -170,6 +172,8 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
         for step, following in itertools.pairwise([*steps, ""]):
             index: Any = int(step[1:-1]) if step.startswith("[") else step
             fits = isinstance(parent, list) if isinstance(index, int) else isinstance(parent, dict)
+            if fits and index == len(parent):
+                parent.append({})
             if not fits or (isinstance(index, int) and index >= len(parent)):
                 raise ConfigError(f"--set {shown(override)}: {step!r} does not exist in {path!r}")
             if following == "":

@@ -76,8 +76,9 @@ def test_anchors_and_merge_keys_work() -> None:
 
 def test_overrides_reach_into_mappings_and_lists() -> None:
     config = {"alg": {"args": {"n": 1}}, "list": [{"w": 1}]}
-    apply_overrides(config, ["alg.args.n=3", "list[0].w=1e-3", "new.key=[a, b]"])
-    assert config == {"alg": {"args": {"n": 3}}, "list": [{"w": 0.001}], "new": {"key": ["a", "b"]}}
+    apply_overrides(config, ["alg.args.n=3", "list[0].w=1e-3", "new.key=[a, b]", "list[1].w=2", "list[2]=x"])
+    assert config["alg"] == {"args": {"n": 3}} and config["new"] == {"key": ["a", "b"]}
+    assert config["list"] == [{"w": 0.001}, {"w": 2}, "x"]
 
 
 @pytest.mark.parametrize(
