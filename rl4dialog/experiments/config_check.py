@@ -201,8 +201,9 @@ class _Outside:
             changed = {"tokenizer_id": "builtin/tiny-gpt2"}
         elif id == "common_gen_preference_model":
             changed = {"model_name": save_t5(self._folder / "t5")}
-        elif id == "intent_accuracy" and "model_name" in args:
-            changed = {"model_name": "builtin/tiny-bert"}
+        elif id == "intent_accuracy" and {"model_name", "expected_by"} & args.keys():
+            changed = {"model_name": "builtin/tiny-bert"} if "model_name" in args else {}
+            changed |= {"expected_by": None} if "expected_by" in args else {}
         elif id in ("meteor", "intent_accuracy") and "synonyms" not in args and not self.has_wordnet():
             changed = {} if id == "intent_accuracy" and "intent_coeff" not in args else {"synonyms": False}
         else:

@@ -72,7 +72,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
     # The system message of a chat takes up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["id"] == "openers":
+    if pool["args"].get("format") == "chat_template":
         limits = {**LIMITS, "max_prompt_length": 200}
         config["env"]["args"]["max_prompt_length"] = 200
     for block in blocks:
@@ -84,7 +84,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
     for component in [*evaluation["metrics"], *([config["reward_fn"]] if "reward_fn" in config else [])]:
         component.setdefault("args", {}).update(outside.get(component["id"], {}))
     if config.get("reward_fn", {}).get("id") == "intent_accuracy":
-        config["reward_fn"]["args"]["synonyms"] = False
+        config["reward_fn"]["args"].update(synonyms=False, expected_by=None)
     return config
 
 
