@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ class ReplyPerplexityMetric(BaseMetric):
         model_name: A folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model.
         batch_size: Replies per forward pass.
         precision: Type of the weights. Log-probabilities are always float32.
+        splits: Splits to measure; evaluations of others lack the metric, which takes a while with large models.
 
     Raises:
         ConfigError: If the model has random weights.
@@ -37,7 +39,13 @@ class ReplyPerplexityMetric(BaseMetric):
 
     needs_references = False
 
-    def __init__(self, model_name: str, batch_size: Count = 8, precision: Literal["fp32", "bf16"] = "fp32") -> None:
+    def __init__(
+        self,
+        model_name: str,
+        batch_size: Count = 8,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        splits: Sequence[Literal["train", "val", "test"]] = ("val", "test"),
+    ) -> None:
         from transformers import AutoConfig, AutoTokenizer
 
         if has_random_weights(model_name):
@@ -49,7 +57,7 @@ class ReplyPerplexityMetric(BaseMetric):
         if not encoder_of(self._tokenizer).ids("\n"):
             raise ModelError(f"{_WHO}: the tokenizer of {model_name!r} has no token for a line break. {_HINT}")
         self._max_length = max_tokens(self._tokenizer, config)
-        self._name, self._batch_size, self._precision = model_name, batch_size, precision
+        self._name, self._batch_size, self._precision, self._splits = model_name, batch_size, precision, splits
 
     def compute(
         self,
@@ -60,6 +68,8 @@ class ReplyPerplexityMetric(BaseMetric):
         model: Any = None,
         split_name: str | None = None,
     ) -> MetricResult:
+        if split_name is not None and split_name not in self._splits:
+            return {}
         check_lengths(generated_texts, prompt_texts, meta_infos)
         infos = meta_infos or [{}] * len(prompt_texts)
         rows = [self._encoded(*each) for each in zip(prompt_texts, generated_texts, infos, strict=True)]

@@ -63,6 +63,13 @@ def test_long_contexts_lose_their_beginning(tmp_path: Path) -> None:
     assert 1 < corpus < 1e6
 
 
+def test_other_splits_are_left_out(folder: str) -> None:
+    metric = ReplyPerplexityMetric(folder, splits=["test"])
+    assert [bool(metric.compute(PROMPTS, REPLIES, [[]] * 3, split_name=name)) for name in ("val", "test", None)] == [
+        *(False, True, True)
+    ]
+
+
 def test_bf16_is_close(folder: str) -> None:
     assert compute(ReplyPerplexityMetric(folder, precision="bf16"))[1] == pytest.approx(
         compute(ReplyPerplexityMetric(folder))[1], rel=0.1
