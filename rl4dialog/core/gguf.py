@@ -65,7 +65,7 @@ def convert(path: Path, folder: Path) -> None:
     try:
         tokenizer, config, model = _load(path)
     except Exception as error:  # gguf and transformers raise ValueError, KeyError, ImportError, ... by what is wrong
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise ModelError(
             f"{path} cannot be read as a GGUF model ({reason}). The file may be damaged or half downloaded, or of an "
             f"architecture that transformers does not read from GGUF"
