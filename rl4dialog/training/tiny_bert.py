@@ -65,6 +65,9 @@ def tiny_bert_cls(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> BertFo
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "intermediate_size": 128,
+        # BERT's dropout of 0.1 keeps a model of this size from learning; ModernBERT has none.
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": tokenizer.model_max_length,
     }
     return BertForSequenceClassification(
