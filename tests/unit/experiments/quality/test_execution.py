@@ -102,7 +102,11 @@ def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: 
     assert done[1]["after"]["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
     assert done[1]["references"]["lexical/rouge_rouge1"] == 1.0
     assert len(done[1]["kls"]) == 2 and min(done[1]["tokens"]) > 0
-    assert len(done[1]["rewards"]) == len(done[1]["tokens"]) and done[1]["explained_variance"] <= 1
+    assert len(done[1]["rewards"]) == len(done[1]["tokens"])
+    with (output / "runs" / "ppo_seed_1" / "training_info.jsonl").open() as lines:
+        first_iteration = json.loads(next(lines))
+    # Undefined where the random model earns no reward at all, which depends on the machine's rounding.
+    assert done[1]["explained_variance"] == first_iteration.get("train/explained_variance")
     assert "| PPO | 2 |" in (output / "page.md").read_text()
     # The same folder with another config: the finished runs are not passed off as its results.
     with pytest.raises(ConfigError, match="different config"):
