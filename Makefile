@@ -23,7 +23,7 @@ install: $(STAMP) ## Set up .venv with pinned versions
 
 demo: $(STAMP) ## Teach a small pretrained chat model to ask back, with PPO; without a network, run demo-offline
 	@if $(BIN)/rl4dialog prepare builtin/smollm2-135m-instruct; then $(MAKE) --no-print-directory demo-chat; \
-	else echo "SmolLM2 cannot be had here. A tiny model is trained instead:" && $(MAKE) --no-print-directory demo-offline; fi
+	else echo "SmolLM2 cannot be downloaded. A tiny model is trained instead:" && $(MAKE) --no-print-directory demo-offline; fi
 
 demo-chat: $(STAMP)
 	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/openers/smollm2_ppo.yml \

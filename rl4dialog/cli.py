@@ -30,7 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name in COMMANDS:
         command = _module(name)
-        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP.capitalize())
+        description = command.HELP[0].upper() + command.HELP[1:]  # capitalize() would change names such as HTML
+        subparser = subparsers.add_parser(name, help=command.HELP, description=description)
         command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser

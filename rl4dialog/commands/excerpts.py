@@ -1,4 +1,4 @@
-"""``rl4dialog excerpts``: excerpts of rated conversations, for two reward models and their policy."""
+"""``rl4dialog excerpts``: excerpts of rated conversations, for two reward models and for prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default_rating",
         type=float,
-        help="dialogues whose ratings all have this value count as not rated, and only give prompts",
+        help="dialogues whose ratings all have this value count as not rated, and are only used for prompts",
     )
     parser.add_argument("--output_dir", required=True, help="output folder")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the split (default: 0)")

@@ -63,7 +63,9 @@ class SupervisedAlgConfig(AlgConfig):
 
 class OnPolicyEvaluationConfig(TextEvaluationConfig):
     n_iters: int = Field(ge=0)
-    """Number of iterations. Required unless ``alg.id`` is ``supervised``, where an iteration is an epoch."""
+    """Number of iterations. Required unless ``alg.id`` is ``supervised`` or ``reward_model``, where an iteration is an
+    epoch.
+    """
 
 
 class TextConfig(RunConfig):
@@ -76,7 +78,9 @@ class TextConfig(RunConfig):
     train_evaluation: TextEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
+    ``reward_model``.
+    """
     env: EnvConfig | None = None
     """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     warm_start: WarmStartConfig | None = None
@@ -123,7 +127,9 @@ class OnPolicyConfig(TextConfig):
     train_evaluation: OnPolicyEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``."""
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
+    ``reward_model``.
+    """
     env: EnvConfig
     """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 

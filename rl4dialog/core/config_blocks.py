@@ -272,7 +272,7 @@ class PolicyArgs(BaseModel):
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for rollouts, with transformers' names."""
     critic_from: str | None = None
-    """Folder of another run, whose newest checkpoint has the initial critic."""
+    """Folder of another run. Its latest checkpoint provides the initial critic."""
 
 
 class PolicyConfig(Block):

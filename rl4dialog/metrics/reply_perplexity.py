@@ -20,7 +20,7 @@ _HINT = "Set model_name: <folder of a causal model>, a .gguf file, a hub id, or 
 
 
 class ReplyPerplexityMetric(BaseMetric):
-    """Perplexity of replies, given what was said before, under a language model that is not trained.
+    """Perplexity of replies, given the conversation before them, under a language model that is not trained.
 
     The perplexity is exp of the mean negative log-likelihood per token, over the tokens of all replies. The model reads
     lines such as ``User: hello``. The end of a reply's line counts as a token, so a reply that stops in the middle of a
@@ -30,7 +30,7 @@ class ReplyPerplexityMetric(BaseMetric):
         model_name: A folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model.
         batch_size: Replies per forward pass.
         precision: Type of the weights. Log-probabilities are always float32.
-        splits: Splits to measure; evaluations of others lack the metric, which takes a while with large models.
+        splits: Splits to measure. Other splits do not get the metric, which takes a while with large models.
 
     Raises:
         ConfigError: If the model has random weights.

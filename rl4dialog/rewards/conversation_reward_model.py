@@ -17,7 +17,7 @@ class ConversationRewardModel(BatchedConversationReward):
     """The score of a conversation by a reward model, paid when the conversation is over.
 
     Args:
-        model_name: Folder of a run with ``alg.id: reward_model`` that learned ratings of dialogues, or of its model.
+        model_name: Folder of a run with ``alg.id: reward_model`` on ratings of dialogues, or the ``model/`` in it.
         shaping: ``end`` pays the score for the last utterance. ``every_turn`` pays for each utterance the change of the
             score of the conversation so far (a potential, Ng, Harada and Russell 1999), which adds up to the same.
         batch_size: Conversations per forward pass.

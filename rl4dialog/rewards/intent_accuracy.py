@@ -21,9 +21,9 @@ class IntentAccuracyReward(BatchedRewardFunction):
         classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         model_name: Folder or hub id of another classifier.
         synonyms: Whether METEOR uses WordNet.
-        expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. A reply's dialogue
-            act then scores the probability that this classifier expects it, instead of 1 if it is that of the
-            reference. A reference is one draw from what people would say, so this reward is less noisy.
+        expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. The dialogue
+            act of a reply then scores its probability under this classifier, instead of 1 if it is that of the
+            reference. People could reply with several acts, so this reward is less noisy than that of one reference.
 
     Raises:
         ConfigError: If one of the classifiers is of the wrong kind.

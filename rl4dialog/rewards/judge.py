@@ -41,10 +41,10 @@ class JudgeReward(DelegatedReward):
         model_name: Local judge: a folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model. It must be
             decoder-only. Without a chat template, it reads plain text.
         compare: ``scale`` asks for a whole number from 1 to ``n_levels``, which is mapped linearly to 0 to 1. ``group``
-            compares the reply with each other reply to the same prompt in the batch, in both orders, as judges prefer a
-            position; the reward is the share of comparisons that it wins, or with a local model the mean probability of
-            winning. It takes n * (n - 1) questions for n replies, and needs an algorithm with several replies to a
-            prompt, such as RLOO or GRPO.
+            compares the reply with each other reply to the same prompt in the batch, in both orders, because judges
+            prefer a position; the reward is the share of comparisons that it wins, or with a local model the mean
+            probability of winning. It takes n * (n - 1) questions for n replies, and needs an algorithm with several
+            replies to a prompt, such as RLOO or GRPO.
         n_levels: Highest number of the scale; by default 10, and 5 for a local model, of which each number must be a
             single token.
         api_key_env: Name of the environment variable with the endpoint's API key; by default no key is sent. The key is

@@ -26,7 +26,7 @@ class Question:
     """One question about a reply.
 
     Attributes:
-        text: The question; ``None`` for two equal replies, a tie about which nobody is asked.
+        text: The question; ``None`` for two equal replies: a tie, for which no question is asked.
         other_is_first: Whether the answer says how good the other reply is.
     """
 

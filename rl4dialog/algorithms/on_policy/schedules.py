@@ -20,9 +20,9 @@ class ScheduleSettings(TypedDict, total=False):
     """A schedule over the iterations of a run.
 
     Attributes:
-        start: Highest value.
+        start: Value in the beginning, or after the warmup. It is the highest one.
         end: Value of the last iteration; 0 by default. Not for ``constant``.
-        schedule: Shape of the way from ``start`` to ``end``; ``linear`` by default.
+        schedule: Shape of the curve from ``start`` to ``end``; ``linear`` by default.
         warmup: Fraction of the iterations in which the value first rises linearly from 0; only for the learning rate.
     """
 
@@ -42,7 +42,7 @@ def as_schedule(value: Any, name: str) -> Any:
         name: Name of the argument.
 
     Raises:
-        ConfigError: If the settings have no meaning together.
+        ConfigError: If the settings contradict each other.
     """
     if not isinstance(value, Mapping):
         return value

@@ -1,4 +1,4 @@
-"""Iterations for plain algorithms of stable-baselines3 and sb3-contrib: collecting and training, again and again."""
+"""Iterations for plain algorithms of stable-baselines3 and sb3-contrib: collecting and training in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ratings of generated dialogues by a rule, to try out what is made for ratings by people."""
+"""Ratings of generated dialogues by a rule, to try out the tools for human ratings."""
 
 from __future__ import annotations
 

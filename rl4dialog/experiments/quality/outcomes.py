@@ -32,8 +32,8 @@ class Outcome:
         curves: Validation metrics at the same evaluations, by key.
         rewards: Mean task reward of each iteration's rollouts.
         tokens: Agent tokens of each iteration's rollouts.
-        explained_variance: Of the returns by the critic, in the rollouts before the first step of the policy; ``None``
-            without a critic.
+        explained_variance: Share of the variance of returns that the critic explains, in the rollouts before the first
+            step of the policy; ``None`` without a critic.
         hours: Time of rollouts and updates, without evaluations.
         changes: Change of the plan's win rate metrics by training, for each test sample; empty without ``win_rate``.
     """
@@ -119,7 +119,7 @@ def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
 
 
 def _explained_variance(run: Run) -> float | None:
-    """Of the iteration that takes the policy's first step, whose rollouts the critic has not learned from."""
+    """Explained variance in the iteration of the policy's first step. The critic has not learned from its rollouts."""
     n_warmup = run.config.get("alg", {}).get("args", {}).get("critic_warmup_iters", 0)
     first = run.iterations[n_warmup] if n_warmup < len(run.iterations) else {}
     return first.get("train/explained_variance") if "train/value_loss" in first else None

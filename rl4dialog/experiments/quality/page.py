@@ -141,7 +141,7 @@ def _matched_table(plan: QualityPlan, outcomes: Outcomes, kl: float) -> str:
 
 
 def _tokens_table(outcomes: Outcomes) -> str:
-    """Tokens until the reward that every run reaches, and what the critic knew before the policy's first step."""
+    """Tokens to the reward that every run reaches, and how well the critic predicted returns at the start."""
     level = min(max(smoothed(run.rewards)) for run in outcomes.done)
     text = (
         f"Agent tokens, in thousands, until the mean task reward of the rollouts of five iterations reaches "
@@ -159,7 +159,7 @@ def _tokens_table(outcomes: Outcomes) -> str:
 
 
 def _improvement_table(plan: QualityPlan, outcomes: Outcomes) -> str:
-    """Of every group over the first one, by metric."""
+    """Probability that a run of each group is better than one of the first group, by metric."""
     first, *others = outcomes.labels()
 
     def probability(runs: Sequence[Outcome], key: str) -> Estimate:

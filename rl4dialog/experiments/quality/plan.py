@@ -48,7 +48,7 @@ class WinRate(Block):
     """Comparison of each test sample after training with the same one before it."""
 
     score: str
-    """Metric key of the score, which is best one that no reward reads."""
+    """Metric key of the score. Use a metric that is not part of the reward."""
     length: str
     """Metric key of the length that is held equal, such as ``conversation/words``."""
 

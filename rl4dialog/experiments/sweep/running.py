@@ -104,7 +104,7 @@ class _RunningTrial:
         self._start()
 
     def step(self, source: TrialSource) -> TrialResult | None:
-        """Report new evaluations, and go on to the next run; returns the result once the trial has ended."""
+        """Report new evaluations, and start the next run if one has ended; returns the result once the last has."""
         code = self.process.poll()
         if code is None:
             self._report(source)

@@ -50,7 +50,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial; with several seeds, numbers are means over them.
+    """Result of a trial; with several seeds, numbers are means over them.
 
     Attributes:
         name: Name of the trial.

@@ -1,4 +1,4 @@
-"""Agreement of a reward model's scores with ratings, beside what needs no model."""
+"""Agreement of a reward model's scores with ratings, next to baselines without a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The loss of reward models: the squared error of the predicted rating, which runs from 0 to 1.
 
-The squared error is that of a regression, whose best prediction is the mean rating. The score is not bounded, so that a
-reward still changes for replies beyond the best of the data.
+With the squared error, the best prediction is the mean rating. The score is not bounded, so a reward still changes for
+replies that are better than the best of the data.
 """
 
 from __future__ import annotations
