@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--without_reply",
         action="store_true",
-        help="predict the act of the reply from the utterance before it, for expected_by of the reward intent_accuracy",
+        help="predict the act of the reply from the utterances before it, as many as the datapool's context_size, for "
+        "expected_by of the reward intent_accuracy",
     )
     parser.add_argument("--output_dir", required=True, help="output folder of the classifier")
     parser.add_argument("--n_epochs", type=float, default=None, help="number of training epochs")

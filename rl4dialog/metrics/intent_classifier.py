@@ -12,30 +12,34 @@ if TYPE_CHECKING:
 _MARKER = "<EOU>"
 
 
-def intent_input(last_utterance: str, reply: str) -> str:
+def intent_input(context: str, reply: str) -> str:
     """Format the classifier's input as for RL4LMs' published classifier, including separators."""
-    return f"{last_utterance.strip()} {_MARKER}{reply.strip()}{_MARKER}"
+    return f"{context.strip()} {_MARKER}{reply.strip()}{_MARKER}"
 
 
-def last_utterance(prompt_text: str, meta_info: dict[str, Any] | None) -> str:
-    """The utterance to reply to: the last of ``meta_info["history"]``, or else of the prompt."""
-    history = (meta_info or {}).get("history")
-    if history:
-        return str(history[-1]).strip()
-    pieces = [piece.strip() for piece in prompt_text.split(_MARKER) if piece.strip()]
-    return pieces[-1] if pieces else ""
+def last_utterances(prompt_text: str, meta_info: dict[str, Any] | None, n: int = 1) -> str:
+    """The last ``n`` utterances before the reply: of ``meta_info["history"]``, or else of the prompt."""
+    history = (meta_info or {}).get("history") or prompt_text.split(_MARKER)
+    said = [str(utterance).strip() for utterance in history if str(utterance).strip()]
+    return f" {_MARKER}".join(said[-n:])
 
 
 class IntentClassifier(SequenceClassifier):
     """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts.
 
-    If the model's config has ``reads_reply: false``, it predicts the act of a reply that it does not read.
+    If the model's config has ``reads_reply: false``, it predicts the act of a reply that it does not read, from the last
+    ``n_utterances`` before it.
     """
 
     @property
     def reads_reply(self) -> bool:
-        """Whether it reads the reply; otherwise only the utterance before it."""
+        """Whether it reads the reply; otherwise only utterances before it."""
         return bool(getattr(self.model.config, "reads_reply", True))
+
+    @property
+    def n_utterances(self) -> int:
+        """Number of utterances before the reply that it reads."""
+        return int(getattr(self.model.config, "n_utterances", 1))
 
     @classmethod
     def from_pretrained(
@@ -66,7 +70,7 @@ class IntentClassifier(SequenceClassifier):
         """Probability of each dialogue act. Shape (number of replies, 4), in the order of the acts."""
         infos: list[Any] = list(meta_infos) if meta_infos is not None else [None] * len(reply_texts)
         texts = [
-            intent_input(last_utterance(prompt, info), reply if self.reads_reply else "")
+            intent_input(last_utterances(prompt, info, self.n_utterances), reply if self.reads_reply else "")
             for prompt, reply, info in zip(prompt_texts, reply_texts, infos, strict=True)
         ]
         return self.logits(texts).softmax(dim=-1)[:, _classes_of_acts(self.model.config)]

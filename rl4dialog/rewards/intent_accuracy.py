@@ -24,6 +24,8 @@ class IntentAccuracyReward(BatchedRewardFunction):
         expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. The dialogue
             act of a reply then scores its probability under this classifier, instead of 1 if it is that of the
             reference. People could reply with several acts, so this reward is less noisy than that of one reference.
+            The classifier reads as many utterances before the reply as the datapool's ``context_size`` in its training,
+            or fewer if the run's datapool has a smaller one.
 
     Raises:
         ConfigError: If one of the classifiers is of the wrong kind.

@@ -33,7 +33,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
 from rl4dialog.metrics.intent_accuracy import gold_intents
-from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterance
+from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterances
 from rl4dialog.training.tiny_bert import TINY_BERT, architecture, tiny_bert, train_tokenizer
 from rl4dialog.training.trainer_support import pad_labelled_texts, train_with_progress, unchanged
 
@@ -80,7 +80,7 @@ def train_intent_classifier(
     reads_reply: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Train a classifier of the reply's act, given the last utterance and the reply, and save it.
+    """Train a classifier of the reply's act, and save it. It reads the reply and the utterance before it.
 
     Args:
         samples: Training samples with ``meta_data["intent"]``, 1 to 4.
@@ -89,7 +89,8 @@ def train_intent_classifier(
             ``AutoTokenizer``.
         seed: Seed of initial weights, data order and word dropout.
         model_name: ``builtin/tiny-bert``, or a folder or hub id of a model to fine-tune.
-        reads_reply: Whether the classifier reads the reply. If not, it predicts the act from the utterance before it.
+        reads_reply: Whether the classifier reads the reply. If not, it predicts the act from the utterances before the
+            reply: as many as the samples' longest ``history`` has, or one without ``history``.
         settings: Fields of `ClassifierSettings`. ``None`` selects the default, which is gentler for a given model.
 
     Returns:
@@ -101,7 +102,9 @@ def train_intent_classifier(
         ModelError: If the model cannot be loaded.
         RunFolderError: If the classifier cannot be saved.
     """
-    texts, labels = _texts_and_labels(samples, "train", reads_reply)
+    histories = [] if reads_reply else [(sample.meta_data or {}).get("history", []) for sample in samples]
+    n_utterances = max([1, *map(len, histories)])
+    texts, labels = _texts_and_labels(samples, "train", reads_reply, n_utterances)
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = _writable(output_dir)
     defaults = {} if model_name == TINY_BERT else _FINE_TUNING
@@ -113,7 +116,7 @@ def train_intent_classifier(
     _fit(model, tokenizer, texts, labels, chosen, seed)
     seconds = time.perf_counter() - start
     if not reads_reply:
-        model.config.reads_reply = False
+        model.config.reads_reply, model.config.n_utterances = False, n_utterances
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -166,7 +169,9 @@ def _key(samples: Sequence[Sample], seed: int) -> dict[str, Any]:
     }
 
 
-def _texts_and_labels(samples: Sequence[Sample], split: str, reads_reply: bool = True) -> tuple[list[str], list[int]]:
+def _texts_and_labels(
+    samples: Sequence[Sample], split: str, reads_reply: bool = True, n_utterances: int = 1
+) -> tuple[list[str], list[int]]:
     if not samples:
         raise DataError(f"the intent classifier needs samples, but the split {split!r} has none")
     infos = [sample.meta_data or {} for sample in samples]
@@ -178,7 +183,7 @@ def _texts_and_labels(samples: Sequence[Sample], split: str, reads_reply: bool =
         if not sample.references:
             raise DataError(f"sample {sample.id!r} ({split}) has no reference to classify")
         reply = sample.references[0] if reads_reply else ""
-        texts.append(intent_input(last_utterance(sample.prompt_or_input_text, info), reply))
+        texts.append(intent_input(last_utterances(sample.prompt_or_input_text, info, n_utterances), reply))
     return texts, labels
 
 

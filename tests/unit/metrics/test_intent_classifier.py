@@ -10,7 +10,7 @@ import torch
 
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.metrics.intent_accuracy import load_classifier
-from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterance
+from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterances
 from rl4dialog.rewards.intent_accuracy import IntentAccuracyReward
 
 PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a", "hi hi hi"]
@@ -22,16 +22,19 @@ def test_input_has_the_published_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "info", "expected"),
+    ("prompt", "info", "n", "expected"),
     [
-        ("a<EOU>b c <EOU> ", None, "b c"),
-        ("a<EOU>b", {"history": ["x", " y "]}, "y"),
-        ("a<EOU>b", {"history": []}, "b"),
-        ("<EOU>", {}, ""),
+        ("a<EOU>b c <EOU> ", None, 1, "b c"),
+        ("a<EOU>b c <EOU> ", None, 2, "a <EOU>b c"),
+        ("a<EOU>b", {"history": ["x", " y "]}, 1, "y"),
+        ("a<EOU>b", {"history": ["w", "x", " y "]}, 2, "x <EOU>y"),
+        ("a<EOU>b", {"history": ["x", " y "]}, 5, "x <EOU>y"),
+        ("a<EOU>b", {"history": []}, 1, "b"),
+        ("<EOU>", {}, 1, ""),
     ],
 )
-def test_last_utterance_is_of_history_or_prompt(prompt: str, info: Any, expected: str) -> None:
-    assert last_utterance(prompt, info) == expected
+def test_last_utterances_are_of_history_or_prompt(prompt: str, info: Any, n: int, expected: str) -> None:
+    assert last_utterances(prompt, info, n) == expected
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
@@ -39,7 +42,7 @@ def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_mode
     classifier = IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
     expected = []
     for prompt, reply in zip(PROMPTS, REPLIES, strict=True):
-        encoded = bert_tokenizer(intent_input(last_utterance(prompt, None), reply), return_tensors="pt")
+        encoded = bert_tokenizer(intent_input(last_utterances(prompt, None), reply), return_tensors="pt")
         with torch.no_grad():
             expected.append(int(classifier_model(encoded["input_ids"]).logits.argmax()) + 1)
     assert len(set(expected)) > 1

@@ -64,6 +64,18 @@ def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
     assert reward.last_parts["intent"][0] > 0.8 > 0.2 > reward.last_parts["intent"][1]
 
 
+def test_acts_are_expected_from_all_utterances_of_the_history(tmp_path: Path) -> None:
+    # The last utterance is the same everywhere; the one before it shows the act.
+    acts = {1: "where is the lamp", 4: "please bring the lamp"}
+    samples = [
+        Sample(i, "", ["red book"], {"intent": [act], "history": [acts[act], "old lamp"][: 2 - i // 98]})
+        for i, act in enumerate([1, 4] * 50)
+    ]
+    result = train_intent_classifier(samples, samples[:20], tmp_path, reads_reply=False, **FAST)
+    assert result["accuracy"] == 1.0
+    assert IntentClassifier.from_pretrained(str(tmp_path)).n_utterances == 2
+
+
 class AlwaysInform:
     """A classifier for which every reply informs."""
 
