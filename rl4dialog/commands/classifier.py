@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_dir", required=True, help="output folder of the classifier")
     parser.add_argument("--n_epochs", type=float, default=None, help="number of training epochs")
     parser.add_argument("--learning_rate", type=float, default=None, help="learning rate of the optimizer")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="default: fp32")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
 
 
@@ -56,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         reads_reply=not args.without_reply,
         n_epochs=args.n_epochs,
         learning_rate=args.learning_rate,
+        precision=args.precision,
     )
     print(f"accuracy on val: {result['accuracy']:.4f}; rows: true, columns: predicted ({', '.join(ACTS)}):")
     for row in result["confusion"]:

@@ -56,6 +56,7 @@ class ClassifierSettings:
         word_dropout: Fraction of input tokens to hide in training.
         label_smoothing: Probability mass spread over all acts, because labels of dialogue acts are noisy.
         vocab_size: Vocabulary size of a built-in model's tokenizer.
+        precision: ``bf16`` computes in bfloat16, with weights in float32.
     """
 
     n_epochs: float = 4
@@ -65,6 +66,7 @@ class ClassifierSettings:
     word_dropout: float = 0.2
     label_smoothing: float = 0.1
     vocab_size: int = 6000
+    precision: str = "fp32"
 
 
 _FINE_TUNING = {"n_epochs": 2, "batch_size": 32, "learning_rate": 3e-5, "word_dropout": 0.0}
@@ -262,6 +264,7 @@ def _fit(
                 label_smoothing_factor=settings.label_smoothing,
                 warmup_steps=0.06,
                 train_sampling_strategy="group_by_length",
+                bf16=settings.precision == "bf16",
                 use_cpu=not torch.cuda.is_available(),
                 dataloader_pin_memory=torch.cuda.is_available(),
                 logging_steps=20,
