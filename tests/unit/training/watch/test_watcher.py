@@ -110,6 +110,11 @@ def test_sick_history_is_told_once_with_advice(name: str) -> None:
     assert trouble.advice.endswith(".")
 
 
+def test_a_critic_that_diverges_is_told() -> None:
+    (trouble,) = told(lambda i: {"train/explained_variance": -3.0})
+    assert trouble.name == "explained_variance" and "4.0 times the returns' variance" in trouble.message
+
+
 # What looks like trouble, and is none.
 FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "KL below 0 by its standard error": (lambda i: {"rollout/kl": -0.01, "rollout/kl_se": 0.02}, None),
@@ -123,6 +128,8 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "same replies from the start": (lambda i: {"rollout/distinct_replies": 0.02}, None),
     "same rewards of few episodes": (lambda i: {"rollout/task_reward_std": 0.0, "rollout/n_episodes": 2}, None),
     "no critic": (lambda i: {"train/explained_variance": math.nan}, None),
+    "returns that a critic can hardly predict": (lambda i: {"train/explained_variance": (-1) ** i * 0.1 - 0.05}, None),
+    "a critic that is far off once": (lambda i: {"train/explained_variance": -15.0 if i == 25 else 0.1}, None),
     "returns without variance": (lambda i: {"train/explained_variance": None}, None),
     "a line search that fails at times": (lambda i: {"train/is_line_search_success": float(i % 3 == 0)}, None),
     "a part that falls by a tenth": (lambda i: {"rollout/reward/both/meteor": 0.3 - 0.001 * i}, None),
