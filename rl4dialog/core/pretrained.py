@@ -17,6 +17,7 @@ from rl4dialog.core.cache import find_cached
 from rl4dialog.core.errors import DataError, ModelError, RL4DialogError, nearest_hint
 from rl4dialog.core.gguf import CACHED, folder_of_gguf, gguf_key
 from rl4dialog.core.hub import cache_only_without_network
+from rl4dialog.core.weights import check_weights
 from rl4dialog.core.wheels import file_from_wheel
 
 _logger = logging.getLogger(__name__)
@@ -65,8 +66,34 @@ def has_random_weights(name: str) -> bool:
     return name.startswith(BUILTIN) and name not in PRETRAINED
 
 
+def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bool = False, **kwargs: Any) -> Any:
+    """Load a model with weights by :func:`load_pretrained`, and check that none is missing or broken.
+
+    Args:
+        auto_class: One of transformers' Auto classes of models.
+        name: As for :func:`load_pretrained`.
+        what: Description of what is loaded, for the error message.
+        hint: Advice at the end of the error message.
+        new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
+        kwargs: Arguments of ``from_pretrained``.
+
+    Raises:
+        ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite.
+    """
+    if new_head:
+        kwargs["ignore_mismatched_sizes"] = True
+    model, info = load_pretrained(auto_class, name, what, hint, output_loading_info=True, **kwargs)
+    try:
+        check_weights(model, info, name, new_head)
+    except ModelError as error:
+        raise ModelError(f"{what} {name!r} cannot be loaded: {error}. {hint}") from None
+    return model
+
+
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a model's name, without running code that comes with a model.
+    """Call ``auto_class.from_pretrained`` for a config or tokenizer, without running code that comes with a model.
+
+    For models, :func:`load_model` checks the weights too.
 
     Args:
         auto_class: One of transformers' Auto classes.

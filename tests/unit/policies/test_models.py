@@ -1,0 +1,34 @@
+"""Weights that the files of a model lack are an error wherever a language model is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from judges import save_judge
+from tiny import make_tokenizer
+from transformers import AutoModelForCausalLM
+
+from rl4dialog.core.errors import ModelError
+from rl4dialog.metrics.reply_perplexity import ReplyPerplexityMetric
+from rl4dialog.policies.models import load_language_model
+from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda folder: load_language_model(folder, make_tokenizer(), 8, 8, AutoModelForCausalLM),
+        lambda folder: ReplyPerplexityMetric(folder).compute(["Hi."], ["Hello."], [[]]),
+        lambda folder: AnswerProbabilities(folder, {"A": 1.0, "B": 0.0}, cache=False).values(["Is it good?"]),
+    ],
+    ids=["policy", "perplexity", "judge"],
+)
+def test_missing_layers_are_named(tmp_path: Path, load: Callable[[str], object]) -> None:
+    folder = save_judge(tmp_path / "model", architecture="llama")
+    path = Path(folder, "config.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 9}))
+    with pytest.raises(ModelError, match=r"weights are missing from its files.*model\.layers\."):
+        load(folder)
