@@ -259,12 +259,7 @@ def sample_steps(
 
     for t in range(max_new_tokens):
         unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
-        if not unmasked.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
-            raise TrainingError(
-                "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
-                "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
-                "from before are kept"
-            )
+        _check_finite(unmasked)
         logits = allowed = unmasked
         for editor in editors:
             allowed = editor.edit(allowed, next_ids)
@@ -318,6 +313,15 @@ def sample_steps(
         truncated_mass=truncated_mass[:, :length],
         sampler_log_probs=sampler[:, :length] if settings.truncates and settings.do_sample else None,
     )
+
+
+def _check_finite(logits: Tensor) -> None:
+    if not logits.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
+        raise TrainingError(
+            "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
+            "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
+            "from before are kept"
+        )
 
 
 def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:
