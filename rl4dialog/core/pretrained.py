@@ -8,6 +8,7 @@ architecture with random weights, built by `rl4dialog.policies.models`.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,9 @@ def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bo
     Raises:
         ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite.
     """
-    if new_head:
-        kwargs["ignore_mismatched_sizes"] = True
-    model, info = load_pretrained(auto_class, name, what, hint, output_loading_info=True, **kwargs)
+    # Of weights of another size, transformers' own error does not say which.
+    kwargs.update(output_loading_info=True, ignore_mismatched_sizes=True)
+    model, info = load_pretrained(auto_class, name, what, hint, **kwargs)
     try:
         check_weights(model, info, name, new_head)
     except ModelError as error:
@@ -116,7 +117,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
                 f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
                 f"that transformers supports, or convert it."
             ) from error
-        raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
+        raise ModelError(f"{what} {name!r} cannot be loaded ({_reason(error)}). {hint}") from error
 
 
 def resolved_name(name: str) -> str:
@@ -189,7 +190,18 @@ def _on_hub(hub_id: str) -> bool:
     return True
 
 
-def _first_line(error: BaseException) -> str:
-    """First line of an error's text, or its type."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+def _reason(error: BaseException) -> str:
+    """The first sentence of an error's text, or what it means if that does not help."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines) if lines and lines[0].endswith(":") else "".join(lines[:1])
+    if "Repo id must" in text:
+        return "there is no such folder, and it is not a hub id"
+    if "weights_only" in text:  # torch recommends to run the code that may be in the file
+        return "a file with weights is damaged, or contains more than weights; only tensors are loaded"
+    if "deserializing header" in text:
+        return f"a file with weights is incomplete or damaged: {text}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"a JSON file is damaged: {text}"
+    if isinstance(error, ArithmeticError):
+        return f"a value in config.json is impossible: {text}"
+    return text or type(error).__name__

@@ -143,6 +143,26 @@ def test_an_error_without_words_is_named_by_its_type() -> None:
         load_pretrained(_Auto(KeyError()), "a/b", "language model", "Give a folder.")
 
 
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (OSError("Repo id must use alphanumeric chars: '/a'."), "there is no such folder, and it is not a hub id"),
+        (RuntimeError("Weights only load failed. Set `weights_only` to `False`."), "only tensors are loaded"),
+        (
+            Exception("Error while deserializing header: too small"),
+            "with weights is incomplete or damaged: Error while",
+        ),
+        (json.JSONDecodeError("Expecting value", "", 0), "a JSON file is damaged: Expecting value"),
+        (ZeroDivisionError("modulo by zero"), "a value in config.json is impossible: modulo by zero"),
+        (ValueError("In field 'hidden_size':\n   expected int"), "In field 'hidden_size': expected int"),
+    ],
+)
+def test_reasons_that_do_not_help_are_replaced(error: Exception, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason) as caught:
+        load_pretrained(_Auto(error), "a/b", "language model", "Give a folder.")
+    assert "False" not in str(caught.value)
+
+
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
     config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}

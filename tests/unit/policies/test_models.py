@@ -1,4 +1,4 @@
-"""Weights that the files of a model lack are an error wherever a language model is loaded."""
+"""Files of models that lack layers are an error wherever a language model is loaded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from rl4dialog.policies.models import load_language_model
 from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
 
 
+def set_layers(folder: str, n_layers: int) -> None:
+    path = Path(folder, "config.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": n_layers}))
+
+
 @pytest.mark.parametrize(
     "load",
     [
@@ -28,7 +33,13 @@ from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
 )
 def test_missing_layers_are_named(tmp_path: Path, load: Callable[[str], object]) -> None:
     folder = save_judge(tmp_path / "model", architecture="llama")
-    path = Path(folder, "config.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 9}))
+    set_layers(folder, 9)
     with pytest.raises(ModelError, match=r"weights are missing from its files.*model\.layers\."):
         load(folder)
+
+
+def test_a_model_needs_layers(tmp_path: Path) -> None:
+    folder = save_judge(tmp_path / "model", architecture="llama")
+    set_layers(folder, -1)
+    with pytest.raises(ModelError, match=r"num_hidden_layers in its config.json must be at least 1"):
+        load_language_model(folder, make_tokenizer(), 8, 8, AutoModelForCausalLM)
