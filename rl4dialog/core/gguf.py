@@ -86,7 +86,6 @@ def convert(path: Path, folder: Path) -> None:
 
 def _load(path: Path) -> tuple[Any, Any, Any]:
     """Tokenizer, config and language model of a file. The model's own config says that it is quantized."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     where: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
@@ -94,8 +93,7 @@ def _load(path: Path) -> tuple[Any, Any, Any]:
     _mend_pre_tokenizer(tokenizer, path)
     config = AutoConfig.from_pretrained(path.parent, **where)
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    with torch.device("cpu"):  # also if the caller builds its model without weights, on "meta"
-        model, info = auto_class.from_pretrained(path.parent, dtype="float32", output_loading_info=True, **where)
+    model, info = auto_class.from_pretrained(path.parent, dtype="float32", output_loading_info=True, **where)
     check_weights(model, info, str(path))
     config.architectures, config.dtype = [type(model).__name__], "float32"
     return tokenizer, config, model

@@ -98,7 +98,8 @@ def language_model_without_weights(
     """
     if has_random_weights(model_name):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
-    config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
+    with torch.device("cpu"):  # not on meta: a GGUF file may be converted now, with its weights
+        config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
     return auto_class.from_config(config, dtype=torch.float32)  # as when loading  # type: ignore[no-any-return]

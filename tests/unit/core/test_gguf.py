@@ -41,14 +41,6 @@ def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
 
 
-def test_a_file_is_converted_before_its_architecture_is_built_without_weights(tmp_path: Path) -> None:
-    original = write_llama(tmp_path / "model.gguf")
-    with torch.device("meta"):
-        folder = folder_of_gguf(tmp_path / "model.gguf")
-    loaded = AutoModelForCausalLM.from_pretrained(folder)
-    assert torch.equal(loaded.model.embed_tokens.weight, original.model.embed_tokens.weight)
-
-
 @pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", True)])
 def test_rules_of_splitting_that_are_lost_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from gguf_file import write_llama
 from judges import save_judge
 from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.metrics.reply_perplexity import ReplyPerplexityMetric
-from rl4dialog.policies.models import load_language_model
+from rl4dialog.policies.models import language_model_without_weights, load_language_model
 from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
 
 
@@ -43,3 +45,12 @@ def test_a_model_needs_layers(tmp_path: Path) -> None:
     set_layers(folder, -1)
     with pytest.raises(ModelError, match=r"num_hidden_layers in its config.json must be at least 1"):
         load_language_model(folder, make_tokenizer(), 8, 8, AutoModelForCausalLM)
+
+
+def test_a_gguf_file_is_converted_before_its_architecture_is_built_without_weights(tmp_path: Path) -> None:
+    write_llama(tmp_path / "model.gguf")
+    name = str(tmp_path / "model.gguf")
+    with torch.device("meta"):
+        model = language_model_without_weights(name, make_tokenizer(), 8, 8, AutoModelForCausalLM)
+    assert model.device.type == "meta"
+    assert load_language_model(name, make_tokenizer(), 8, 8, AutoModelForCausalLM).device.type == "cpu"
