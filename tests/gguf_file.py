@@ -34,7 +34,9 @@ def train_bpe(digits: bool) -> Tokenizer:
     return bpe
 
 
-def write_llama(path: Path, quantized: bool = False, pre: str = "smollm", architecture: str = "llama") -> Any:
+def write_llama(
+    path: Path, quantized: bool = False, pre: str = "smollm", architecture: str = "llama", without: str | None = None
+) -> Any:
     """Write a model and return it; the weights of quantized files are those that the file stands for."""
     bpe = train_bpe(digits=pre == "smollm")
     torch.manual_seed(0)
@@ -77,7 +79,7 @@ def write_llama(path: Path, quantized: bool = False, pre: str = "smollm", archit
     writer.add_chat_template(TEMPLATE)
     kind = gguf.GGMLQuantizationType.Q8_0
     for name, weight in model.state_dict().items():
-        if name == "lm_head.weight":  # tied
+        if name == "lm_head.weight" or _name(name) == without:  # the head is tied
             continue
         if quantized and weight.ndim == 2:
             packed = gguf.quants.quantize(weight.numpy(), kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
@@ -18,6 +19,8 @@ from rl4dialog.core.manifest import read_manifest, write_manifest
 
 _logger = logging.getLogger(__name__)
 _FORMAT = 2  # increase it when the meaning of cached files changes
+# Temporary folders of this process, by the folders of the cache that could not be written.
+_temporary_folders: dict[Path, Path] = {}
 
 
 def cache_root() -> Path:
@@ -49,22 +52,21 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
             cache's disk is full.
 
     Returns:
-        The folder; a temporary one if the cache cannot be written.
+        The folder; a temporary one, which is removed when the process ends, if the cache cannot be written.
 
     Raises:
         RunFolderError: If a temporary folder cannot be written either.
     """
     canonical, folder = _place(kind, key)
-    if folder.exists():
-        if _is_intact(folder, canonical):
-            return folder
-        _logger.warning("the cached %s in %s is damaged and will be rebuilt", kind, folder)
+    if found := find_cached(kind, key):
+        return found
+    if not _is_intact(folder, canonical):  # another process may have just built it
         shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        return _elsewhere(kind, folder.parent, error, build)
+        return _elsewhere(kind, folder, canonical, error, build)
     try:
         build(temporary)
         write_manifest(temporary, key=canonical)
@@ -72,7 +74,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, Exception) or not _is_full(error):
             raise
-        return _elsewhere(kind, folder.parent, error, build)
+        return _elsewhere(kind, folder, canonical, error, build)
     try:
         try:
             temporary.rename(folder)
@@ -84,20 +86,32 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     return folder
 
 
-def _elsewhere(kind: str, root: Path, error: Exception, build: Callable[[Path], None]) -> Path:
+def _elsewhere(kind: str, folder: Path, canonical: str, error: Exception, build: Callable[[Path], None]) -> Path:
     """Build in a temporary folder, because the cache cannot be written."""
+    root, temporary = folder.parent, None
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
-        _logger.warning("the cache folder %s cannot be written (%s); using %s", root, error, temporary)
+        atexit.register(_remove, temporary, os.getpid())
+        _logger.warning("the cache folder %s cannot be written (%s); using %s for now", root, error, temporary)
         build(temporary)
-    except Exception as second:
-        if not (isinstance(second, OSError) or _is_full(second)):
+        write_manifest(temporary, key=canonical)
+    except BaseException as second:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if not (isinstance(second, OSError) or (isinstance(second, Exception) and _is_full(second))):
             raise
         raise RunFolderError(
             f"neither the cache folder {root} nor the temporary folder {tempfile.gettempdir()} can be written "
             f"({second}); set RL4DIALOG_CACHE to a folder with space"
         ) from second
+    _temporary_folders[folder] = temporary
     return temporary
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a temporary folder, unless this is a process that was forked from the one that uses it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_full(error: Exception) -> bool:
@@ -113,9 +127,16 @@ def is_cached(kind: str, key: Mapping[str, Any]) -> bool:
 
 
 def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
-    """The folder that :func:`cached_folder` would return without building it, if there is one."""
+    """The folder that :func:`cached_folder` would return without building it, if there is one.
+
+    A damaged folder is named in a warning.
+    """
     canonical, folder = _place(kind, key)
-    return folder if folder.exists() and _is_intact(folder, canonical) else None
+    candidates = [folder, *([_temporary_folders[folder]] if folder in _temporary_folders else [])]
+    found = next((each for each in candidates if _is_intact(each, canonical)), None)
+    if found is None and os.path.exists(folder):  # unlike Path.exists, False in a folder that cannot be read
+        _logger.warning("the cached %s in %s is damaged, so it is not used but built again", kind, folder)
+    return found
 
 
 def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:

@@ -14,6 +14,7 @@ from typing import Any
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.weights import check_weights
 
 _logger = logging.getLogger(__name__)
 CACHED = "gguf"
@@ -70,13 +71,17 @@ def convert(path: Path, folder: Path) -> None:
             f"{path} cannot be read as a GGUF model ({reason}). The file may be damaged or half downloaded, or of an "
             f"architecture that transformers does not read from GGUF"
         ) from error
-    from safetensors.torch import save_model
+    from safetensors.torch import save_file
 
     tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
-    # Not model.save_pretrained(), which refuses models whose weights were quantized.
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    # Not model.save_pretrained(), which refuses models whose weights were quantized. A tied weight is saved once, under
+    # its first name, that of the embedding, where models with another head look for it.
+    weights = model.state_dict(keep_vars=True)
+    first_names = {id(weight): name for name, weight in reversed(weights.items())}.values()
+    saved = {name: weights[name].detach().contiguous() for name in first_names}
+    save_file(saved, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _load(path: Path) -> tuple[Any, Any, Any]:
@@ -88,7 +93,8 @@ def _load(path: Path) -> tuple[Any, Any, Any]:
     _mend_pre_tokenizer(tokenizer, path)
     config = AutoConfig.from_pretrained(path.parent, **where)
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model = auto_class.from_pretrained(path.parent, dtype="float32", **where)
+    model, info = auto_class.from_pretrained(path.parent, dtype="float32", output_loading_info=True, **where)
+    check_weights(model, info, str(path))
     config.architectures, config.dtype = [type(model).__name__], "float32"
     return tokenizer, config, model
 

@@ -8,6 +8,7 @@ architecture with random weights, built by `rl4dialog.policies.models`.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rl4dialog.core.cache import find_cached
 from rl4dialog.core.errors import DataError, ModelError, RL4DialogError, nearest_hint
 from rl4dialog.core.gguf import CACHED, folder_of_gguf, gguf_key
 from rl4dialog.core.hub import cache_only_without_network
+from rl4dialog.core.weights import check_weights
 from rl4dialog.core.wheels import file_from_wheel
 
 _logger = logging.getLogger(__name__)
@@ -65,8 +67,34 @@ def has_random_weights(name: str) -> bool:
     return name.startswith(BUILTIN) and name not in PRETRAINED
 
 
+def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bool = False, **kwargs: Any) -> Any:
+    """Load a model with weights by :func:`load_pretrained`, and check that none is missing or broken.
+
+    Args:
+        auto_class: One of transformers' Auto classes of models.
+        name: As for :func:`load_pretrained`.
+        what: Description of what is loaded, for the error message.
+        hint: Advice at the end of the error message.
+        new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
+        kwargs: Arguments of ``from_pretrained``.
+
+    Raises:
+        ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite.
+    """
+    # Of weights of another size, transformers' own error does not say which.
+    kwargs.update(output_loading_info=True, ignore_mismatched_sizes=True)
+    model, info = load_pretrained(auto_class, name, what, hint, **kwargs)
+    try:
+        check_weights(model, info, name, new_head)
+    except ModelError as error:
+        raise ModelError(f"{what} {name!r} cannot be loaded: {error}. {hint}") from None
+    return model
+
+
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a model's name, without running code that comes with a model.
+    """Call ``auto_class.from_pretrained`` for a config or tokenizer, without running code that comes with a model.
+
+    For models, :func:`load_model` checks the weights too.
 
     Args:
         auto_class: One of transformers' Auto classes.
@@ -89,7 +117,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
                 f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
                 f"that transformers supports, or convert it."
             ) from error
-        raise ModelError(f"{what} {name!r} cannot be loaded ({_first_line(error)}). {hint}") from error
+        raise ModelError(f"{what} {name!r} cannot be loaded ({_reason(error)}). {hint}") from error
 
 
 def resolved_name(name: str) -> str:
@@ -162,7 +190,18 @@ def _on_hub(hub_id: str) -> bool:
     return True
 
 
-def _first_line(error: BaseException) -> str:
-    """First line of an error's text, or its type."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+def _reason(error: BaseException) -> str:
+    """The first sentence of an error's text, or what it means if that does not help."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines) if lines and lines[0].endswith(":") else "".join(lines[:1])
+    if "Repo id must" in text:
+        return "there is no such folder, and it is not a hub id"
+    if "weights_only" in text:  # torch recommends to run the code that may be in the file
+        return "a file with weights is damaged, or contains more than weights; only tensors are loaded"
+    if "deserializing header" in text:
+        return f"a file with weights is incomplete or damaged: {text}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"a JSON file is damaged: {text}"
+    if isinstance(error, ArithmeticError):
+        return f"a value in config.json is impossible: {text}"
+    return text or type(error).__name__

@@ -50,8 +50,8 @@ class DialogueFormat:
     def __post_init__(self) -> None:
         if self.name == "chat_template" and self.render_chat is None:
             raise DataError(
-                "format 'chat_template' needs a tokenizer with a chat template (the argument render_chat); "
-                "choose such a tokenizer, or format 'eou'"
+                "format 'chat_template' needs a tokenizer with a chat template; choose another tokenizer.model_name, "
+                "or format 'eou'"
             )
 
     @property

@@ -82,7 +82,7 @@ def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
     if all(isinstance(item, str) for item in value):
         if given := [name for name in ("speaker", "text", "agent") if getattr(keys, name) is not None]:
             raise row.error(f"column {column!r} contains texts without speakers; remove columns.{given[0]}")
-        return [Utterance(None, text) for text in value]
+        return [Utterance(None, row.encodable(text, f"a text of column {column!r}")) for text in value]
     places = [f"utterance {number} of column {column!r}" for number in range(len(value))]
     for place, item in zip(places, value, strict=True):
         if not isinstance(item, Mapping):
@@ -216,7 +216,7 @@ def _names(keys: Iterable[Any]) -> str:
 def _content(content: Any, row: Row, what: str) -> str:
     """Return the text of a message, which can consist of parts of type ``text``."""
     if isinstance(content, str):
-        return content
+        return row.encodable(content, what)
     if isinstance(content, list) and all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
-        return "".join(part["text"] for part in content)
+        return row.encodable("".join(part["text"] for part in content), what)
     raise row.error(f"{what} must be text, not {shown(content)}")

@@ -70,7 +70,7 @@ class RatedDialogues(TextGenPool):
             1), the original ``ratings``, ``n_words`` of the agent, and the ``conversation``.
 
         Raises:
-            DataError: If the source has no such ratings, or they are constant or outside of ``scale``.
+            DataError: If the source has no such ratings or too few, or they are constant or outside of ``scale``.
             ConfigError: If arguments contradict each other, or there is no rating of that name.
         """
         check_split(split)
@@ -82,14 +82,14 @@ class RatedDialogues(TextGenPool):
             raise ConfigError("datapool.args.context_size has no meaning with dialogues, which are read whole")
         names = _chosen(ratings, rated)
         complete = [each for each in rated if names <= each.ratings.keys()]
-        train = _of_split(complete, "train", held_out_share, split_seed)
+        train = _of_split(complete, "train", held_out_share, split_seed, source)
         lowest, highest = _scale(scale, [_mean(each, names) for each in train], source)
         if split == "train":
             _say_what_is_learned(source, found_unit, names, len(rated) - len(complete), len(rated))
             if scale is None:
                 _logger.info("%s: the ratings %g to %g, the range in train, become 0 to 1", source, lowest, highest)
         samples = []
-        for each in _of_split(complete, split, held_out_share, split_seed):
+        for each in _of_split(complete, split, held_out_share, split_seed, source):
             value = _mean(each, names)
             if scale is not None and not lowest <= value <= highest:
                 raise DataError(f"{source}: the rating {value:g} of {each.dialogue.id!r} is not in scale {[*scale]}")
@@ -123,11 +123,20 @@ def _chosen(ratings: str | list[str] | None, rated: Sequence[RatedDialogue]) -> 
 
 
 def _of_split(
-    rated: Sequence[RatedDialogue], split: str, held_out_share: float, split_seed: int
+    rated: Sequence[RatedDialogue], split: str, held_out_share: float, split_seed: int, source: str
 ) -> list[RatedDialogue]:
-    """The items of a split; all those of a conversation are in the same split."""
+    """The items of a split; all those of a conversation are in the same split.
+
+    Raises:
+        DataError: If there are none.
+    """
     ids = list(dict.fromkeys(each.conversation for each in rated))
     rows = drawn_rows(len(ids), split, ("val", "test"), held_out_share, f"held_out/{split_seed}")
+    if not rows:
+        raise DataError(
+            f"{source}: of {len(ids)} conversations with the chosen ratings, held_out_share {held_out_share:g} leaves "
+            f"none for split {split!r}; at least 3 rated conversations are needed, one for each split"
+        )
     own = {ids[row] for row in rows}
     return [each for each in rated if each.conversation in own]
 
@@ -152,8 +161,6 @@ def _scale(scale: tuple[float, float] | None, values: Sequence[float], source: s
     """
     if scale is not None and scale[0] >= scale[1]:
         raise ConfigError(f"datapool.args.scale must be the lowest and the highest rating, not {[*scale]}")
-    if not values:
-        raise DataError(f"{source} has no dialogue with the chosen ratings in split 'train'")
     if min(values) == max(values):
         raise DataError(f"{source}: the rating is always {values[0]:g} in split 'train', so there is nothing to learn")
     return scale if scale is not None else (min(values), max(values))

@@ -8,6 +8,7 @@ conversation, beside ``messages``, or of single replies, in messages of the assi
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import read_feedback
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.data.chitchat import read_chitchat
 from rl4dialog.data.dstc9 import read_dstc9
 from rl4dialog.data.messages import read_messages
@@ -76,7 +77,10 @@ def _plural(unit: Unit) -> str:
 def _of_row(row: Row, number: int) -> Iterator[tuple[Unit, RatedDialogue]]:
     """The conversation of a line, if it is rated, and its rated replies."""
     messages = read_messages(row, "messages")
-    raw, id, system = row["messages"], row.get("id", number), row.get("system")
+    raw, id = row["messages"], number if row.get("id") is None else row["id"]
+    if not is_whole_number(id, at_least=0):
+        id = row.text("id")
+    system = None if row.get("system") is None else row.text("system")
     if unknown := {message["role"] for message in messages} - {"system", "developer", "user", "assistant"}:
         raise row.error(f"messages of the role {unknown.pop()!r} are not supported here")
     turns: list[Turn] = []
@@ -106,7 +110,7 @@ def _checked(ratings: Any, row: Row, what: str) -> dict[str, float]:
         raise row.error(f'the ratings of {what} must be an object such as {{"overall": 4}}, not {shown(ratings)}')
     known = {name: value for name, value in ratings.items() if value is not None}
     for name, value in known.items():
-        if not is_number(value) or abs(value) == float("inf") or value != value:
+        if not (is_number(value) and abs(value) <= sys.float_info.max):
             raise row.error(f"the rating {name!r} of {what} must be a finite number or null, not {shown(value)}")
     return {name: float(value) for name, value in known.items()}
 

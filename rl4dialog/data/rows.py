@@ -77,6 +77,18 @@ class Row:
             raise self.error(f"column {column!r} is an empty list; it must contain at least one text")
         return [self._text(item, column) for item in value]
 
+    def encodable(self, text: str, what: str) -> str:
+        """Return a text of this row.
+
+        Raises:
+            DataError: If it cannot be encoded.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise self.error(f"{what} is not valid Unicode ({error.reason})") from error
+        return text
+
     def error(self, message: str) -> DataError:
         """Create an error that contains the place of this row."""
         return DataError(f"{self.place}: {message}")
@@ -86,11 +98,7 @@ class Row:
 
     def _text(self, value: Any, column: str) -> str:
         if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise self.error(f"column {column!r} is not valid Unicode ({error.reason})") from error
-            return value
+            return self.encodable(value, f"column {column!r}")
         if is_number(value):
             return str(value)
         raise self.error(f"column {column!r} must contain text, not {shown(value)}")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.core.pretrained import has_random_weights, load_pretrained
+from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.data.dialogue_text import reply_text
 from rl4dialog.metrics.checks import check_lengths
@@ -115,7 +115,7 @@ class ReplyPerplexityMetric(BaseMetric):
         from transformers import AutoModelForCausalLM
 
         dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
-        model = load_pretrained(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
+        model = load_model(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
         return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.types import is_whole_number
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class SequenceClassifier:
             truncation_side: Side at which long texts are truncated: ``left`` or ``right``.
 
         Raises:
-            ModelError: If it cannot be loaded, or its tokenizer cannot pad batches.
+            ModelError: If it cannot be loaded, has no head for classification, or its tokenizer cannot pad batches.
         """
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        model = load_pretrained(AutoModelForSequenceClassification, path_or_id, what, hint)
+        model = load_model(AutoModelForSequenceClassification, path_or_id, what, hint)
         tokenizer = load_pretrained(AutoTokenizer, path_or_id, what, hint, truncation_side=truncation_side)
         if tokenizer.pad_token is None:
             # Language models with a classification head often have none; they read the last non-padding token.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.text.words import split_words
 
 # Maps a text to the vectors of its known words. Shape (words, dimensions).
@@ -95,7 +95,7 @@ class ModelEmbeddings:
 
         what, hint = "model for word vectors", "Pass the folder of a model, or a hub id if there is a network."
         self._tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint)
-        model = load_pretrained(AutoModel, model_name, what, hint)
+        model = load_model(AutoModel, model_name, what, hint, new_head=True)
         self._vectors = model.get_input_embeddings().weight.detach().float().cpu().numpy()
 
     def __call__(self, text: str) -> np.ndarray:

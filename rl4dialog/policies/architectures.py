@@ -82,6 +82,8 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
     reason = REFUSED.get(config.model_type)
     if reason is not None:
         raise refusal(config, model_name, reason)
+    if getattr(config.get_text_config(), "num_hidden_layers", 1) < 1:
+        raise ModelError(f"{model_name!r}: num_hidden_layers in its config.json must be at least 1")
     if config.model_type == "switch_transformers" and reply_length > config.expert_capacity:
         raise ModelError(
             f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply "

@@ -23,7 +23,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, TrainingError, nearest_hint
 from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
@@ -240,6 +240,9 @@ def sample_steps(
 
     Returns:
         Replies of at most ``max_new_tokens`` tokens.
+
+    Raises:
+        TrainingError: If logits are not finite.
     """
     n_replies, device = len(decoder.context), decoder.context.device
     shape = (n_replies, max_new_tokens)
@@ -256,6 +259,7 @@ def sample_steps(
 
     for t in range(max_new_tokens):
         unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
+        _check_finite(unmasked)
         logits = allowed = unmasked
         for editor in editors:
             allowed = editor.edit(allowed, next_ids)
@@ -309,6 +313,15 @@ def sample_steps(
         truncated_mass=truncated_mass[:, :length],
         sampler_log_probs=sampler[:, :length] if settings.truncates and settings.do_sample else None,
     )
+
+
+def _check_finite(logits: Tensor) -> None:
+    if not logits.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
+        raise TrainingError(
+            "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
+            "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
+            "from before are kept"
+        )
 
 
 def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:

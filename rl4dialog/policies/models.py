@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ModelError, nearest_hint
-from rl4dialog.core.pretrained import PRETRAINED, has_random_weights, load_pretrained
+from rl4dialog.core.pretrained import PRETRAINED, has_random_weights, load_model, load_pretrained
 from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
@@ -72,8 +72,8 @@ def load_language_model(
         seed: Seed of a built-in model's initial weights.
 
     Raises:
-        ModelError: If the model cannot be loaded, is of the other kind, has an unsupported architecture, or has too few
-            positions or too small a vocabulary.
+        ModelError: If the model cannot be loaded, lacks weights, is of the other kind, has an unsupported architecture,
+            or has too few positions or too small a vocabulary.
     """
     if has_random_weights(model_name):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
@@ -83,7 +83,7 @@ def load_language_model(
     config = load_pretrained(AutoConfig, model_name, "language model", hint)
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
-    model = load_pretrained(auto_class, model_name, "language model", hint, dtype=torch.float32)
+    model = load_model(auto_class, model_name, "language model", hint, dtype=torch.float32)
     check_fits(model, tokenizer, prompt_length, reply_length, model_name)
     return model  # type: ignore[no-any-return]
 
@@ -98,7 +98,8 @@ def language_model_without_weights(
     """
     if has_random_weights(model_name):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
-    config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
+    with torch.device("cpu"):  # not on meta: a GGUF file may be converted now, with its weights
+        config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
     return auto_class.from_config(config, dtype=torch.float32)  # as when loading  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.mappings import flatten
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model
 from rl4dialog.functional.distributed import full_tensor
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
@@ -95,7 +95,7 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
         lora.load(folder / ADAPTER_FOLDER)
         return
     hint = "Use another checkpoint."
-    saved = load_pretrained(auto_class, str(folder), "language model", hint, dtype=torch.float32)
+    saved = load_model(auto_class, str(folder), "language model", hint, dtype=torch.float32)
     _copy_all(model.state_dict(), saved.state_dict())
 
 

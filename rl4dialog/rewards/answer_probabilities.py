@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from rl4dialog.core.errors import ConfigError, ModelError, RewardError
-from rl4dialog.core.pretrained import has_random_weights, load_pretrained
+from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.data.chat_markup import ChatMarkup
 from rl4dialog.metrics.sequence_classifier import max_tokens
 from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
@@ -179,7 +179,7 @@ class AnswerProbabilities:
         from transformers import AutoModelForCausalLM
 
         dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
-        model = load_pretrained(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
+        model = load_model(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
         if self._precision == "bf16":
             # bf16 would round logits to multiples of 1/8, and make ties of close verdicts.
             head = copy.deepcopy(model.get_output_embeddings()).float()

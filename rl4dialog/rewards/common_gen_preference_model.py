@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.metrics.sequence_classifier import max_tokens
@@ -56,7 +56,7 @@ class CommonGenPreferenceModel(BatchedRewardFunction):
             raise ConfigError(f"{_WHO} needs model_name. {hint}")
         self._tokenizer = load_pretrained(AutoTokenizer, model_name, f"{_WHO}: tokenizer", hint)
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = load_pretrained(AutoModelForSeq2SeqLM, model_name, f"{_WHO}: model", hint)
+        model = load_model(AutoModelForSeq2SeqLM, model_name, f"{_WHO}: model", hint)
         self._model, self._batch_size = model.to(self._device).eval(), batch_size
         self._start: int = model.config.decoder_start_token_id
         # T5 has no maximum length.

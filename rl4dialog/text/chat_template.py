@@ -34,10 +34,8 @@ class ChatTemplate:
         """Format messages with ``role`` and ``content``.
 
         Raises:
-            DataError: If there is no template, or it rejects these messages.
+            DataError: If there is no template, or it rejects these messages or fails.
         """
-        from jinja2 import TemplateError
-
         if not self._tokenizer.chat_template:
             raise DataError(
                 f"format 'chat_template' needs a tokenizer with a chat template, and {self.name} has none; choose "
@@ -45,7 +43,7 @@ class ChatTemplate:
             )
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
+        except Exception as error:  # a template is a program: TypeError, ZeroDivisionError, RecursionError, ...
             roles = ", ".join(message["role"] for message in messages)
             raise DataError(
                 f"the chat template of {self.name} rejects messages of the roles {roles}: {error}"

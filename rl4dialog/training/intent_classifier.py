@@ -28,7 +28,7 @@ from transformers import (
 
 from rl4dialog.core.cache import cached_folder, content_hash, is_cached
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
@@ -208,13 +208,13 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     what = "classifier model"
     hint = f"Use a folder, a hub id (requires network access), or {TINY_BERT} (requires neither)."
     tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint, truncation_side="left")
-    model = load_pretrained(
+    model = load_model(
         AutoModelForSequenceClassification,
         model_name,
         what,
         hint,
         num_labels=len(ACTS),
-        ignore_mismatched_sizes=True,
+        new_head=True,
         dtype=torch.float32,
         **names,
     )

@@ -21,6 +21,9 @@ from rl4dialog.runs.plots import plot_correlations
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, table_style
 
+# File systems allow 255 bytes; a character has up to 4.
+_MAX_NAME_LENGTH = 50
+
 
 def write_validation(validation: Validation, folder: Path, about: dict[str, Any]) -> None:
     """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating.
@@ -44,6 +47,7 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
     records = [{key: _json_value(value) for key, value in row.items()} for row in rows]
     write_json(folder / "correlations.json", {**about, **counts, "correlations": records})
     _write_scores(validation, folder / "scores.csv")
+    names: set[str] = set()
     for rating in validation.ratings:
         bars = [
             (each.score, each.correlation.spearman, _bounds(each.correlation.spearman_interval))
@@ -51,7 +55,10 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
             if each.correlation.problem is None
         ]
         if bars:
-            name = "".join(c if c.isalnum() else "_" for c in rating)
+            name = "".join(c if c.isalnum() else "_" for c in rating)[:_MAX_NAME_LENGTH]
+            while name in names:
+                name += "_"
+            names.add(name)
             plot_correlations(rating, bars, folder / f"correlations_{name}.png")
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.hashing import weights_hash
@@ -60,7 +60,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
             f"{counts['n_references_cut']} without their end, {counts['n_left_out']} left out",
             on_terminals=True,
         )
-    warmed = load_pretrained(auto_class, str(cached), "warm-started model", "Remove this folder.", dtype=torch.float32)
+    warmed = load_model(auto_class, str(cached), "warm-started model", "Remove this folder.", dtype=torch.float32)
     check_fits(warmed, *fit, config.model_name)
     return warmed  # type: ignore[no-any-return]
 

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.core.pretrained import has_random_weights, load_pretrained
+from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
@@ -85,8 +85,8 @@ def build_reward_model(
         if name in _BUILT_IN:
             model: PreTrainedModel = _BUILT_IN[name](tokenizer, **head)
         else:
-            options = {"ignore_mismatched_sizes": True, "dtype": torch.float32, **head}
-            model = load_pretrained(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
+            options = {"new_head": True, "dtype": torch.float32, **head}
+            model = load_model(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
         _start_near(model, mean_rating)
     n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.core.types import is_number
+from rl4dialog.core.types import is_number, is_whole_number
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.resumable_trainer import TrainingLoop, run_trainer
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
@@ -29,6 +29,9 @@ IGNORED_ARGS = (
     *("resume_from_checkpoint", "ignore_data_skip"),
 )
 """Arguments without effect in this toolkit."""
+# Of other values, transformers reports some only in training, and trains with the rest.
+_NOT_NEGATIVE = ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs")
+_COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
 
 
 def train_supervised(
@@ -217,7 +220,8 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
         The arguments under their current names, without :data:`IGNORED_ARGS`.
 
     Raises:
-        ConfigError: If an argument is unknown or of the wrong type. The message suggests the nearest name.
+        ConfigError: If an argument is unknown, of the wrong type or out of range. The message suggests the nearest
+            name.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
@@ -240,6 +244,10 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"alg.training_args.{name} must be true or false, not {value!r}")
         if is_number(default) and not is_number(value):
             raise ConfigError(f"alg.training_args.{name} must be a number, not {value!r}")
+        if name in _NOT_NEGATIVE and not 0 <= value < math.inf:
+            raise ConfigError(f"alg.training_args.{name} must be a finite number of at least 0, not {value!r}")
+        if name in _COUNTS and not is_whole_number(value, at_least=1):
+            raise ConfigError(f"alg.training_args.{name} must be a whole number of at least 1, not {value!r}")
         known[current] = value
     return known
 

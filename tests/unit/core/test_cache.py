@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,50 @@ def test_unwritable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
     assert (cached_folder("test", {"x": 1}, build_counting([])) / "a.txt").exists()
+
+
+def test_temporary_folder_is_kept_for_the_process_and_then_removed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    program = """
+import os, sys
+from rl4dialog.core.cache import cached_folder
+build = lambda folder: (print("built"), (folder / "a.txt").write_text("content"))
+first, second = (cached_folder("test", {"x": 1}, build) for _ in range(2))
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+assert first == second and (first / "a.txt").exists()
+print(first)
+"""
+    environment = {**os.environ, "RL4DIALOG_CACHE": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    built, folder = done.stdout.split()
+    assert built == "built" and not Path(folder).exists() and Path(folder).parent == tmp_path
+
+
+def test_failed_build_in_a_temporary_folder_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
+    folders: list[Path] = []
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        folders.append(folder)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        cached_folder("test", {"x": 2}, fail)
+    assert len(folders) == 1 and not folders[0].exists()
+
+
+def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Root can read every folder, but none of this name.
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / ("x" * 300)))
+    assert not is_cached("test", {"x": 3})
+    assert (cached_folder("test", {"x": 3}, build_counting([])) / "a.txt").exists()
+    assert is_cached("test", {"x": 3})
 
 
 def test_borders_of_texts_count() -> None:

@@ -83,6 +83,12 @@ def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
         folder_of_gguf(tmp_path / "model.gguf")
 
 
+def test_a_file_without_all_weights_is_not_converted(tmp_path: Path) -> None:
+    write_llama(tmp_path / "model.gguf", without="blk.1.attn_q.weight")
+    with pytest.raises(ModelError, match=r"weights are missing .*\(model.layers.1.self_attn.q_proj.weight\)"):
+        folder_of_gguf(tmp_path / "model.gguf")
+
+
 def test_a_missing_file_and_a_part_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no file .*none\.gguf"):
         folder_of_gguf(tmp_path / "none.gguf")
@@ -98,6 +104,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_model", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(RunFolderError, match="set RL4DIALOG_CACHE to a folder with space"):
         folder_of_gguf(tmp_path / "model.gguf")

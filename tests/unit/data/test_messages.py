@@ -120,6 +120,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "columns", "message"),
     [
+        ({"prompt": ["Hi!", "\ud800"]}, {}, "a text of column 'prompt' is not valid Unicode"),
         (
             {"prompt": [{"x": "Hi!"}]},
             {},
@@ -245,6 +246,8 @@ def test_arguments_that_do_not_go_together_are_refused(
             r"message 0 of m has the unknown role 'assistent'; did you mean 'assis",
         ),
         ([{"role": "user", "content": 3}], r"content of message 0 of m must be text, not 3"),
+        ([{"role": "user", "content": "\ud800"}], r"place: content of message 0 of m is not valid Unicode"),
+        ([{"role": "user", "content": [{"text": "\ud800"}]}], r"content of message 0 of m is not valid Unicode"),
     ],
 )
 def test_messages_have_role_and_content(value: Any, message: str) -> None:

@@ -96,6 +96,12 @@ def test_rating_outside_of_the_scale_is_an_error(tmp_path: Path) -> None:
         RatedDialogues.prepare("train", str(replies_file(tmp_path)), ratings="good", scale=(1, 4))
 
 
+def test_too_few_conversations_for_the_splits_are_an_error(tmp_path: Path) -> None:
+    path = str(replies_file(tmp_path, n=2))
+    with pytest.raises(DataError, match=r"of 2 conversations .*, held_out_share 0.25 leaves none for split 'val'; at"):
+        RatedDialogues.prepare("val", path, ratings="good")
+
+
 def test_constant_ratings_are_an_error(tmp_path: Path) -> None:
     rows = [conversation("a", "b", ratings={"good": 3}) for _ in range(8)]
     with pytest.raises(DataError, match="the rating is always 3 in split 'train'"):

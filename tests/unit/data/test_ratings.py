@@ -80,6 +80,10 @@ def reply_rated(rating: Any, role: int = 1) -> dict[str, Any]:
         ),
         (conversation("a", "b", ratings={"good": True}), "must be a finite number or null, not True"),
         (conversation("a", "b", ratings={"good": float("nan")}), "must be a finite number or null, not nan"),
+        (conversation("a", "b", ratings={"good": 10**400}), "must be a finite number or null, not 1000"),
+        (conversation("a", "b", ratings={"good": 1}, id=[1]), r"r.jsonl:1: column 'id' must contain text, not \[1\]"),
+        (conversation("a", "b", ratings={"good": 1}, system={}), "column 'system' must contain text, not {}"),
+        (conversation("a", "\ud800", ratings={"good": 1}), "content of message 1 of messages is not valid Unicode"),
         (conversation("a", ratings={"good": 1}), "is rated, but has no message of the role assistant"),
         (reply_rated({"good": 1}, role=0), r"message 0 has ratings, but is not a reply \(role: user\)"),
         ({"messages": [{"role": "tool", "content": "x"}], "ratings": {"a": 1}}, "role 'tool' are not supported"),
@@ -89,6 +93,12 @@ def reply_rated(rating: Any, role: int = 1) -> dict[str, Any]:
 def test_malformed_line_is_an_error(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_ratings(write_lines(tmp_path / "r.jsonl", [row]))
+
+
+def test_system_and_id_can_be_numbers_or_null(tmp_path: Path) -> None:
+    rows = [conversation("a", "b", ratings={"good": 1}, id=id, system=id) for id in ("x", 7, None)]
+    rated = load_ratings(write_lines(tmp_path / "r.jsonl", rows))[1]
+    assert [(each.conversation, each.system) for each in rated] == [("x", "x"), (7, "7"), (2, None)]
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:

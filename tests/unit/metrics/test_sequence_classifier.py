@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import make_tokenizer
+from tiny import make_gpt2, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification, RobertaConfig
 
 from rl4dialog.core.errors import ConfigError, ModelError
@@ -65,6 +65,12 @@ def test_decoder_without_pad_token_is_padded_with_its_end(tmp_path: Path) -> Non
     tokenizer.eos_token = None
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="neither a pad nor an eos token"):
+        SequenceClassifier.from_pretrained(str(tmp_path))
+
+
+def test_language_model_is_not_a_classifier(tmp_path: Path) -> None:
+    make_gpt2(make_tokenizer()).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"sequence classifier .*weights are missing.*score\.weight"):
         SequenceClassifier.from_pretrained(str(tmp_path))
 
 

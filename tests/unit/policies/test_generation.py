@@ -9,7 +9,7 @@ import torch
 from tiny import MODELS, WORDS, make_gpt2, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, TrainingError
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import CausalDecoder
@@ -55,6 +55,15 @@ def test_greedy_equals_transformers(model: Any, tokenizer: PreTrainedTokenizerFa
     ids = torch.tensor([PROMPT])
     theirs = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=0, pad_token_id=1)
     assert ours.response_ids[0].tolist() == theirs[0, len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize("do_sample", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_diverged_policy_is_named(tokenizer: PreTrainedTokenizerFast, value: float, do_sample: bool) -> None:
+    model = make_gpt2(tokenizer)
+    model.lm_head.weight.data[7] = value
+    with pytest.raises(TrainingError, match=r"logits are NaN or infinite.* Lower its learning_rate"):
+        generate(model, tokenizer, 2, do_sample=do_sample)
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 3}, {"top_p": 0.5}, {"typical_p": 0.5}])

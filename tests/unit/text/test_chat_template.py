@@ -37,6 +37,9 @@ def test_special_tokens_that_the_template_writes_are_its_own() -> None:
 def test_what_cannot_be_written_is_an_error_of_ours() -> None:
     with pytest.raises(DataError, match=r"rejects messages of the roles system, user: no system here"):
         template()([{"role": "system", "content": "w1"}, {"role": "user", "content": "w2"}])
+    for program in ("{{ 'a' + 1 }}", "{{ 1 / 0 }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"):
+        with pytest.raises(DataError, match=r"the chat template of .* rejects messages of the roles user: "):
+            template(program)([{"role": "user", "content": "w1"}])
     with pytest.raises(
         DataError, match=r"needs a tokenizer with a chat template, and .* has none; choose another token"
     ):

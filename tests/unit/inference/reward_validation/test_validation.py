@@ -61,6 +61,13 @@ def test_command_prints_and_writes_the_agreement_with_each_rating(
     assert not (tmp_path / "out" / "correlations_same.png").exists()
 
 
+def test_each_rating_has_a_picture_of_its_own(tmp_path: Path) -> None:
+    names = ["a/b", "a_b", "é" * 300]
+    rated = [conversation("hi", reply, ratings=dict.fromkeys(names, len(reply)), id=reply) for reply in REPLIES]
+    assert validate(tmp_path, rows=rated) == 0
+    assert len(list((tmp_path / "out").glob("correlations_*.png"))) == 3
+
+
 def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
     example = Path(__file__).parents[4] / "docs" / "examples" / "human_ratings.yml"
     arguments = [
