@@ -79,7 +79,9 @@ class AsyncCallsConfig(Block):
     retries: int = Field(default=2, ge=0)
     """Retries of a failed coroutine."""
     retry_wait_s: float = Field(default=1.0, ge=0)
-    """Seconds before the first retry. The wait doubles with each further retry."""
+    """Seconds before the first retry. The wait doubles with each further retry. If the judge's server asks for a longer
+    one (``Retry-After``), that applies, up to 60 seconds.
+    """
 
 
 class RewardConfig(ComponentConfig):

@@ -14,6 +14,9 @@ from typing import Any
 # The longest message of rl4dialog itself lists all rewards.
 _MAX_CHARACTERS = 3000
 
+HIDDEN_INPUT = "hidden_input"
+"""Type of pydantic's errors for values that messages must not show."""
+
 
 class RL4DialogError(Exception):
     """Base class of all errors that a user can fix. Its text is one paragraph, even with text from a file in it."""
@@ -89,7 +92,8 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
     alike = [problem["msg"] for problem in relevant if _path(problem["loc"], value) == path]
     choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()
     hint = nearest_hint(deepest["input"], choices)
-    return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}{hint}"
+    got = "" if deepest["type"] == HIDDEN_INPUT else f", got {shown(deepest['input'])}"
+    return f"{''.join(path)}: {_joined(alike)}{got}{hint}"
 
 
 def _path(location: Sequence[int | str], value: Any) -> list[str]:
