@@ -273,7 +273,7 @@ class PolicyArgs(BaseModel):
     """No effect. Accepted for compatibility with RL4LMs configs."""
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for rollouts, with transformers' names."""
-    critic_from: str | None = None
+    critic_from: str | None = Field(default=None, min_length=1)
     """Folder of another run. Its latest checkpoint provides the initial critic."""
 
 
