@@ -108,8 +108,15 @@ def value_problem(parameter: Parameter, value: Any) -> str | None:
         else:  # JSON has no tuples, so lists are accepted for them
             adapter.validate_json(text)
     except ValidationError as error:
-        return validation_message(error.errors(), value)
+        return validation_message(error.errors(), value, _keys_of(parameter.annotation))
     return None
+
+
+def _keys_of(annotation: Any) -> list[str]:
+    """Keys of the typed dictionaries in a type."""
+    if typing_extensions.is_typeddict(annotation):
+        return list(annotation.__annotations__)
+    return [key for part in typing_extensions.get_args(annotation) for key in _keys_of(part)]
 
 
 @functools.cache

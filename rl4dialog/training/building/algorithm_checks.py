@@ -14,7 +14,8 @@ def check_algorithm(config: OnPolicyConfig) -> None:
     """Check combinations of arguments, each of which is valid.
 
     Raises:
-        ConfigError: If an argument has no effect with the others, or contradicts them.
+        ConfigError: If an argument has no effect with the others, or contradicts them. For a ``critic`` without effect,
+            a note is added to the config's warnings.
     """
     args = config.alg.args
     if args.get("mask_truncated") and not config.env.args.terminate_on_eos:
@@ -29,9 +30,23 @@ def check_algorithm(config: OnPolicyConfig) -> None:
         )
     if args.get("supervised_coef") and sharding() is not None:
         raise ConfigError("alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it")
-    if config.alg.policy.args.critic_from is not None and not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+    if 0 < config.n_iters < args.get("critic_warmup_iters", 0):
         raise ConfigError(
-            f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"
+            f"alg.args.critic_warmup_iters is {args['critic_warmup_iters']}, more than the {config.n_iters} iterations "
+            f"of train_evaluation.n_iters, so the policy is never trained; lower it, or make both equal to train only "
+            f"the critic"
+        )
+    if not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+        why = f"has no effect: alg.id: {config.alg.id} has no critic"
+        if config.alg.policy.args.critic_from is not None:
+            raise ConfigError(f"alg.policy.args.critic_from {why}; remove it")
+        note = f"alg.policy.args.critic {why}"
+        if own_policy_args(config).get("critic", "none") != "none" and note not in config.warnings:
+            config.warnings.append(note)
+    if config.alg.kl_div.target_kl is not None and not config.alg.kl_div.coeff:
+        raise ConfigError(
+            "alg.kl_div.target_kl has no effect with alg.kl_div.coeff: 0, which is only ever multiplied; remove it, or "
+            "start with a coefficient such as 0.05"
         )
     if args.get("importance_correction", "none") != "none":
         _check_correction(config)

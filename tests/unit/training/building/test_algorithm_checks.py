@@ -21,6 +21,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
         r"critic_from has no effect: alg\.id: rloo has no critic",
     ),
+    "policy that is never trained": (
+        {"alg__args__critic_warmup_iters": 4, "train_evaluation__n_iters": 3},
+        r"critic_warmup_iters is 4, more than the 3 iterations .*so the policy is never trained",
+    ),
+    "target of no penalty": (
+        {"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}},
+        r"alg\.kl_div\.target_kl has no effect with alg\.kl_div\.coeff: 0",
+    ),
     "correction of greedy replies": (
         {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
         r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
@@ -65,3 +73,24 @@ def test_arguments_that_contradict_each_other_are_refused(name: str, tmp_path: P
     overrides, words = REFUSED[name]
     with pytest.raises(ConfigError, match=words):
         check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 3},  # trains only the critic
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 0},  # only evaluates
+    ],
+)
+def test_arguments_that_only_look_alike_are_accepted(overrides: dict[str, Any], tmp_path: Path) -> None:
+    check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+@pytest.mark.parametrize("critic", ["shared", "separate", "none"])
+def test_critic_of_an_algorithm_without_is_noted(critic: str, tmp_path: Path) -> None:
+    config = parse_config(
+        make_config(tmp_path, alg__id="rloo", env__n_envs=4, alg__policy__args__critic=critic), "test"
+    )
+    check_components(config)
+    note = "alg.policy.args.critic has no effect: alg.id: rloo has no critic"
+    assert (note in config.warnings) == (critic != "none")
