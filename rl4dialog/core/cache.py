@@ -111,7 +111,7 @@ def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], No
             new.rename(folder)
     except OSError as error:
         raise RunFolderError(
-            f"the cache folder {folder.parent} cannot be written ({error}); set RL4DIALOG_CACHE to a folder that can"
+            f"the cache folder {folder.parent} cannot be written ({error}); set RL4DIALOG_CACHE to a writable folder"
         ) from error
     return folder
 
