@@ -27,7 +27,7 @@ def last_utterances(prompt_text: str, meta_info: dict[str, Any] | None, n: int =
 class IntentClassifier(SequenceClassifier):
     """A classifier of dialogue acts: class ``i`` is act ``i + 1``, unless its labels are the numbers of the acts.
 
-    If the model's config has ``reads_reply: false``, it predicts the act of a reply that it does not read, from the last
+    If the model's config has ``reads_reply: false``, it predicts the act of a reply without reading it, from the last
     ``n_utterances`` before it.
     """
 
