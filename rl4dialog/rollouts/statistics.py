@@ -99,5 +99,5 @@ def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
         )
     what = f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on"
     if stats.last_failure is not None:
-        raise RewardError(f"{what}; the last failure: {stats.last_failure}")
+        raise RewardError(f"{what} with reward_fn.on_error: mask; the last failure: {stats.last_failure}")
     raise RewardError(f"{what}; set reward_fn.on_error: raise to see the error")

@@ -14,8 +14,8 @@ def check_algorithm(config: OnPolicyConfig) -> None:
     """Check combinations of arguments, each of which is valid.
 
     Raises:
-        ConfigError: If an argument has no effect with the others, or contradicts them. For a ``critic`` without effect,
-            a note is added to the config's warnings.
+        ConfigError: If an argument has no effect with the others, or contradicts them. Keys that a config for
+            another algorithm or coefficient may leave behind are only noted in the config's warnings.
     """
     args = config.alg.args
     if args.get("mask_truncated") and not config.env.args.terminate_on_eos:
@@ -40,17 +40,18 @@ def check_algorithm(config: OnPolicyConfig) -> None:
         why = f"has no effect: alg.id: {config.alg.id} has no critic"
         if config.alg.policy.args.critic_from is not None:
             raise ConfigError(f"alg.policy.args.critic_from {why}; remove it")
-        note = f"alg.policy.args.critic {why}"
-        if own_policy_args(config).get("critic", "none") != "none" and note not in config.warnings:
-            config.warnings.append(note)
+        if own_policy_args(config).get("critic", "none") != "none":
+            _note(config, f"alg.policy.args.critic {why}")
     if config.alg.kl_div.target_kl is not None and not config.alg.kl_div.coeff:
-        raise ConfigError(
-            "alg.kl_div.target_kl has no effect with alg.kl_div.coeff: 0, which is only ever multiplied; remove it, or "
-            "start with a coefficient such as 0.05"
-        )
+        _note(config, "alg.kl_div.target_kl has no effect: alg.kl_div.coeff is 0, and stays 0 when it is multiplied")
     if args.get("importance_correction", "none") != "none":
         _check_correction(config)
     _check_reference(config)
+
+
+def _note(config: OnPolicyConfig, note: str) -> None:
+    if note not in config.warnings:
+        config.warnings.append(note)
 
 
 def _check_correction(config: OnPolicyConfig) -> None:
