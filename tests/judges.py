@@ -24,6 +24,7 @@ class Endpoint:
         self.questions: list[str] = []
         self.keys: list[str | None] = []
         self.most_at_once = self._n_now = 0
+        self.headers: dict[str, str] = {}  # of the answers
         self.answer: Answer = lambda question: said("7")
         self._lock = threading.Lock()
         endpoint = self
@@ -43,6 +44,8 @@ class Endpoint:
                     endpoint._n_now -= 1
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text.encode())))
+                for name, value in endpoint.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(text.encode())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,13 +35,10 @@ def read_config(args: argparse.Namespace) -> RunConfig:
         ConfigError: If the config or one of its imports is invalid.
     """
     from rl4dialog.core.config import load_config
-    from rl4dialog.core.plugins import load_entry_points, load_imports
 
     config = load_config(args.config_path, args.overrides, args.variant)
-    load_entry_points()
-    load_imports(config.imports, Path(args.config_path).resolve().parent)
 
-    from rl4dialog.training.building.components import check_components
+    from rl4dialog.training.building.components import import_and_check
 
-    check_components(config)
+    import_and_check(config, args.config_path)
     return config

@@ -159,36 +159,36 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
 @contextmanager
 def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoint | None = None) -> Iterator[Tracker]:
     """Yield the tracker of a new run, or of a run resumed from a checkpoint; the trainer opens it once it is ready."""
-    from rl4dialog.runs.run_folder import RunFolder
+    from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, run_path
     from rl4dialog.runs.tracking import Tracker
 
-    folder = RunFolder(
-        args.base_path_to_store_results,
-        args.project_name,
-        args.experiment_name,
-        # A run folder without a checkpoint is the start of the same run.
-        overwrite=args.overwrite or args.resume == "auto",
-        resume=checkpoint is not None,
-    )
+    names = (args.base_path_to_store_results, args.project_name, args.experiment_name)
+    resolved = config.model_dump(mode="json")
+    # A run folder without a checkpoint is the start of the same run.
+    overwrite = args.overwrite or args.resume == "auto"
+    if overwrite and checkpoint is None:
+        check_not_replaced(run_path(*names), resolved)
+    folder = RunFolder(*names, overwrite=overwrite, resume=checkpoint is not None)
     args.run_path = folder.root
-    tracker = Tracker(
-        folder,
-        config.model_dump(mode="json"),
-        args.project_name,
-        args.experiment_name,
-        args.entity_name,
-        resume=checkpoint is not None,
-        run_ids=checkpoint.state.get("tracker_run_ids", {}) if checkpoint is not None else {},
-        outputs=config.logging.outputs,
-    )
-    try:
-        if checkpoint is None:
-            _record_start(args, config, tracker)
-        yield tracker
-    except BaseException:
-        tracker.close(exit_code=1)
-        raise
-    tracker.close()
+    with folder.keeping_replaced():
+        tracker = Tracker(
+            folder,
+            resolved,
+            args.project_name,
+            args.experiment_name,
+            args.entity_name,
+            resume=checkpoint is not None,
+            run_ids=checkpoint.state.get("tracker_run_ids", {}) if checkpoint is not None else {},
+            outputs=config.logging.outputs,
+        )
+        try:
+            if checkpoint is None:
+                _record_start(args, config, tracker)
+            yield tracker
+        except BaseException:
+            tracker.close(exit_code=1)
+            raise
+        tracker.close()
 
 
 def _record_start(args: argparse.Namespace, config: RunConfig, tracker: Tracker) -> None:

@@ -16,9 +16,10 @@ from inspect import Parameter
 from typing import Annotated, Any
 
 import typing_extensions
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
-from rl4dialog.core.errors import ConfigError, validation_message
+from rl4dialog.core.errors import HIDDEN_INPUT, ConfigError, validation_message
 
 Count = Annotated[int, Field(ge=1)]
 """At least one."""
@@ -26,6 +27,18 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def _variable_name(text: str) -> str:
+    if not text.isidentifier():
+        raise PydanticCustomError(
+            HIDDEN_INPUT, "Input should be the name of an environment variable, such as API_KEY, not its value"
+        )
+    return text
+
+
+SecretName = Annotated[str, AfterValidator(_variable_name)]
+"""Name of an environment variable with a secret. Anything else may be the secret itself, and is never shown."""
 
 
 def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
@@ -95,8 +108,15 @@ def value_problem(parameter: Parameter, value: Any) -> str | None:
         else:  # JSON has no tuples, so lists are accepted for them
             adapter.validate_json(text)
     except ValidationError as error:
-        return validation_message(error.errors(), value)
+        return validation_message(error.errors(), value, _keys_of(parameter.annotation))
     return None
+
+
+def _keys_of(annotation: Any) -> list[str]:
+    """Keys of the typed dictionaries in a type."""
+    if typing_extensions.is_typeddict(annotation):
+        return list(annotation.__annotations__)
+    return [key for part in typing_extensions.get_args(annotation) for key in _keys_of(part)]
 
 
 @functools.cache

@@ -86,6 +86,38 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
     return folder
 
 
+def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    """Build a folder and put it into the cache, in the place of an earlier one.
+
+    Args:
+        kind: As for :func:`cached_folder`.
+        key: As for :func:`cached_folder`.
+        build: Writes the files into an empty folder. If it raises, the earlier folder is kept.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RunFolderError: If the cache cannot be written. The earlier folder is kept.
+    """
+    canonical, folder = _place(kind, key)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+            new = Path(temporary) / "new"
+            new.mkdir()
+            build(new)
+            write_manifest(new, key=canonical)
+            if folder.exists():
+                folder.rename(Path(temporary) / "old")
+            new.rename(folder)
+    except OSError as error:
+        raise RunFolderError(
+            f"the cache folder {folder.parent} cannot be written ({error}); set RL4DIALOG_CACHE to a writable folder"
+        ) from error
+    return folder
+
+
 def _elsewhere(kind: str, folder: Path, canonical: str, error: Exception, build: Callable[[Path], None]) -> Path:
     """Build in a temporary folder, because the cache cannot be written."""
     root, temporary = folder.parent, None

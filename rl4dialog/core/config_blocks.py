@@ -79,7 +79,9 @@ class AsyncCallsConfig(Block):
     retries: int = Field(default=2, ge=0)
     """Retries of a failed coroutine."""
     retry_wait_s: float = Field(default=1.0, ge=0)
-    """Seconds before the first retry. The wait doubles with each further retry."""
+    """Seconds before the first retry. The wait doubles with each further retry. If the judge's server asks for a longer
+    one (``Retry-After``), that applies, up to 60 seconds.
+    """
 
 
 class RewardConfig(ComponentConfig):
@@ -271,7 +273,7 @@ class PolicyArgs(BaseModel):
     """No effect. Accepted for compatibility with RL4LMs configs."""
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for rollouts, with transformers' names."""
-    critic_from: str | None = None
+    critic_from: str | None = Field(default=None, min_length=1)
     """Folder of another run. Its latest checkpoint provides the initial critic."""
 
 

@@ -14,6 +14,9 @@ from typing import Any
 # The longest message of rl4dialog itself lists all rewards.
 _MAX_CHARACTERS = 3000
 
+HIDDEN_INPUT = "hidden_input"
+"""Type of pydantic's errors for values that messages must not show."""
+
 
 class RL4DialogError(Exception):
     """Base class of all errors that a user can fix. Its text is one paragraph, even with text from a file in it."""
@@ -71,12 +74,13 @@ def shown(value: object, n_characters: int = 60) -> str:
     return text if len(text) <= n_characters else text[:n_characters] + " ..."
 
 
-def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> str:
+def validation_message(problems: Sequence[Mapping[str, Any]], value: object, keys: Sequence[str] = ()) -> str:
     """Describe pydantic's errors for a value: the path within it, and the reason.
 
     Args:
         problems: The errors of one value; for a union, there is one for each of its types.
         value: The value.
+        keys: Known keys of blocks in the value.
 
     Returns:
         A text such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
@@ -86,10 +90,17 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object) -> 
     relevant = [problem for problem in problems if problem["type"] not in foreign] or problems
     deepest = max(relevant, key=lambda problem: len(_path(problem["loc"], value)))
     path = _path(deepest["loc"], value)
-    alike = [problem["msg"] for problem in relevant if _path(problem["loc"], value) == path]
+    alike = [problem for problem in relevant if _path(problem["loc"], value) == path]
+    missing = [f"the key {problem['loc'][-1]!r} is missing" for problem in alike if problem["type"] == "missing"]
+    if missing:
+        return f"{''.join(path)}: {' and '.join(missing)}, got {shown(deepest['input'])}"
+    if deepest["type"] == "extra_forbidden" and keys:
+        key = deepest["loc"][-1]
+        return f"{''.join(path)}: unknown key{nearest_hint(key, keys)} (known here: {', '.join(keys)})"
     choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()
     hint = nearest_hint(deepest["input"], choices)
-    return f"{''.join(path)}: {_joined(alike)}, got {shown(deepest['input'])}{hint}"
+    got = "" if deepest["type"] == HIDDEN_INPUT else f", got {shown(deepest['input'])}"
+    return f"{''.join(path)}: {_joined(problem['msg'] for problem in alike)}{got}{hint}"
 
 
 def _path(location: Sequence[int | str], value: Any) -> list[str]:

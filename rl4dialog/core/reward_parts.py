@@ -77,6 +77,7 @@ class FinishedReplies:
         dialogues: The conversations; by default of one reply, after the history in the meta data.
         earlier: Payments for earlier turns of each conversation, oldest first, by name of the reward that made them at
             the end of conversations.
+        failures: Messages of failed rewards whose replies are masked, in order.
     """
 
     prompt_texts: list[str]
@@ -87,6 +88,7 @@ class FinishedReplies:
     dones: list[bool] = field(default_factory=list)
     dialogues: list[Dialogue] = field(default_factory=list)
     earlier: dict[str, list[list[float]]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         n = len(self.gen_texts)

@@ -167,7 +167,8 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
         try:
             value = _load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"--set {shown(override)}: {shown(text)} is not a YAML value") from error
+            reason = error.problem if isinstance(error, yaml.MarkedYAMLError) else error
+            raise ConfigError(f"--set {shown(override)}: {shown(text)} is not a YAML value: {reason}") from error
         parent: Any = config
         for step, following in itertools.pairwise([*steps, ""]):
             index: Any = int(step[1:-1]) if step.startswith("[") else step

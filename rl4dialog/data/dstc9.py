@@ -47,7 +47,10 @@ def fetch_dstc9(folder: Path) -> None:
         DataError: If a file cannot be downloaded, or has another hash.
     """
     for number, sha256 in enumerate(_HASHES, start=1):
-        download(_URL.format(number), sha256, folder / f"chatbot{number}.json")
+        try:
+            download(_URL.format(number), sha256, folder / f"chatbot{number}.json")
+        except DataError as error:
+            raise DataError(f"{error}; if you have the files, run: rl4dialog prepare dstc9 --path FOLDER") from error
 
 
 def read_dstc9(folder: Path) -> list[RatedDialogue]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rl4dialog.core.cache import cached_folder, find_cached
+from rl4dialog.core.cache import find_cached, replace_cached
 from rl4dialog.core.errors import DataError
 
 _KIND = "data"
@@ -39,13 +37,8 @@ def put_prepared(name: str, build: Callable[[Path], None]) -> Path:
 
     Returns:
         The folder in the cache.
+
+    Raises:
+        RunFolderError: If the cache cannot be written. An earlier dataset is kept.
     """
-    with tempfile.TemporaryDirectory(prefix="rl4dialog-data-") as temporary:
-        build(Path(temporary))
-        if earlier := find_prepared(name):
-            shutil.rmtree(earlier)
-        return cached_folder(_KIND, {"dataset": name}, lambda empty: _copy(Path(temporary), empty))
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    return replace_cached(_KIND, {"dataset": name}, build)

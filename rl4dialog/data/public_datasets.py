@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.data.chitchat import fetch_chitchat, read_chitchat
@@ -42,7 +43,8 @@ def prepare_dataset(name: str, path: FilePath | None = None) -> str:
         What the files contain, and where they are, as a line of text.
 
     Raises:
-        DataError: If the dataset is unknown, cannot be downloaded, or its files are missing or malformed.
+        DataError: If the dataset is unknown, cannot be downloaded, or its files are missing, malformed or empty.
+        RunFolderError: If the cache cannot be written.
     """
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}{nearest_hint(name, DATASETS)} (known: {', '.join(DATASETS)})")
@@ -79,18 +81,24 @@ def _refuse_daily_dialog(folder: Path) -> None:
     )
 
 
+def _some(dialogues: list[Any], folder: Path) -> list[Any]:
+    if not dialogues:
+        raise DataError(f"the files in {folder} contain no dialogues")
+    return dialogues
+
+
 def _check_daily_dialog(folder: Path) -> str:
-    counts = {split: len(load_dialogues(split, folder)) for split in SPLITS}
+    counts = {split: len(_some(load_dialogues(split, folder), folder)) for split in SPLITS}
     return ", ".join(f"{n} dialogues in {split}" for split, n in counts.items())
 
 
 def _check_dstc9(folder: Path) -> str:
-    dialogues = read_dstc9(folder)
+    dialogues = _some(read_dstc9(folder), folder)
     return f"{len(dialogues)} rated dialogues of {len({rated.system for rated in dialogues})} chatbots"
 
 
 def _check_chitchat(folder: Path) -> str:
-    dialogues = read_chitchat(folder)
+    dialogues = _some(read_chitchat(folder), folder)
     return f"{len(dialogues)} answered dialogues, {sum(bool(rated.ratings) for rated in dialogues)} of them rated"
 
 

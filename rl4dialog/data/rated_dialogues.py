@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
@@ -40,7 +42,7 @@ class RatedDialogues(TextGenPool):
         split: str,
         path: FilePath | None = None,
         dataset: Literal["dstc9", "chitchat", "small_talk"] | None = None,
-        ratings: str | list[str] | None = None,
+        ratings: str | Annotated[list[str], Field(min_length=1)] | None = None,
         unit: Unit | None = None,
         context_size: Count | None = None,
         scale: tuple[float, float] | None = None,

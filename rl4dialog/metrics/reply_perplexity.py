@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, ModelError
@@ -44,7 +46,7 @@ class ReplyPerplexityMetric(BaseMetric):
         model_name: str,
         batch_size: Count = 8,
         precision: Literal["fp32", "bf16"] = "fp32",
-        splits: Sequence[Literal["train", "val", "test"]] = ("val", "test"),
+        splits: Annotated[Sequence[Literal["train", "val", "test"]], Field(min_length=1)] = ("val", "test"),
     ) -> None:
         from transformers import AutoConfig, AutoTokenizer
 

@@ -23,10 +23,25 @@ from rl4dialog.core.reward_parts import FinishedReplies
 Call = Callable[[], Awaitable[Any]]
 # Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
+# A server that asks for a longer wait is asked again after this time.
+_MAX_RETRY_AFTER_S = 60.0
 
 
 class FinalFailure(RewardError):
     """A failure of a coroutine that would not go away in another attempt, so it is not retried."""
+
+
+class Overloaded(RewardError):
+    """A failure that goes away after a while.
+
+    Args:
+        message: The message.
+        retry_after_s: Shortest wait in seconds before the next attempt.
+    """
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = min(retry_after_s, _MAX_RETRY_AFTER_S)
 
 
 @dataclass(frozen=True)
@@ -37,7 +52,8 @@ class AsyncCalls:
         concurrency: Maximum number of concurrent coroutines.
         timeout_s: Time limit of each coroutine, in seconds.
         retries: How often a coroutine that fails or times out is restarted.
-        retry_wait_s: Seconds before the first retry, doubled for each further one.
+        retry_wait_s: Seconds before the first retry, doubled for each further one. A coroutine can ask for a longer
+            wait by raising :class:`Overloaded`.
     """
 
     concurrency: int = 8
@@ -63,7 +79,7 @@ class AsyncCalls:
 
     def longest_s(self, n_calls: int) -> float:
         """Seconds after which this many calls have returned or failed, unless one blocks the event loop."""
-        waits = sum(self.retry_wait_s * 2**attempt for attempt in range(self.retries))
+        waits = sum(max(self.retry_wait_s * 2**attempt, _MAX_RETRY_AFTER_S) for attempt in range(self.retries))
         rounds = math.ceil(n_calls / self.concurrency)
         return _GRACE_S + rounds * ((self.retries + 1) * self.timeout_s + waits)
 
@@ -79,9 +95,10 @@ class AsyncCalls:
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _await_one(self, call: Call, slots: asyncio.Semaphore) -> Any:
+        least_wait = 0.0
         for attempt in range(self.retries + 1):
             if attempt:
-                await asyncio.sleep(self.retry_wait_s * 2 ** (attempt - 1))
+                await asyncio.sleep(max(self.retry_wait_s * 2 ** (attempt - 1), least_wait))
             try:
                 async with slots:
                     return await asyncio.wait_for(call(), self.timeout_s)
@@ -89,8 +106,9 @@ class AsyncCalls:
                 raise
             except Exception as error:
                 failure = error
+                least_wait = error.retry_after_s if isinstance(error, Overloaded) else 0.0
         if isinstance(failure, asyncio.TimeoutError) and not str(failure):
-            raise TimeoutError(f"no answer within {self.timeout_s:g} s") from failure
+            raise TimeoutError(f"no answer within {self.timeout_s:g} s (reward_fn.async_calls.timeout_s)") from failure
         raise failure
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
-from rl4dialog.rewards.async_reward import FinalFailure
+from rl4dialog.rewards.async_reward import FinalFailure, Overloaded
 
 _MAX_SHOWN = 200
 
@@ -27,17 +27,21 @@ class ChatEndpoint:
         cache: Whether to keep answers on disk.
 
     Raises:
-        ConfigError: If the address is invalid, or the environment variable is not set.
+        ConfigError: If the address is invalid, or the environment variable is not set or contains no valid key.
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, max_tokens: int, cache: bool) -> None:
-        parts = urllib.parse.urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urllib.parse.urlsplit(base_url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # for half an IPv6 address, or a port that is not one
+            is_address = False
+        if not is_address:
             raise ConfigError("base_url of the judge must be an address such as http://localhost:8000/v1")
         if parts.username or parts.password or parts.query:
             raise ConfigError("base_url of the judge must not contain credentials or a query; set api_key_env instead")
-        if api_key_env is not None and not os.environ.get(api_key_env):
-            raise ConfigError(f"api_key_env of the judge is {api_key_env!r}, but this environment variable is not set")
+        if api_key_env is not None:
+            _read_key(api_key_env)
         self._url, self._model, self._api_key_env = f"{base_url.rstrip('/')}/chat/completions", model, api_key_env
         self._max_tokens, self._cache = max_tokens, cache
         self._clients: MutableMapping[Any, Any] = weakref.WeakKeyDictionary()  # one for each event loop
@@ -73,21 +77,23 @@ class ChatEndpoint:
     async def _answer(self, body: dict[str, Any]) -> str:
         import httpx
 
-        key = os.environ.get(self._api_key_env) if self._api_key_env is not None else None
+        key = _read_key(self._api_key_env) if self._api_key_env is not None else None
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             response = await self._client().post(self._url, json=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise RewardError(f"{self._url} cannot be reached: {type(error).__name__}: {error}") from None
+            raise RewardError(
+                f"{self._url} cannot be reached: {type(error).__name__}: {_short(str(error), key)}"
+            ) from None
         if response.status_code != 200:
-            raise self._refusal(response.status_code, response.text, key)
+            raise self._refusal(response.status_code, response.text, key, response.headers.get("Retry-After", ""))
         try:
             answer = response.json()["choices"][0]["message"]["content"]
-        except (ValueError, KeyError, IndexError, TypeError):
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             answer = None
         if not isinstance(answer, str):
             raise RewardError(f"{self._url} did not answer with a chat completion: {_short(response.text, key)!r}")
-        return answer
+        return _masked(answer, key)
 
     def _client(self) -> Any:
         """A client of the running event loop, without its own time limit: that of the coroutine applies."""
@@ -98,10 +104,14 @@ class ChatEndpoint:
             self._clients[loop] = httpx.AsyncClient(timeout=None)
         return self._clients[loop]
 
-    def _refusal(self, status: int, text: str, key: str | None) -> RewardError:
+    def _refusal(self, status: int, text: str, key: str | None, retry_after: str) -> RewardError:
         """An error for an HTTP status. Timeouts, rate limits and failures of the server can be retried."""
         message = f"{self._url} answered with HTTP status {status}: {_short(text, key)!r}"
-        if status in (408, 409, 425, 429) or status >= 500:
+        if status in (429, 503):
+            calls = "reward_fn.async_calls"
+            hint = f"; lower {calls}.concurrency, or increase {calls}.retries"
+            return Overloaded(message + hint, float(retry_after) if retry_after.isdecimal() else 0.0)
+        if status in (408, 409, 425) or status >= 500:
             return RewardError(message)
         if status in (401, 403):
             where = (
@@ -111,6 +121,27 @@ class ChatEndpoint:
         return FinalFailure(message)
 
 
+def _read_key(variable: str) -> str:
+    """The API key in an environment variable.
+
+    Raises:
+        ConfigError: If there is none, or it cannot be sent. Its value is not shown.
+    """
+    key = os.environ.get(variable, "").strip()  # a file's line end would be an invalid header
+    if not key:
+        raise ConfigError(f"api_key_env of the judge is {variable!r}, but this environment variable is not set")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the environment variable {variable} of the judge's api_key_env contains characters that are not "
+            f"printable ASCII, so it is not an API key"
+        )
+    return key
+
+
+def _masked(text: str, key: str | None) -> str:
+    """A text without the key, which some servers repeat."""
+    return text.replace(key, "***") if key else text
+
+
 def _short(text: str, key: str | None) -> str:
-    """Beginning of a text, without the key, which some servers repeat."""
-    return (text.replace(key, "***") if key else text)[:_MAX_SHOWN]
+    return _masked(text, key)[:_MAX_SHOWN]

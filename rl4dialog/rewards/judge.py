@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rl4dialog.core.arguments import Count
+from rl4dialog.core.arguments import Count, SecretName
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies
@@ -68,7 +68,7 @@ class JudgeReward(DelegatedReward):
         model_name: str | None = None,
         compare: Compare = "scale",
         n_levels: Annotated[int, Field(ge=2, le=1000)] | None = None,
-        api_key_env: str | None = None,
+        api_key_env: SecretName | None = None,
         max_tokens: Count | None = None,
         batch_size: Count | None = None,
         precision: Literal["fp32", "bf16"] | None = None,

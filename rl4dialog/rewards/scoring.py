@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import RewardError, RL4DialogError
 from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
@@ -95,12 +95,12 @@ class Scorer:
             scores = []
             for row, sample_id in enumerate(ids):
                 call = functools.partial(_score_one, function, replies, row, self.tokenizer)
-                scores += self._guarded(call, part.name, [sample_id])
+                scores += self._guarded(call, part.name, [sample_id], replies.failures)
             return {part.name: scores}
         call = functools.partial(
             function, replies.prompt_texts, replies.gen_texts, replies.ref_texts, replies.dones, replies.meta_infos
         )
-        values = self._guarded(call, part.name, ids)
+        values = self._guarded(call, part.name, ids, replies.failures)
         # After a failure, the terms are those of an earlier batch.
         own_terms = {} if all(map(math.isnan, values)) else getattr(function, "last_parts", {})
         return {
@@ -122,7 +122,7 @@ class Scorer:
             ]
             return [payments[-1] for payments in paid]
 
-        values = self._guarded(last_payments, part.name, replies.sample_ids)
+        values = self._guarded(last_payments, part.name, replies.sample_ids, replies.failures)
         earlier = [payments[:-1] for payments in paid] or [[]] * len(replies)
         flat = [value for payments in earlier for value in payments]
         ids = [id for id, payments in zip(replies.sample_ids, earlier, strict=True) for _ in payments]
@@ -130,7 +130,9 @@ class Scorer:
         replies.earlier[part.name] = [[next(checked) for _ in payments] for payments in earlier]
         return values
 
-    def _guarded(self, call: Callable[[], Any], name: str, sample_ids: Sequence[Any]) -> list[float]:
+    def _guarded(
+        self, call: Callable[[], Any], name: str, sample_ids: Sequence[Any], failures: list[str]
+    ) -> list[float]:
         try:
             with time_limit(self.timeout_s):
                 values = call()
@@ -138,9 +140,11 @@ class Scorer:
             if isinstance(error, TimeIsUp):
                 limit = f"{self.timeout_s:g} s (reward_fn.timeout_s; null disables the limit)"
                 error = TimeoutError(f"no result after {limit}")
+            failure = _failure(name, sample_ids, error)
             if self.on_error == "mask":
+                failures.append(str(failure))
                 return [math.nan] * len(sample_ids)
-            raise _failure(name, sample_ids, error) from error
+            raise failure from error
         return check_scores(values, name, sample_ids, self.on_error)
 
     def _awaited(
@@ -157,6 +161,7 @@ class Scorer:
         answers: dict[str, list[float]] = {name: [] for name in rewards}
         for (name, ids), outcome in zip(asked, outcomes, strict=True):
             if isinstance(outcome, BaseException):
+                rewards[name][1].failures.append(str(_failure(name, ids, outcome)))
                 answers[name] += [math.nan] * len(ids)
             else:
                 values = [outcome] if rewards[name][0].per_reply else outcome
@@ -251,4 +256,5 @@ def _ids_per_call(reward: AsyncReward, replies: FinishedReplies) -> Iterator[lis
 
 def _failure(name: str, sample_ids: Sequence[Any], error: BaseException) -> RewardError:
     which = repr(sample_ids[0]) if len(sample_ids) == 1 else f"{sample_ids[0]!r} to {sample_ids[-1]!r}"
-    return RewardError(f"reward {name!r} failed on sample {which}: {type(error).__name__}: {error}")
+    reason = str(error) if isinstance(error, RL4DialogError) else f"{type(error).__name__}: {error}"
+    return RewardError(f"reward {name!r} failed on sample {which}: {reason}")

@@ -192,6 +192,8 @@ class RolloutCollector:
                     raise PartnerError(info["error"])
             elif not self._mask_failed_rewards:
                 raise RewardError(info["error"])
+            else:
+                running.stats.last_failure = info["error"]
         if not good:
             return
         earned, replies = running.earned, [running.replies[rows[i]] for i in good]
@@ -199,6 +201,7 @@ class RolloutCollector:
         found, earlier, values = task_rewards(
             [infos[i] for i in good], lengths, [bool(dones[rows[i]]) for i in good], iteration
         )
+        running.stats.last_failure = task_rewards.last_failure or running.stats.last_failure
         for numbers, per_token, payments in zip(replies, found, earlier, strict=True):
             earned[numbers[-1]] = per_token.astype(np.float32)
             for number, payment in zip(numbers, payments, strict=False):  # none, or one per earlier reply

@@ -21,6 +21,7 @@ class RolloutStats:
     Attributes:
         n_tokens: Number of agent tokens to train on.
         n_masked: Number of episodes excluded because a reward or the partner failed.
+        last_failure: Message of the last reward that failed, if known.
         means: Averages to log, by key (``rollout/...``).
         seconds: Duration by phase (``time/..._s``).
         episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
@@ -28,6 +29,7 @@ class RolloutStats:
 
     n_tokens: int = 0
     n_masked: int = 0
+    last_failure: str | None = None
     means: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     episodes: list[dict[str, float]] = field(default_factory=list)
@@ -95,7 +97,7 @@ def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
             f"the partner failed in {n_partner_failed:g} of the first {stats.n_masked} conversations, and none of them "
             f"can be trained on; set env.args.partner_on_error: raise to see the error"
         )
-    raise RewardError(
-        f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on; "
-        f"set reward_fn.on_error: raise to see the error"
-    )
+    what = f"the reward failed for each of the first {stats.n_masked} episodes, so there is nothing to train on"
+    if stats.last_failure is not None:
+        raise RewardError(f"{what} with reward_fn.on_error: mask; the last failure: {stats.last_failure}")
+    raise RewardError(f"{what}; set reward_fn.on_error: raise to see the error")

@@ -20,6 +20,7 @@ class TaskRewards:
 
     Attributes:
         weight_names: Names of the changing weights, which are logged beside the values of the parts.
+        last_failure: Message of the last failed reward in this process whose reply is masked, if any.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class TaskRewards:
         self._changing = {f"{part.name}/weight": part for part in parts if callable(part.weight)}
         self.weight_names = frozenset(self._changing)
         self._values = values
+        self.last_failure: str | None = None
 
     def __call__(
         self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
@@ -61,6 +63,7 @@ class TaskRewards:
             assert self._values is not None
             replies = _finished(infos, dones)
             found = self._values(replies)
+            self.last_failure = next(reversed(replies.failures), self.last_failure)
             for row, reward in enumerate(rewards):
                 raw = {part.name: found[part.name][row] for part in self._in_main}
                 reward[-1] += weighted_sum(self._in_main, raw, iteration)

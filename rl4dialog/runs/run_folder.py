@@ -53,9 +53,13 @@ LOCK_FILE = ".lock"
 # Files that a run appends to while it trains, as patterns; other jsonl files in the folder are left alone.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
 
-# Files that a run creates, as patterns: overwriting removes these and nothing else. The config is not among them: the
-# new run replaces it, so that the folder is recognizable as a run at any time.
+# The replaced run's files, from the start of the new run until it trains. Only the second name is complete.
+_MOVING = ".replaced_partly"
+_REPLACED = ".replaced"
+
+# Files that a run creates, as patterns: overwriting removes these and nothing else.
 _KNOWN_FILES = (
+    CONFIG_FILE,
     LOG_FILE,
     *_RECORDS,
     CSV_FILE,
@@ -94,7 +98,7 @@ class RunFolder:
         base_path: Parent folder of all projects; ``~`` is expanded.
         project_name: Sub-folder of ``base_path``.
         experiment_name: Sub-folder of the project, for this run.
-        overwrite: Remove the files of an earlier run of the same name, except its config, which the new run replaces.
+        overwrite: Set the files of an earlier run of the same name aside, until :meth:`discard_replaced` removes them.
             Other files are kept.
         resume: The folder belongs to a run that is resumed, and is kept as it is.
 
@@ -116,14 +120,34 @@ class RunFolder:
     ) -> None:
         self.root = run_path(base_path, project_name, experiment_name)
         with _naming_errors(self.root):
-            if not resume and self.root.is_dir() and not all(map(_is_left_over, self.root.iterdir())):
-                self._make_way(overwrite)
             self.root.mkdir(parents=True, exist_ok=True)
             # Detects a full disk now instead of after hours of training.
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"\0" * 4096)
                 probe.flush()
                 os.fsync(probe.fileno())
+            if not resume and not all(map(_is_left_over, self.root.iterdir())):
+                self._set_aside(overwrite)
+
+    @contextmanager
+    def keeping_replaced(self) -> Iterator[None]:
+        """Put the files of the replaced run back if the block fails before :meth:`discard_replaced`."""
+        try:
+            yield
+        except BaseException:
+            put_back_replaced(self.root)
+            raise
+
+    def discard_replaced(self) -> None:
+        """Remove the files of the replaced run, if any, once the new one has started.
+
+        Raises:
+            RunFolderError: If they cannot be removed.
+        """
+        with _naming_errors(self.path(_REPLACED)):
+            if self.path(_REPLACED).is_dir():
+                # Renamed first, because a part of them must never be put back.
+                shutil.rmtree(self.path(_REPLACED).rename(self.path(f"{_REPLACED}.tmp")))
 
     def path(self, name: str) -> Path:
         """Absolute path of a file of this run, which need not exist."""
@@ -244,7 +268,7 @@ class RunFolder:
     def _records(self) -> list[Path]:
         return sorted(path for path in self.root.glob("*.jsonl") if _is_record(path.name))
 
-    def _make_way(self, overwrite: bool) -> None:
+    def _set_aside(self, overwrite: bool) -> None:
         if not overwrite:
             raise RunFolderError(
                 f"the run folder {self.root} already exists and is not empty; pass --overwrite to replace that run, "
@@ -255,15 +279,68 @@ class RunFolder:
                 f"{self.root} is not empty and contains no {CONFIG_FILE}, so it is not a run folder and --overwrite "
                 f"does not touch it; choose another --experiment_name"
             )
-        (self.root / RESULT_FILE).unlink(missing_ok=True)  # first, because it marks the run as complete
-        for pattern in _KNOWN_FOLDERS:
-            for folder in self.root.glob(pattern):
-                if folder.is_dir() and not folder.is_symlink():
-                    shutil.rmtree(folder)
-        for pattern in _KNOWN_FILES:
-            for file in self.root.glob(pattern):
-                if file.is_file() or file.is_symlink():
-                    file.unlink()
+        self.path(_MOVING).mkdir()
+        for path in _run_files(self.root):
+            path.rename(self.path(_MOVING) / path.name)
+        self.path(_MOVING).rename(self.path(_REPLACED))
+
+
+def put_back_replaced(root: Path) -> None:
+    """Undo a start that was to replace a run: remove what it wrote, and put the files of the replaced run back.
+
+    Raises:
+        RunFolderError: If the folder cannot be written.
+    """
+    with _naming_errors(root):
+        if (root / _REPLACED).is_dir():
+            for path in _run_files(root):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            (root / _REPLACED).rename(root / _MOVING)
+        if (root / _MOVING).is_dir():
+            for path in (root / _MOVING).iterdir():
+                path.rename(root / path.name)
+            (root / _MOVING).rmdir()
+            _logger.warning("the new run did not start, so the earlier one in %s is kept", root)
+
+
+def check_not_replaced(root: Path, config: Mapping[str, Any]) -> None:
+    """Check that a config does not read files of the run that it is to replace.
+
+    Args:
+        root: Folder of both runs.
+        config: The resolved config.
+
+    Raises:
+        RunFolderError: If the config contains the path of such a file, or of the run folder.
+    """
+    real_root = Path(os.path.realpath(root))
+    own = {path.name for path in _run_files(root)}
+    for key, text in _strings(config):
+        path = Path(os.path.realpath(text))
+        if own and (path == real_root or (real_root in path.parents and path.relative_to(real_root).parts[0] in own)):
+            raise RunFolderError(
+                f"{key}: {text} is in the run folder {root}, which the new run would replace; choose another "
+                f"--experiment_name, or copy what it reads out of that folder"
+            )
+
+
+def _strings(obj: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted keys and values of all strings in nested mappings and lists."""
+    if isinstance(obj, str) and obj:
+        yield key, obj
+    elif isinstance(obj, Mapping):
+        for name, value in obj.items():
+            yield from _strings(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(obj, list):
+        for i, value in enumerate(obj):
+            yield from _strings(value, f"{key}[{i}]")
+
+
+def _run_files(root: Path) -> list[Path]:
+    """Files and folders that a run created in its folder."""
+    folders = [path for pattern in _KNOWN_FOLDERS for path in root.glob(pattern) if path.is_dir()]
+    files = [path for pattern in _KNOWN_FILES for path in root.glob(pattern) if path.is_file() or path.is_symlink()]
+    return list(dict.fromkeys([*folders, *files]))
 
 
 def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_name: str) -> Path:
@@ -296,6 +373,7 @@ def only_writer(root: Path) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         handle = _locked(path)
     try:
+        put_back_replaced(root)  # if a process was killed at its start
         yield
     finally:
         with suppress(OSError):

@@ -125,10 +125,15 @@ def checkpoint_folders(root: Path) -> dict[int, Path]:
     return dict(sorted((int(name[1]), path) for name, path in named if name and path.is_dir()))
 
 
+def newest_folders(root: Path) -> list[Path]:
+    """Folders of a run's checkpoints, latest first. Damaged ones are included."""
+    unfinished = [path for path in (root / _UNFINISHED,) if path.is_dir()]  # removed when a later one is saved
+    return [*unfinished, *reversed(checkpoint_folders(root).values())]
+
+
 def newest_checkpoint(root: Path) -> Checkpoint | None:
     """Return the latest valid checkpoint of a run. Damaged ones are skipped with a warning."""
-    unfinished = [path for path in (root / _UNFINISHED,) if path.is_dir()]  # removed when a later one is saved
-    for path in (*unfinished, *reversed(checkpoint_folders(root).values())):
+    for path in newest_folders(root):
         try:
             return read_checkpoint(path)
         except CheckpointError as error:

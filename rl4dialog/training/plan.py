@@ -40,6 +40,7 @@ from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory, row_sizes
+from rl4dialog.training.on_policy.state import find_initial_critic
 from rl4dialog.training.turn_level.plan import add_turn_level_rows
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -58,7 +59,9 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
 
 
 def _add_text_rows(table: Table, config: TextConfig) -> None:
-    """Add tokenizer, data, rewards, metrics and supervised examples."""
+    """Add initial critic, tokenizer, data, rewards, metrics and supervised examples."""
+    if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
+        table.add_row("initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}")
     texts = build_texts(config)
     check_conversations(config, texts)
     lengths = texts.lengths

@@ -109,5 +109,5 @@ def _check_same(root: Path, config: RunConfig) -> None:
     if changed:
         raise ConfigError(
             f"the run in {root} was started with a different config: {'; '.join(changed)}. Resume it with the same "
-            f"config, or start a new run with another --experiment_name"
+            f"config, or start a new run with another --experiment_name (in a benchmark, with another --output_path)"
         )

@@ -93,6 +93,8 @@ class Trainer:
         """
         try:
             before = self._before or self._evaluate(SPLITS, 0, reward_must_work=True)
+            if self._tracker is not None:
+                self._tracker.run_folder.discard_replaced()
             # A resumed run may have no iterations left, but the steps after the last one remain to be done.
             if self.trainee.n_iters or self._checkpoint is not None:
                 self._learn()

@@ -505,6 +505,20 @@ def test_existing_run_is_refused_and_left_alone(tmp_path: Path, capsys: pytest.C
     assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_run_that_cannot_start_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: bool
+) -> None:
+    config = make_config(tmp_path, train_evaluation__n_iters=0)
+    assert train(tmp_path, config) == 0
+    before = {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
+    capsys.readouterr()
+    model = str(run_folder(tmp_path) / "model") if inside else "/nope"
+    message = error_of(capsys, train(tmp_path, config, "--overwrite", "--set", f"alg.policy.args.model_name={model}"))
+    assert model in message and ("which the new run would replace" in message) == inside
+    assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
+
+
 def test_run_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runs").write_text("a file", encoding="utf-8")
     assert str(tmp_path / "runs") in error_of(capsys, train(tmp_path, make_config(tmp_path)))

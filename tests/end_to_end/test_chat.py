@@ -83,7 +83,7 @@ def test_reward_of_a_partner_is_not_that_of_a_chat(
     assert printed.count("  available reward parts: length_penalty ") == 2
     assert (
         "  cannot compute outcome in this chat, which has no references and no partner: reward 'outcome' "
-        "failed on sample 0: RewardError: it comes from the partner of a conversation, and this reply has none\n"
+        "failed on sample 0: it comes from the partner of a conversation, and this reply has none\n"
     ) in printed
 
 

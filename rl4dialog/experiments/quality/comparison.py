@@ -32,17 +32,22 @@ def compare(
         page_only: Run nothing, and write the page about the runs that are complete.
 
     Returns:
-        Exit code: 0 if all runs are complete, otherwise that of the first failed run.
+        Exit code: 0 if all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
 
     Raises:
         ConfigError: If the plan or one of its configs is invalid, or differs from that of a complete run.
-        RunFolderError: If a step fails, or no run is complete.
+        RunFolderError: If the output folder cannot be created, a step fails, or no run is complete.
     """
     plan: QualityPlan = load_plan(plan_path, list(overrides))
     runs = planned_runs(plan, plan_path, output)
     failed: dict[str, int] = {}
     if not page_only:
-        output.mkdir(parents=True, exist_ok=True)
+        for run in runs:
+            run.check()
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"--output_path {output} is not a folder and cannot become one: {error}") from error
         make_steps(plan, output)
         failed = execute(runs, output, n_jobs)
     folders = {run.name: output / RUNS_FOLDER / run.name for run in runs}
@@ -58,4 +63,4 @@ def compare(
     plot_frontier(plan, outcomes, output / PICTURE_FILE)
     (output / PAGE_FILE).write_text(markdown_page(plan, outcomes, command, PICTURE_FILE), encoding="utf-8")
     print(f"{output / PAGE_FILE}", file=sys.stderr)
-    return next(iter(failed.values()), 0)
+    return max(1, next(iter(failed.values()))) if failed else 0

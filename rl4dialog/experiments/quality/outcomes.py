@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.experiments.quality.win_rate import score_differences
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import read_references, read_result
@@ -91,9 +91,10 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sampl
     missing = [key for key in keys if result["after"].get(key) is None]
     if missing:
         raise DataError(
-            f"the run {folder} has no test metric {missing[0]!r} (it has: {', '.join(sorted(result['after']))})"
+            f"the run {folder} has no test metric {missing[0]!r}{nearest_hint(missing[0], result['after'])} (it has: "
+            f"{', '.join(sorted(result['after']))}); correct metrics in the plan, and write the page with --page_only"
         )
-    epochs = run.epochs("val")
+    epochs, val = run.epochs("val"), run.metrics.get("val", {})
     return Outcome(
         label,
         seed,
@@ -101,7 +102,7 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sampl
         {key: result["after"][key] for key in keys},
         {key: value for key, value in read_references(folder).items() if key in keys},
         kl_curve(run, epochs),
-        {key: [run.metrics["val"][epoch].get(key, math.nan) for epoch in epochs] for key in keys},
+        {key: [val.get(epoch, {}).get(key, math.nan) for epoch in epochs] for key in keys},
         run.column("rollout/task_reward"),
         run.column("rollout/tokens"),
         _explained_variance(run),

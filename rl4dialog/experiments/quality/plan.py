@@ -12,6 +12,7 @@ from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.config_blocks import Block
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
+from rl4dialog.training.building.components import import_and_check
 
 OUTPUT = "{output}"
 """Stands for the output folder, in commands, paths and overrides."""
@@ -94,6 +95,17 @@ class PlannedRun:
         self.overrides = [*overrides, f"seed={seed}"]
         self.name = f"{''.join(c if c.isalnum() else '_' for c in label.lower())}_seed_{seed}"
         self.config: RunConfig = load_config(config_path, self.overrides)
+
+    def check(self) -> None:
+        """Load the config's imports, and check all its components.
+
+        Raises:
+            ConfigError: If an import fails, or an id or an argument is invalid.
+        """
+        try:
+            import_and_check(self.config, self.config_path)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
 
 
 def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = QualityPlan) -> Plan:  # type: ignore[assignment]

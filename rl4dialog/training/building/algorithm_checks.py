@@ -14,7 +14,8 @@ def check_algorithm(config: OnPolicyConfig) -> None:
     """Check combinations of arguments, each of which is valid.
 
     Raises:
-        ConfigError: If an argument has no effect with the others, or contradicts them.
+        ConfigError: If an argument has no effect with the others, or contradicts them. Keys that a config for
+            another algorithm or coefficient may leave behind are only noted in the config's warnings.
     """
     args = config.alg.args
     if args.get("mask_truncated") and not config.env.args.terminate_on_eos:
@@ -29,13 +30,28 @@ def check_algorithm(config: OnPolicyConfig) -> None:
         )
     if args.get("supervised_coef") and sharding() is not None:
         raise ConfigError("alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it")
-    if config.alg.policy.args.critic_from is not None and not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+    if 0 < config.n_iters < args.get("critic_warmup_iters", 0):
         raise ConfigError(
-            f"alg.policy.args.critic_from has no effect: alg.id: {config.alg.id} has no critic; remove it"
+            f"alg.args.critic_warmup_iters is {args['critic_warmup_iters']}, more than the {config.n_iters} iterations "
+            f"of train_evaluation.n_iters, so the policy is never trained; lower it, or make both equal to train only "
+            f"the critic"
         )
+    if not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+        why = f"has no effect: alg.id: {config.alg.id} has no critic"
+        if config.alg.policy.args.critic_from is not None:
+            raise ConfigError(f"alg.policy.args.critic_from {why}; remove it")
+        if own_policy_args(config).get("critic", "none") != "none":
+            _note(config, f"alg.policy.args.critic {why}")
+    if config.alg.kl_div.target_kl is not None and not config.alg.kl_div.coeff:
+        _note(config, "alg.kl_div.target_kl has no effect: alg.kl_div.coeff is 0, and stays 0 when it is multiplied")
     if args.get("importance_correction", "none") != "none":
         _check_correction(config)
     _check_reference(config)
+
+
+def _note(config: OnPolicyConfig, note: str) -> None:
+    if note not in config.warnings:
+        config.warnings.append(note)
 
 
 def _check_correction(config: OnPolicyConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from accelerate.utils import is_deepspeed_available
@@ -12,6 +13,7 @@ from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistr
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
+from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.data.rated_dialogues import RatedDialogues
@@ -31,6 +33,17 @@ from rl4dialog.training.building.toolkit import metrics_and_rewards
 from rl4dialog.training.building.turn_level import check_fits, check_turn_level
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
+
+
+def import_and_check(config: RunConfig, config_path: str | Path) -> None:
+    """Load plugins and a config's imports, and check all ids and arguments.
+
+    Raises:
+        ConfigError: If an import fails, or as for :func:`check_components`.
+    """
+    load_entry_points()
+    load_imports(config.imports, Path(config_path).resolve().parent)
+    check_components(config)
 
 
 def check_components(config: RunConfig) -> None:

@@ -7,12 +7,14 @@ initial model is not saved: on resume it is rebuilt and its hash is verified.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
 
+from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.envs.vectorize import env_states, load_env_states
@@ -26,7 +28,7 @@ from rl4dialog.policies.saving import (
     load_state_beside,
 )
 from rl4dialog.runs.run_folder import to_plain
-from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint
+from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.random_state import random_state, set_random_state
 
 
@@ -90,22 +92,45 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     set_random_state(own["random"])
 
 
-def load_initial_critic(policy: LMActorCriticPolicy, run_folder: str, reference_hash: str) -> None:
-    """Load the critic of another run's newest checkpoint.
+def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
+    """Find the newest checkpoint of the run whose critic a config starts with, if it names one.
+
+    Raises:
+        ConfigError: If the folder cannot be read, has no checkpoint with a critic, or its newest one is damaged.
+    """
+    run_folder = config.alg.policy.args.critic_from
+    if run_folder is None:
+        return None
+    where = f"alg.policy.args.critic_from: {run_folder}"
+    try:
+        os.listdir(run_folder)
+    except OSError as error:
+        raise ConfigError(f"{where} is not a folder that can be read: {error.strerror}") from error
+    newest = next(iter(newest_folders(Path(run_folder))), None)
+    if newest is None:
+        raise ConfigError(f"{where} has no checkpoint; name the folder of a run with an algorithm that has a critic")
+    try:
+        checkpoint = read_checkpoint(newest)
+    except CheckpointError as error:
+        raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
+    if not (checkpoint.path / CRITIC_FILE).is_file():
+        raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
+    return checkpoint
+
+
+def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, reference_hash: str) -> None:
+    """Load the critic of another run's checkpoint.
 
     Args:
         policy: A new policy.
-        run_folder: Folder of the other run.
+        checkpoint: Result of :func:`find_initial_critic`.
         reference_hash: Hash of the initial model of this run.
 
     Raises:
-        ConfigError: If the folder has no checkpoint, or its critic reads other tokens or another model's states.
-        ModelError: If its critic has another shape.
+        ConfigError: If the critic reads other tokens or another model's states.
+        ModelError: If it has another shape.
     """
-    where = f"alg.policy.args.critic_from: {run_folder}"
-    checkpoint = newest_checkpoint(Path(run_folder))
-    if checkpoint is None:
-        raise ConfigError(f"{where} has no checkpoint; name the folder of a run with an algorithm that has a critic")
+    where = f"alg.policy.args.critic_from: {checkpoint.path}"
     saved = load_pretrained(AutoTokenizer, str(checkpoint.path / MODEL_FOLDER), "tokenizer", where)
     if saved.get_vocab() != policy.end_of_turn.tokenizer.get_vocab():
         raise ConfigError(f"{where} was trained with another tokenizer; use the tokenizer block of that run")

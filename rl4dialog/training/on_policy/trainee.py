@@ -24,7 +24,7 @@ from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
-from rl4dialog.training.on_policy.state import capture_state, load_initial_critic, restore_state
+from rl4dialog.training.on_policy.state import capture_state, find_initial_critic, load_initial_critic, restore_state
 from rl4dialog.training.text_trainee import TextTrainee
 from rl4dialog.training.watch.check import RunFacts
 
@@ -41,13 +41,14 @@ class OnPolicyTrainee(TextTrainee):
     labels = ("before RL", "after RL")
 
     def __init__(self, config: OnPolicyConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        # First, because a warm start can take hours.
+        critic_from = find_initial_critic(config) if checkpoint is None else None
         super().__init__(config, tracker, checkpoint)
         assert self.scorer is not None
         model = self.build_model(config, checkpoint)
         end_of_turn = build_end_of_turn(config, self.texts.tokenizer, self.texts.data.turn_marker, model)
         self.algorithm = build_algorithm(config, self.texts, model, end_of_turn, self.scorer)
-        critic_from = config.alg.policy.args.critic_from
-        if critic_from is not None and checkpoint is None:
+        if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))

@@ -187,6 +187,8 @@ WRONG = [
     ("metric", "rouge_l_max", "length_limit_type", "letters"),
     ("metric", "rouge_l_max", "length_limit", -1),
     ("metric", "rouge_l_max", "alpha", 2),
+    ("metric", "reply_perplexity", "splits", []),
+    ("datapool", "rated_dialogues", "ratings", []),
     ("metric", "self_bleu", "max_ngram_order", 0),
     ("metric", "spider", "cider_coeff", "x"),
     ("metric", "learned_reward", "output", "logits"),
@@ -219,3 +221,18 @@ def test_wrong_value_is_refused_with_its_path(kind: str, id: str, name: str, val
     registry = next(registry for registry in REGISTRIES if registry.kind == kind)
     with pytest.raises(ConfigError, match=rf"^here\.args\.{name}: "):
         registry.check(id, {name: value}, "here.args")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"end": 1e-5}, r"alg\.args\.learning_rate: the key 'start' is missing, got \{'end': 1e-05\}$"),
+        (
+            {"start": 1e-4, "warm": 0.1},
+            r"learning_rate\.warm: unknown key; did you mean 'warmup'\? \(known here: start, end, schedule, warmup\)$",
+        ),
+    ],
+)
+def test_keys_of_a_block_are_named(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        catalog.AlgorithmRegistry.check("ppo", {"learning_rate": value}, "alg.args")

@@ -100,3 +100,8 @@ def test_variants_are_the_product_of_expand_blocks() -> None:
 def test_variants_are_not_listed_to_choose_one() -> None:
     config = [{"expand": True, "values": list(range(8))} for _ in range(40)]
     assert expand_variants(config, 8**40 - 2)[0] == [7] * 39 + [6]
+
+
+def test_override_that_is_not_a_value_names_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"--set .*'9{20}' is not a YAML value: .*it has more than 64 bits"):
+        apply_overrides({}, ["seed=" + "9" * 20])

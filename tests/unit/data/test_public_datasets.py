@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import shutil
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,35 @@ def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Pa
     with pytest.raises(DataError, match=rf"{tmp_path}/dataset.json: not valid JSON"):
         prepare_dataset("chitchat", tmp_path)
     assert '"c"' in (prepared("chitchat") / "dataset.json").read_text()
+
+
+@pytest.mark.parametrize("cause", ["full", "read-only"])
+def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cause: str
+) -> None:
+    folder = write_dstc9(tmp_path / "files")
+    prepare_dataset("dstc9", folder)
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC if cause == "full" else errno.EROFS, "no")
+
+    monkeypatch.setattr(shutil if cause == "full" else tempfile, "copyfile" if cause == "full" else "mkdtemp", fail)
+    assert main(["prepare", "dstc9", "--path", str(folder)]) == 2
+    assert f"the cache folder {tmp_path / 'cache'} cannot be written" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    assert len(dstc9.read_dstc9(prepared("dstc9"))) == 4
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepared("dstc9").name]
+
+
+def test_dataset_without_dialogues_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
+    prepare_dataset("dstc9", write_dstc9(tmp_path / "files"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "chatbot1.json").write_text("[]")
+    with pytest.raises(DataError, match=f"the files in {empty} contain no dialogues"):
+        prepare_dataset("dstc9", empty)
+    assert len(dstc9.read_dstc9(prepared("dstc9"))) == 4
 
 
 def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:
@@ -87,7 +119,8 @@ def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch:
 
 def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, tmp_path)
-    with pytest.raises(DataError, match=r"https://raw.githubusercontent.com/\S*/chatbot1.json cannot be downloaded"):
+    address = r"https://raw.githubusercontent.com/\S*/chatbot1.json cannot be downloaded"
+    with pytest.raises(DataError, match=rf"{address}.*rl4dialog prepare dstc9 --path FOLDER"):
         prepare_dataset("dstc9")
 
 

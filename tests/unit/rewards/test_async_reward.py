@@ -265,4 +265,4 @@ def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_time_that_calls_may_take_has_all_rounds_and_retries() -> None:
     calls = AsyncCalls(concurrency=2, timeout_s=10.0, retries=2, retry_wait_s=1.0)
-    assert calls.longest_s(5) == async_reward._GRACE_S + 3 * (3 * 10 + 1 + 2)
+    assert calls.longest_s(5) == async_reward._GRACE_S + 3 * (3 * 10 + 60 + 60)

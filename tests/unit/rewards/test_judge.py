@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from judges import KEY, Endpoint, said, save_judge
 
+from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.rewards.async_reward import AsyncCalls
@@ -125,7 +127,7 @@ FAILURES = {
     "nothing": (said(""), r"answered '' instead of", 1),
     "401": ((401, f"wrong key {KEY}"), r"status 401: 'wrong key \*\*\*'; check the API key .*JUDGE_KEY", 1),
     "404": ((404, "no such model"), r"status 404: 'no such model'", 1),
-    "429": ((429, "slow down"), r"status 429: 'slow down'", 2),
+    "429": ((429, "slow down"), r"sample 0: http\S+ answered .* 429: 'slow down'; lower reward_fn.*concurrency", 2),
     "500": ((500, "oops"), r"status 500: 'oops'", 2),
     "half a JSON": (
         (200, '{"choices": [{"mess'),
@@ -133,6 +135,8 @@ FAILURES = {
         2,
     ),
     "another JSON": ((200, '{"choices": []}'), r"did not answer with a chat completion", 2),
+    "nested JSON": ((200, "[" * 100_000), r"did not answer with a chat completion: '\[\[", 2),
+    "key as answer": (said(KEY), r"answered '\*\*\*' instead of a whole number", 1),
     "no text": ((200, '{"choices": [{"message": {"content": null}}]}'), r"did not answer with a chat completion", 2),
 }
 
@@ -158,7 +162,7 @@ def test_failure_that_goes_away_is_retried(endpoint: Endpoint) -> None:
 
 def test_judge_that_never_answers_is_a_timeout(endpoint: Endpoint) -> None:
     endpoint.answer = lambda question: time.sleep(1.0) or said("7")  # type: ignore[func-returns-value]
-    with pytest.raises(RewardError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(RewardError, match=r"no answer within 0\.2 s \(reward_fn\.async_calls\.timeout_s\)"):
         scores(judge(endpoint), ["a"], AsyncCalls(timeout_s=0.2, retries=0))
 
 
@@ -166,6 +170,54 @@ def test_server_that_is_not_there_is_named() -> None:
     reward = JudgeReward("Be kind.", "http://127.0.0.1:9/v1", "wise")
     with pytest.raises(RewardError, match=r"http://127.0.0.1:9/v1/chat/completions cannot be reached: ConnectError"):
         scores(reward, ["a"])
+
+
+def test_failure_that_is_masked_is_kept_for_the_message(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: (404, "no such model")
+    replies = FinishedReplies(["p"], ["a"], [[]])
+    Scorer(as_parts(judge(endpoint), "judge"), "mask", CALLS).score(replies)
+    assert [message for message in replies.failures if "'judge' failed on sample 0: http" in message]
+
+
+def test_wait_that_the_server_asks_for_is_kept_up_to_a_limit(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def recorded(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", recorded)
+    headers = iter(["7", "100000", "soon", ""])
+    endpoint.answer = lambda question: (endpoint.headers.update({"Retry-After": next(headers)}), (429, ""))[1]
+    with pytest.raises(RewardError, match="status 429"):
+        scores(judge(endpoint), ["a"], AsyncCalls(retries=3, retry_wait_s=0.5))
+    assert [wait for wait in waits if wait] == [7.0, 60.0, 2.0]
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "  "])
+def test_key_is_sent_without_the_space_around_it(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY + end)
+    scores(judge(endpoint, api_key_env="JUDGE_KEY"), ["a"])
+    assert endpoint.keys == [f"Bearer {KEY}"]
+
+
+@pytest.mark.parametrize("key", ["sk-s\u00e9cret", "sk-\nsecret", "sk-secret\u2026"])
+def test_key_that_cannot_be_sent_is_refused_and_not_shown(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(ConfigError, match=r"JUDGE_KEY of the judge's api_key_env contains .* not printable") as raised:
+        judge(endpoint, api_key_env="JUDGE_KEY")
+    assert "cret" not in str(raised.value)
+
+
+def test_key_in_the_place_of_its_name_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"args\.api_key_env: input should be the name of an environ") as raised:
+        RewardFunctionRegistry.check("judge", {"rubric": "Be kind.", "api_key_env": KEY}, "args")
+    assert "secret" not in str(raised.value)
 
 
 def test_masked_failure_loses_no_other_answer_and_is_asked_again(endpoint: Endpoint) -> None:
@@ -211,6 +263,8 @@ def test_group_of_one_reply_is_an_error(endpoint: Endpoint) -> None:
     [
         ({"rubric": " "}, "needs a rubric"),
         ({"base_url": "localhost:8000"}, "must be an address such as http://localhost:8000/v1"),
+        ({"base_url": "http://[::1/v1"}, "must be an address such as http://localhost:8000/v1"),
+        ({"base_url": "http://localhost:99999/v1"}, "must be an address such as http://localhost:8000/v1"),
         ({"base_url": "http://me:pw@localhost/v1"}, "must not contain credentials or a query; set api_key_env"),
         ({"base_url": "http://localhost/v1?key=1"}, "must not contain credentials or a query"),
         ({"api_key_env": "NO_SUCH_KEY"}, "api_key_env of the judge is 'NO_SUCH_KEY', but this environment variable"),

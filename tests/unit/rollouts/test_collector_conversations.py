@@ -157,7 +157,7 @@ def test_conversation_whose_reward_failed_is_left_out_whole_and_counted() -> Non
 
 def test_rewards_that_always_fail_end_the_rollout() -> None:
     failing = [[turns(1, infos={0: ERROR}) for _ in range(100)]]
-    with pytest.raises(RewardError, match=r"each of the first 100 episodes.*reward_fn\.on_error: raise"):
+    with pytest.raises(RewardError, match=r"each of the first 100 episodes.*the last failure: reward 'x' failed"):
         roll_out(failing, n_tokens=1, collector=RolloutCollector(mask_failed_rewards=True))
     one_in_100 = [[turns(1), *failing[0], turns(1)]]
     rollout = roll_out(one_in_100, n_tokens=2, collector=RolloutCollector(mask_failed_rewards=True))

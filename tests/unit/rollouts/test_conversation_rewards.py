@@ -227,7 +227,7 @@ def test_reward_that_fails_masks_the_conversation_or_stops(where: str) -> None:
         assert all(earned == [1.0, 2.0, 3.0] for earned in trial.earned())
         assert trial.stats.n_masked == 1
     else:
-        with pytest.raises(RewardError, match=r"first 100 episodes.*reward_fn\.on_error: raise"):
+        with pytest.raises(RewardError, match=r"first 100 episodes.*ZeroDivisionError: no reward"):
             Trial(parts, Paying(), "mask", max_turns=2).collect()
 
 

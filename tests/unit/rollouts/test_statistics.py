@@ -14,6 +14,11 @@ def test_a_rollout_of_failures_is_stopped_and_names_the_cause() -> None:
         check_progress(stats, n_partner_failed=51)
     with pytest.raises(RewardError, match=r"the reward failed for each of the first 100 .*on_error: raise"):
         check_progress(stats, n_partner_failed=50)
+    stats.last_failure = "HTTP status 401"
+    with pytest.raises(
+        RewardError, match=r"nothing to train on with reward_fn\.on_error: mask; the last failure: HTTP status 401"
+    ):
+        check_progress(stats, n_partner_failed=50)
 
 
 def test_a_rollout_goes_on_while_few_failed_or_one_succeeded() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs import run_folder as module
-from rl4dialog.runs.run_folder import RunFolder, only_writer, to_plain
+from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, only_writer, to_plain
 
 
 @pytest.fixture
@@ -72,9 +72,59 @@ def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_p
         folder.path(name).parent.mkdir(parents=True, exist_ok=True)
         folder.path(name).write_text("x")
     again = RunFolder(tmp_path, "project", "run", overwrite=True)
+    again.discard_replaced()
     left = {str(path.relative_to(again.root)) for path in again.root.rglob("*") if path.is_file()}
-    assert left == {"config.json", *others}, "the next config takes the place of this one"
+    assert left == set(others)
     assert not again.path("model").exists()
+
+
+def replace_in_part(earlier: RunFolder, base: Path) -> RunFolder:
+    """Write a run, and begin another one in its place."""
+    for name in ("config.json", "result.json", "model/model.safetensors", "notes.md"):
+        earlier.path(name).parent.mkdir(exist_ok=True)
+        earlier.path(name).write_text("old")
+    new = RunFolder(base, "project", "run", overwrite=True)
+    assert not new.path("result.json").exists()
+    new.write_json("config.json", {})
+    new.append_jsonl("warnings.jsonl", {})
+    return new
+
+
+def assert_is_the_earlier_run(root: Path) -> None:
+    found = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+    found.pop(".lock", None)
+    assert found == dict.fromkeys(("config.json", "result.json", "model/model.safetensors", "notes.md"), "old")
+
+
+def test_failed_start_leaves_the_earlier_run_as_it_was(folder: RunFolder, tmp_path: Path) -> None:
+    new = replace_in_part(folder, tmp_path)
+    with pytest.raises(ValueError, match="no such model"), new.keeping_replaced():
+        raise ValueError("no such model")
+    assert_is_the_earlier_run(folder.root)
+
+
+def test_killed_start_is_undone_by_the_next_writer(folder: RunFolder, tmp_path: Path) -> None:
+    replace_in_part(folder, tmp_path)
+    with only_writer(folder.root):
+        assert_is_the_earlier_run(folder.root)
+
+
+def test_failure_after_the_start_keeps_the_new_run(folder: RunFolder, tmp_path: Path) -> None:
+    new = replace_in_part(folder, tmp_path)
+    new.discard_replaced()
+    with pytest.raises(ValueError, match="later"), new.keeping_replaced():
+        raise ValueError("later")
+    assert folder.path("config.json").read_text() == "{}\n"
+    assert not folder.path("result.json").exists()
+
+
+@pytest.mark.parametrize("inside", ["", "model", "model/tokenizer.json"])
+def test_config_that_reads_the_run_to_be_replaced_is_refused(folder: RunFolder, inside: str) -> None:
+    folder.path("model").mkdir()
+    path = str(folder.root / inside)
+    with pytest.raises(RunFolderError, match=r"metrics\[0\]\.model_name: .* which the new run would replace"):
+        check_not_replaced(folder.root, {"metrics": [{"model_name": path}], "seed": 1})
+    check_not_replaced(folder.root, {"imports": [str(folder.path("own.py"))], "model_name": "gpt2", "empty": ""})
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from runs import make_config, write_config
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.experiments.quality import execution
+from rl4dialog.experiments.quality import comparison, execution
 from rl4dialog.experiments.quality.execution import execute, make_steps
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 
@@ -82,6 +83,38 @@ def test_a_page_of_no_runs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "none").exists()
     assert main_of("benchmark", [*arguments, "--n_jobs", "2"]) == 2
     assert "--n_jobs has no effect with --page_only" in capsys.readouterr().err
+
+
+def test_a_bad_config_is_found_before_any_run_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan = write_plan(tmp_path)
+    monkeypatch.setattr(execution, "start_command", lambda *args, **kwargs: pytest.fail("a run started"))
+    bad = "runs.PPO, small steps.set=[alg.args.nepochs=2]"
+    assert main_of("benchmark", [str(plan), "--output_path", str(tmp_path / "out"), "--set", bad]) == 2
+    assert "ppo__small_steps_seed_0: " in (message := capsys.readouterr().err) and "'n_epochs'" in message
+
+
+@pytest.mark.parametrize("inside", ["", "further"])
+def test_a_file_in_the_place_of_the_output_folder_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
+) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    (tmp_path / "file").touch()
+    assert main_of("benchmark", [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "file" / inside)]) == 2
+    assert f"--output_path {tmp_path / 'file' / inside} is not a folder" in capsys.readouterr().err
+
+
+def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
+    monkeypatch.setattr(comparison, "is_done", lambda *args: True)
+    for name in ("read_outcome", "write_outcomes", "plot_frontier"):
+        monkeypatch.setattr(comparison, name, lambda *args: SimpleNamespace(label="PPO", seed=0))
+    monkeypatch.setattr(comparison, "markdown_page", lambda *args: "")
+    runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
+    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 1
 
 
 @pytest.mark.long

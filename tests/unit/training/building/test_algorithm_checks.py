@@ -21,6 +21,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
         r"critic_from has no effect: alg\.id: rloo has no critic",
     ),
+    "policy that is never trained": (
+        {"alg__args__critic_warmup_iters": 4, "train_evaluation__n_iters": 3},
+        r"critic_warmup_iters is 4, more than the 3 iterations .*so the policy is never trained",
+    ),
     "correction of greedy replies": (
         {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
         r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
@@ -65,3 +69,36 @@ def test_arguments_that_contradict_each_other_are_refused(name: str, tmp_path: P
     overrides, words = REFUSED[name]
     with pytest.raises(ConfigError, match=words):
         check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 3},  # trains only the critic
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 0},  # only evaluates
+    ],
+)
+def test_arguments_that_only_look_alike_are_accepted(overrides: dict[str, Any], tmp_path: Path) -> None:
+    check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+RLOO: dict[str, Any] = {"alg__id": "rloo", "env__n_envs": 4}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "notes"),
+    [
+        ({**RLOO, "alg__policy__args__critic": "shared"}, ["alg.policy.args.critic"]),
+        ({**RLOO, "alg__policy__args__critic": "none"}, []),
+        ({"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}}, ["alg.kl_div.target_kl"]),
+        ({"alg__kl_div": {"coeff": 0.1, "target_kl": 0.1}}, []),
+    ],
+)
+def test_key_that_another_setting_disables_is_noted_once(
+    overrides: dict[str, Any], notes: list[str], tmp_path: Path
+) -> None:
+    config = parse_config(make_config(tmp_path, **overrides), "test")
+    for _ in range(2):
+        check_components(config)
+    found = [note for note in config.warnings if "critic has no effect" in note or "target_kl has no effect" in note]
+    assert [note.split()[0] for note in found] == notes

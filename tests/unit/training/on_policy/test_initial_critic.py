@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ from safetensors.torch import load_file
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.manifest import write_manifest
+from rl4dialog.training import plan as plan_module
+from rl4dialog.training import text_trainee
 from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
+from rl4dialog.training.plan import print_plan
 
 CRITIC = {"train_evaluation__n_iters": 1, "alg__args__critic_warmup_iters": 1, "alg__policy__args__critic": "shared"}
 
@@ -54,6 +59,51 @@ def test_critic_that_does_not_fit_is_refused(folder: Path, overrides: Any, error
         trainee(folder, run_folder(folder), **overrides)
 
 
-def test_folder_without_a_checkpoint_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"critic_from: .* has no checkpoint; name the folder of a run"):
-        trainee(folder, folder / "nothing")
+def plan(folder: Path, critic_from: Path | str) -> None:
+    """The dry run of a run that starts with the critic of another."""
+    print_plan(parse_config(make_config(folder, alg__policy__args__critic_from=str(critic_from)), "test"))
+
+
+@pytest.mark.parametrize("build", [trainee, plan])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (".", "has no checkpoint; name the folder of a run"),
+        ("none", "is not a folder that can be read: No such file or directory"),
+        ("config.yml", "is not a folder that can be read: Not a directory"),
+    ],
+)
+def test_folder_without_a_critic_is_refused_before_anything_is_built(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Any, name: str, words: str
+) -> None:
+    (tmp_path / "config.yml").touch()
+    for module in (text_trainee, plan_module):
+        monkeypatch.setattr(module, "build_texts", lambda config: pytest.fail("the data were loaded"))
+    with pytest.raises(ConfigError, match=rf"critic_from: {tmp_path / name} {words}"):
+        build(folder, tmp_path / name)
+
+
+@pytest.mark.parametrize("damaged", ["critic.safetensors", "manifest.json"])
+def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder: Path, tmp_path: Path, damaged: str) -> None:
+    (saved,) = (run_folder(folder) / "checkpoints").glob("*_000001")
+    for name in ("iteration_000001", "iteration_000002"):
+        shutil.copytree(saved, tmp_path / "checkpoints" / name)
+    (tmp_path / "checkpoints" / "iteration_000002" / damaged).write_text("x")
+    with pytest.raises(ConfigError, match=r"critic_from: .*iteration_000002 is damaged: .*remove it to use"):
+        trainee(folder, tmp_path)
+
+
+def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "iteration_000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    write_manifest(checkpoint)
+    with pytest.raises(ConfigError, match=r"has no critic; name the folder of a run"):
+        trainee(folder, tmp_path)
+    with pytest.raises(ConfigError, match=r"critic_from: string should have at least 1 character"):
+        plan(folder, "")
+
+
+def test_dry_run_names_the_initial_critic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(folder, run_folder(folder))
+    assert "initial critic" in (printed := capsys.readouterr().out) and "of iteration 1 in" in printed
