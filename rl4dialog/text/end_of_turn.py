@@ -54,14 +54,21 @@ class EndOfTurn:
         return self.marker in self.tokenizer.decode(tail, skip_special_tokens=False)
 
     def reply_text(self, ids: Sequence[int]) -> str:
-        """Decode the reply without special tokens, turn marker and surrounding whitespace."""
+        """Decode the reply without special tokens, turn marker and surrounding whitespace.
+
+        The last characters of a truncated reply may be the beginning of the marker. They are removed too, unless they
+        could be the beginning of a word.
+        """
         text = str(
             self.tokenizer.decode(
                 [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
             )
         )
         if self.marker:
-            text = text.split(self.marker, 1)[0]
+            text, marker, _ = text.partition(self.marker)
+            if not marker and not self.marker[0].isalnum() and not (ids and ids[-1] in self.eos_token_ids):
+                begun = (self.marker[:length] for length in range(len(self.marker) - 1, 0, -1))
+                text = text.removesuffix(next(filter(text.endswith, begun), ""))
         return text.strip()
 
 

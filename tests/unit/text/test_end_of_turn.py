@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 from tiny import make_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -24,6 +25,21 @@ def test_marker_of_several_tokens_ends_at_its_last_one() -> None:
     ids = tokenizer("hi > there<EOU>")["input_ids"]
     assert [ends.is_end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
     assert ends.reply_text(ids) == "hi > there"
+
+
+@pytest.mark.parametrize(
+    ("said", "marker", "text"),
+    [
+        ("i knew if <E", "<EOU>", "i knew if"),
+        ("is 1 <", "<EOU>", "is 1"),
+        ("a <EOX", "<EOU>", "a <EOX"),
+        ("is 1 <<eos>", "<EOU>", "is 1 <"),  # the reply is complete
+        ("they asked Us", "User:", "they asked Us"),  # may be a word
+    ],
+)
+def test_the_begun_marker_of_a_truncated_reply_is_no_part_of_its_text(said: str, marker: str, text: str) -> None:
+    tokenizer = byte_tokenizer()
+    assert EndOfTurn(tokenizer, [0], marker).reply_text(tokenizer(said)["input_ids"]) == text
 
 
 def test_single_token_marker_is_among_the_ids_that_are_held_back() -> None:
