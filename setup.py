@@ -59,7 +59,7 @@ setup(
         "rich>=13.0",
         "tqdm>=4.66",
         "httpx>=0.27",
-        "scipy>=1.11",
+        "scipy>=1.15",
     ],
     extras_require={
         "lora": ["peft>=0.17"],

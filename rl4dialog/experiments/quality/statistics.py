@@ -7,34 +7,29 @@ runs: each group of runs is resampled on its own (stratified).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from rl4dialog.functional.bootstrap import Estimate, bootstrap_intervals
+from rl4dialog.functional.bootstrap import CONFIDENCE, Estimate, Interval
 
 N_RESAMPLES = 10_000
 
 
-def interquartile_mean(values: ArrayLike) -> float:
-    """Mean of the middle half of the values; with fewer than four, of all."""
-    return float(stats.trim_mean(values, 0.25))
+def interquartile_mean(values: ArrayLike, axis: int = -1) -> Any:
+    """Mean of the middle half of the values along an axis; with fewer than four, of all."""
+    return stats.trim_mean(values, 0.25, axis)
 
 
-def estimate(values: Sequence[float], statistic: Callable[[ArrayLike], float] = interquartile_mean) -> Estimate:
-    """A statistic over runs with its interval, of which there is none for fewer than two runs.
+def estimate(values: Sequence[float]) -> Estimate:
+    """The interquartile mean over runs with its interval, of which there is none for fewer than two runs.
 
     Args:
         values: One number per run.
-        statistic: The statistic.
     """
-    point = statistic(values)
-    if len(values) < 2:
-        return Estimate(point)
-    array = np.asarray(values, dtype=float)
-    (interval,) = bootstrap_intervals(lambda rows: [statistic(array[rows])], len(array), n_resamples=N_RESAMPLES)
-    return Estimate(point, interval)
+    return _estimate(interquartile_mean, values)
 
 
 def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:
@@ -42,17 +37,24 @@ def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -
 
     This is the Mann-Whitney U statistic, divided by the number of pairs (Agarwal et al. 2021).
     """
-    point = _share_better(ours, others)
-    if min(len(ours), len(others)) < 2:
+    return _estimate(_share_better, ours, others)
+
+
+def _estimate(statistic: Callable[..., Any], *groups: Sequence[float]) -> Estimate:
+    samples = [np.asarray(group, dtype=float) for group in groups]
+    point = float(statistic(*samples))
+    if min(map(len, samples)) < 2:
         return Estimate(point)
-    one, other = np.asarray(ours, dtype=float), np.asarray(others, dtype=float)
-    (interval,) = bootstrap_intervals(
-        lambda rows, other_rows: [_share_better(one[rows], other[other_rows])],
-        len(one),
-        len(other),
+    drawn = stats.bootstrap(
+        samples,
+        statistic,
         n_resamples=N_RESAMPLES,
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
     )
-    return Estimate(point, interval)
+    return Estimate(point, Interval(float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)))
 
 
 def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | None:
@@ -97,6 +99,7 @@ def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: f
     return next((float(spent) for reward, spent in found if reward >= level), None)
 
 
-def _share_better(ours: ArrayLike, others: ArrayLike) -> float:
-    difference = np.subtract.outer(np.asarray(ours), np.asarray(others))
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
+def _share_better(ours: NDArray[np.float64], others: NDArray[np.float64], axis: int = -1) -> Any:
+    """Of arrays (..., runs), whose last axis is the one of the runs."""
+    difference = ours[..., :, np.newaxis] - others[..., np.newaxis, :]
+    return ((difference > 0) + 0.5 * (difference == 0)).mean(axis=(-2, -1))

@@ -68,14 +68,12 @@ def win_rate(runs: Sequence[Differences], score: str, length: str | None = None)
 
 def _share_won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:
     """Mean over runs of the share of positive changes at equal length. Both of shape (runs, samples)."""
-    return float(np.mean([_won(*row) for row in zip(scores, lengths, strict=True)]))
-
-
-def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:
     known = ~np.isnan(scores)
-    change, longer = scores[known], lengths[known]
-    spread = longer - longer.mean()
-    variance = spread @ spread
-    slope = (spread @ change) / variance if variance > 0 else 0.0
-    at_equal_length = change - slope * longer
-    return float(((at_equal_length > 0) + 0.5 * (at_equal_length == 0)).mean())
+    n_known = known.sum(axis=1, keepdims=True)
+    changes, longer = np.where(known, scores, 0.0), np.where(known, lengths, 0.0)
+    spread = np.where(known, longer - longer.sum(axis=1, keepdims=True) / n_known, 0.0)
+    variance = (spread**2).sum(axis=1, keepdims=True)
+    slope = (spread * changes).sum(axis=1, keepdims=True) / np.where(variance > 0, variance, 1.0)
+    at_equal_length = changes - slope * longer
+    won = known * ((at_equal_length > 0) + 0.5 * (at_equal_length == 0))
+    return float((won.sum(axis=1, keepdims=True) / n_known).mean())
