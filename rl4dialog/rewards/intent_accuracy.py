@@ -21,9 +21,9 @@ class IntentAccuracyReward(BatchedRewardFunction):
         classifier: Predicts dialogue acts; passed by the toolkit for the built-in classifier.
         model_name: Folder or hub id of another classifier.
         synonyms: Whether METEOR uses WordNet.
-        expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. The dialogue
-            act of a reply then scores its probability under this classifier, instead of 1 if it is that of the
-            reference. People could reply with several acts, so this reward is less noisy than that of one reference.
+        expected_by: Folder of a classifier trained with ``rl4dialog classifier --without_reply``. A reply then scores
+            the probability that its act is the act to expect, under both classifiers, instead of 1 if it is that of
+            the reference. People could reply with several acts, so this is less noisy than comparing with one reply.
             The classifier reads as many utterances before the reply as the datapool's ``context_size`` in its training,
             or fewer if the run's datapool has a smaller one.
 
@@ -69,8 +69,9 @@ class IntentAccuracyReward(BatchedRewardFunction):
     def _intent_scores(
         self, prompt_texts: list[str], gen_texts: list[str], meta_infos: list[dict[str, Any]] | None
     ) -> list[float]:
-        acts = self._classifier.predict(prompt_texts, gen_texts, meta_infos)
         if self._expected is None:
+            acts = self._classifier.predict(prompt_texts, gen_texts, meta_infos)
             return [float(act == gold) for act, gold in zip(acts, gold_intents(meta_infos), strict=True)]
-        expected = self._expected.probabilities(prompt_texts, gen_texts, meta_infos).tolist()
-        return [float(row[act - 1]) for row, act in zip(expected, acts, strict=True)]
+        classifiers = (self._classifier, self._expected)
+        said, expected = (each.probabilities(prompt_texts, gen_texts, meta_infos) for each in classifiers)
+        return [float(score) for score in (said * expected).sum(dim=-1)]

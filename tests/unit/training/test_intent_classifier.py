@@ -57,11 +57,12 @@ def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
     assert result["accuracy"] == 1.0
     classifier = IntentClassifier.from_pretrained(str(tmp_path))
     assert not classifier.reads_reply
-    reward = IntentAccuracyReward(shape=False, intent_coeff=2.0, classifier=AlwaysInform(), expected_by=str(tmp_path))
+    reward = IntentAccuracyReward(shape=False, intent_coeff=2.0, classifier=MostlyInform(), expected_by=str(tmp_path))
     expected = classifier.probabilities(["", ""], ["", ""], [{"history": [acts[1]]}, {"history": [acts[4]]}])
     infos = [{"history": [acts[1]]}, {"history": [acts[4]]}]  # no reference's act is needed
-    assert reward(["", ""], ["a", "b"], [[], []], [True, True], infos) == pytest.approx((2 * expected[:, 0]).tolist())
-    assert reward.last_parts["intent"][0] > 0.8 > 0.2 > reward.last_parts["intent"][1]
+    same = expected[:, 0] * 0.75 + expected[:, 3] * 0.25
+    assert reward(["", ""], ["a", "b"], [[], []], [True, True], infos) == pytest.approx((2 * same).tolist())
+    assert reward.last_parts["intent"] == pytest.approx([0.75, 0.25], abs=0.1)
 
 
 def test_acts_are_expected_from_all_utterances_of_the_history(tmp_path: Path) -> None:
@@ -76,11 +77,11 @@ def test_acts_are_expected_from_all_utterances_of_the_history(tmp_path: Path) ->
     assert IntentClassifier.from_pretrained(str(tmp_path)).n_utterances == 2
 
 
-class AlwaysInform:
-    """A classifier for which every reply informs."""
+class MostlyInform:
+    """A classifier for which every reply informs, or less likely makes an offer."""
 
-    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
-        return [1] * len(reply_texts)
+    def probabilities(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> torch.Tensor:
+        return torch.tensor([[0.75, 0.0, 0.0, 0.25]] * len(reply_texts))
 
 
 def test_confusion_has_gold_in_rows_and_agrees_with_the_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
