@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median_low
 
 from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
 from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
@@ -45,8 +46,9 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
 
 
 def matched_kl(outcomes: Outcomes) -> float | None:
-    """The largest KL that at least one run of every group reaches; ``None`` if a group has no curve."""
-    lowest = min(max(max(run.kls, default=0.0) for run in outcomes.of(label)) for label in outcomes.labels())
+    """The largest KL that at least half of the runs of every group reach; ``None`` if there is none above 0."""
+    highest = [[max(run.kls, default=0.0) for run in outcomes.of(label)] for label in outcomes.labels()]
+    lowest = min(map(median_low, highest))
     return lowest if lowest > 0 else None
 
 
