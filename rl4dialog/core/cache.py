@@ -72,7 +72,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
         write_manifest(temporary, key=canonical)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, Exception) or not _is_full(error):
+        if not _is_full(error):
             raise
         return _elsewhere(kind, folder, canonical, error, build)
     try:
@@ -130,7 +130,7 @@ def _elsewhere(kind: str, folder: Path, canonical: str, error: Exception, build:
     except BaseException as second:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        if not (isinstance(second, OSError) or (isinstance(second, Exception) and _is_full(second))):
+        if not (isinstance(second, OSError) or _is_full(second)):
             raise
         raise RunFolderError(
             f"neither the cache folder {root} nor the temporary folder {tempfile.gettempdir()} can be written "
@@ -146,7 +146,7 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_full(error: Exception) -> bool:
+def _is_full(error: BaseException) -> bool:
     """Whether an error, from any library, reports a full disk."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
@@ -164,7 +164,7 @@ def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
     A damaged folder is named in a warning.
     """
     canonical, folder = _place(kind, key)
-    candidates = [folder, *([_temporary_folders[folder]] if folder in _temporary_folders else [])]
+    candidates = filter(None, (folder, _temporary_folders.get(folder)))
     found = next((each for each in candidates if _is_intact(each, canonical)), None)
     if found is None and os.path.exists(folder):  # unlike Path.exists, False in a folder that cannot be read
         _logger.warning("the cached %s in %s is damaged, so it is not used but built again", kind, folder)
