@@ -20,6 +20,7 @@ _LAZY = {
     "PolicyRegistry": "rl4dialog.catalog",
     "PostProcessorRegistry": "rl4dialog.catalog",
     "RewardFunctionRegistry": "rl4dialog.catalog",
+    "TaskRegistry": "rl4dialog.catalog",
     "TurnAlgorithmRegistry": "rl4dialog.catalog",
     "TurnPolicyRegistry": "rl4dialog.catalog",
     "BaseMetric": "rl4dialog.core.protocols",

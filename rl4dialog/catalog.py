@@ -161,6 +161,13 @@ AlgorithmRegistry = Registry(
     ),
 )
 
+TaskRegistry = Registry(
+    "task",
+    {
+        "camrest": "rl4dialog.tasks.camrest.world:camrest",
+    },
+)
+
 EnvRegistry = Registry(
     "environment",
     {"text_generation": "rl4dialog.envs.text_generation:TextGenEnv"},

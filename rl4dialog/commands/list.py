@@ -18,7 +18,7 @@ KINDS = (
         "callbacks",
         "environments",
     ),
-    *("turn-level-algorithms", "turn-level-policies"),
+    *("tasks", "turn-level-algorithms", "turn-level-policies"),
 )
 
 
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         "algorithms": catalog.AlgorithmRegistry,
         "callbacks": catalog.CallbackRegistry,
         "environments": catalog.EnvRegistry,
+        "tasks": catalog.TaskRegistry,
         "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
         "turn-level-policies": catalog.TurnPolicyRegistry,
     }

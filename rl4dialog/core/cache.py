@@ -118,7 +118,7 @@ def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], No
     return folder
 
 
-def _elsewhere(kind: str, folder: Path, canonical: str, error: Exception, build: Callable[[Path], None]) -> Path:
+def _elsewhere(kind: str, folder: Path, canonical: str, error: BaseException, build: Callable[[Path], None]) -> Path:
     """Build in a temporary folder, because the cache cannot be written."""
     root, temporary = folder.parent, None
     try:

@@ -1,0 +1,165 @@
+"""Dialogue acts: what an utterance does, without its words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.core.errors import DataError, shown
+
+INFORM, REQUEST, NO_OFFER, BOOK, NO_BOOK = "inform", "request", "nooffer", "book", "nobook"
+RECOMMEND, SELECT, OFFER_BOOK, OFFER_BOOKED = "recommend", "select", "offerbook", "offerbooked"
+BYE, THANK, GREET, WELCOME, REQ_MORE = "bye", "thank", "greet", "welcome", "reqmore"
+GENERAL = "general"
+"""Domain of acts such as ``bye``, which belong to no other."""
+BOOKING = "booking"
+"""Domain of an agent's acts about the booking of whatever is being talked about, as in MultiWOZ."""
+DONT_CARE = "dontcare"
+"""Value of a constraint that admits every value."""
+NAMING = frozenset({INFORM, RECOMMEND, SELECT, OFFER_BOOK})
+"""Intents of acts whose values describe an entity of the database."""
+
+
+class DialogueAct(NamedTuple):
+    """One act of an utterance.
+
+    Attributes:
+        intent: What is done, such as ``inform``.
+        domain: What it is about, such as ``restaurant``.
+        slot: The attribute, such as ``food``; empty if there is none.
+        value: The value. Empty for requests, and if there is none. In a delexicalized act, ``"1"`` stands for the first
+            value that the utterance has for this slot, ``"2"`` for the second, and so on.
+    """
+
+    intent: str
+    domain: str
+    slot: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        inside = f"{self.slot}={self.value}" if self.value else self.slot
+        return f"{self.domain}-{self.intent}({inside})"
+
+
+def act_of(fields: Any, where: str) -> DialogueAct:
+    """Read an act from a list of JSON.
+
+    Args:
+        fields: Intent, domain, slot and value; the last two may be missing.
+        where: What contains the act, for the error message.
+
+    Raises:
+        DataError: If it is not a list of two to four texts.
+    """
+    is_list = isinstance(fields, (list, tuple)) and 2 <= len(fields) <= 4
+    if not is_list or not all(isinstance(field, str) for field in fields):
+        raise DataError(f"{where}: an act must be a list [intent, domain, slot, value] of texts, not {shown(fields)}")
+    return DialogueAct(*fields)
+
+
+def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
+    """Replace values by their number among the values of the same intent, domain and slot.
+
+    Requests and acts without a value stay as they are.
+    """
+    seen: dict[tuple[str, str, str], list[str]] = {}
+    found = []
+    for act in acts:
+        if act.value:
+            values = seen.setdefault(act[:3], [])
+            if act.value not in values:
+                values.append(act.value)
+            act = act._replace(value=str(values.index(act.value) + 1))
+        found.append(act)
+    return list(dict.fromkeys(found))
+
+
+class ActVocabulary:
+    """Delexicalized acts, numbered.
+
+    Args:
+        acts: The acts, in the order of their numbers.
+
+    Raises:
+        DataError: If there are none.
+    """
+
+    def __init__(self, acts: Iterable[DialogueAct]) -> None:
+        self.acts: tuple[DialogueAct, ...] = tuple(acts)
+        self._number = {act: i for i, act in enumerate(self.acts)}
+        if not self.acts:
+            raise DataError("the vocabulary of dialogue acts is empty; lower min_count or use a larger corpus")
+
+    def __len__(self) -> int:
+        return len(self.acts)
+
+    def __contains__(self, act: DialogueAct) -> bool:
+        return act in self._number
+
+    def number(self, act: DialogueAct) -> int:
+        """The number of a delexicalized act.
+
+        Raises:
+            KeyError: If the vocabulary does not contain it.
+        """
+        return self._number[act]
+
+    def encode(self, acts: Iterable[DialogueAct]) -> NDArray[np.int8]:
+        """A bit per act: 1 for each of these delexicalized acts; those outside the vocabulary are left out.
+
+        Returns:
+            Shape (number of acts,).
+        """
+        bits = np.zeros(len(self.acts), np.int8)
+        for act in acts:
+            number = self._number.get(act)
+            if number is not None:
+                bits[number] = 1
+        return bits
+
+    def decode(self, bits: NDArray[Any]) -> list[DialogueAct]:
+        """The acts whose bit is not 0.
+
+        Args:
+            bits: Shape (number of acts,).
+        """
+        return [self.acts[i] for i in np.flatnonzero(bits)]
+
+
+def counted_vocabulary(turns: Iterable[Collection[DialogueAct]], min_count: int = 1) -> ActVocabulary:
+    """All acts that occur in at least `min_count` turns, in alphabetical order.
+
+    Args:
+        turns: Acts of each utterance.
+        min_count: The smallest number of utterances.
+
+    Raises:
+        DataError: If no act occurs as often.
+    """
+    counts = Counter(act for acts in turns for act in delexicalized(acts))
+    return ActVocabulary(sorted(act for act, count in counts.items() if count >= min_count))
+
+
+def composite_acts(
+    turns: Iterable[Collection[DialogueAct]], vocabulary: ActVocabulary, size: int
+) -> list[tuple[DialogueAct, ...]]:
+    """The most frequent combinations of acts in an utterance, most frequent first.
+
+    Args:
+        turns: Acts of each utterance.
+        vocabulary: Acts to keep.
+        size: Number of combinations at most.
+
+    Returns:
+        Sorted acts of each combination. The empty combination, silence, is never one of them.
+    """
+    counts: Counter[tuple[DialogueAct, ...]] = Counter()
+    for acts in turns:
+        known: Sequence[DialogueAct] = sorted(act for act in delexicalized(acts) if act in vocabulary)
+        if known:
+            counts[tuple(known)] += 1
+    return [acts for acts, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size]]

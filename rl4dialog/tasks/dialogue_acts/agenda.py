@@ -1,0 +1,260 @@
+"""Agenda-based user simulator.
+
+Source: Schatzmann et al. 2007, "Agenda-based user simulation for bootstrapping a POMDP dialogue system".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOK,
+    BYE,
+    DONT_CARE,
+    GENERAL,
+    INFORM,
+    NAMING,
+    NO_BOOK,
+    NO_OFFER,
+    OFFER_BOOKED,
+    REQUEST,
+    SELECT,
+    DialogueAct,
+)
+from rl4dialog.tasks.dialogue_acts.goals import Goal
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, minutes
+
+_BOOKED = frozenset({BOOK, OFFER_BOOKED})
+_TELLING = NAMING | _BOOKED
+_GOODBYE = DialogueAct(BYE, GENERAL)
+
+
+class AgendaUser:
+    """A user who pursues a goal with a stack of acts to say.
+
+    The user comes to the goal's domains one after the other: first all constraints, then the requests, then the
+    booking. To what the agent says, it reacts as follows:
+
+    - It answers a request with the value of its goal, ``dontcare`` for another constraint, or a place for the ends of a
+      taxi ride.
+    - It corrects a value that contradicts its goal.
+    - It notes answers to its requests, once all of its constraints are said.
+    - After ``nooffer`` or ``nobook``, it replaces its first constraints or values by the others of its goal. If there
+      are none, it repeats them once. After that it gives up.
+    - It asks again for what is not answered, offered or booked yet.
+
+    It says goodbye once, at the end: when all is done, when it gives up, or when its patience ends.
+
+    Args:
+        ontology: The domains.
+        max_acts: Largest number of acts in an utterance.
+        patience: The user leaves after this number of identical utterances in a row; ``None`` for never.
+        places: Values for the ends of a ride, by domain and slot, where the goal has none.
+    """
+
+    def __init__(
+        self,
+        ontology: Ontology,
+        max_acts: int = 4,
+        patience: int | None = None,
+        places: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    ) -> None:
+        self._ontology, self._max_acts, self._patience = ontology, max_acts, patience
+        self._places = places or {}
+
+    def reset(self, goal: Goal, rng: np.random.Generator) -> list[DialogueAct]:
+        """Begin a dialogue.
+
+        Args:
+            goal: The goal.
+            rng: Source of everything random in this dialogue. The user keeps it.
+
+        Returns:
+            The first utterance.
+        """
+        self.goal, self._rng = goal, rng
+        self._left = list(goal.domains)
+        self._info = {name: wanted.first_info for name, wanted in goal.domains.items()}
+        self._book = {name: wanted.first_book for name, wanted in goal.domains.items()}
+        self._open = {name: list(wanted.requests) for name, wanted in goal.domains.items()}
+        self._offered: set[str] = set()
+        self._booked: set[str] = set()
+        self._setbacks: dict[str, int] = {}
+        self._stack: list[DialogueAct] = []
+        self._last: list[DialogueAct] = []
+        self._n_same = 0
+        self.is_over = self.has_given_up = False
+        self._begin_domain()
+        return self._speak()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the user has all it wanted, as far as it can tell."""
+        return all(self._is_done(name) for name in self.goal.domains)
+
+    def reply(self, acts: Sequence[DialogueAct]) -> list[DialogueAct]:
+        """Hear the agent and answer.
+
+        Args:
+            acts: What the agent says, with values.
+
+        Returns:
+            The user's acts; ``bye`` at the end.
+        """
+        about = [act for act in acts if act.domain in self.goal.domains]
+        wrong = {act.domain for act in about if act.intent in _TELLING and not self._accepts(act)}
+        self._offered -= wrong
+        self._booked -= wrong
+        for act in about:
+            self._hear(act, act.domain in wrong)
+        if self.has_given_up:
+            return self._leave()
+        while self._left and not self._unsaid(self._left[0]) and self._is_done(self._left[0]):
+            self._left.pop(0)
+            self._begin_domain()
+        return self._speak()
+
+    def _is_done(self, name: str) -> bool:
+        return not self._open[name] and name in self._offered and (not self._book[name] or name in self._booked)
+
+    def _unsaid(self, name: str) -> bool:
+        return any(act.domain == name for act in self._stack)
+
+    def _begin_domain(self) -> None:
+        """Put the constraints of the next domain on the stack, in random order."""
+        if self._left:
+            name = self._left[0]
+            acts = [DialogueAct(INFORM, name, slot, value) for slot, value in self._info[name].items()]
+            self._rng.shuffle(acts)  # type: ignore[arg-type]
+            self._push(acts or [DialogueAct(INFORM, name)])
+
+    def _push(self, acts: Iterable[DialogueAct]) -> None:
+        """Put acts on top of the stack, the first one topmost; each act is there once."""
+        for act in reversed(list(acts)):
+            if act in self._stack:
+                self._stack.remove(act)
+            self._stack.append(act)
+
+    def _wanted(self, act: DialogueAct) -> str | None:
+        """The value that the user wants for the slot of an act; ``None`` if it does not matter."""
+        in_booking = act.slot in self._ontology[act.domain].bookable
+        return (self._book if in_booking else self._info)[act.domain].get(act.slot)
+
+    def _accepts(self, act: DialogueAct) -> bool:
+        wanted = self._wanted(act)
+        return wanted is None or satisfies(self._ontology[act.domain], act.slot, act.value, wanted)
+
+    def _hear(self, act: DialogueAct, is_wrong: bool) -> None:
+        """React to one act.
+
+        Args:
+            act: The act.
+            is_wrong: Whether the agent says something about this domain that contradicts the goal.
+        """
+        intent, name, slot, value = act
+        spec = self._ontology[name]
+        if intent == REQUEST or (intent == SELECT and not value):
+            self._answer(spec, slot)
+        elif intent == NO_OFFER:
+            self._replace(name, self._info[name], self.goal.domains[name].info)
+        elif intent == NO_BOOK:
+            self._replace(name, self._book[name], self.goal.domains[name].book)
+        elif intent in _TELLING and slot:
+            wanted = self._wanted(act)
+            if wanted is not None and not satisfies(spec, slot, value, wanted):
+                self._push([DialogueAct(INFORM, name, slot, wanted)])
+            elif not is_wrong:
+                self._note(spec, act)
+
+    def _note(self, spec: Domain, act: DialogueAct) -> None:
+        """Take a value as an offer, a booking or an answer."""
+        intent, name, slot, _ = act
+        if slot == spec.key and intent != SELECT:
+            self._offered.add(name)
+        if slot == REFERENCE and intent in _BOOKED:
+            self._booked.add(name)
+        if slot in self._open[name] and not self._has_unsaid_constraints(name):
+            self._open[name].remove(slot)
+
+    def _has_unsaid_constraints(self, name: str) -> bool:
+        return any(act.domain == name and act.intent == INFORM and act.slot in self._info[name] for act in self._stack)
+
+    def _answer(self, spec: Domain, slot: str) -> None:
+        name = spec.name
+        if slot in self._info[name]:
+            value = self._info[name][slot]
+        elif slot in self._book[name]:
+            value = self._book[name][slot]
+        elif slot in self._places.get(name, {}):
+            places = self._places[name][slot]
+            value = self._info[name][slot] = places[int(self._rng.integers(len(places)))]
+        elif slot in spec.informable:
+            value = DONT_CARE
+        else:
+            return
+        self._push([DialogueAct(INFORM, name, slot, value)])
+
+    def _replace(self, name: str, current: dict[str, str], final: Mapping[str, str]) -> None:
+        """React to "no offer" or "no booking"."""
+        changed = {slot: value for slot, value in final.items() if current.get(slot) != value}
+        dropped = [slot for slot in current if slot not in final and slot not in self._places.get(name, {})]
+        if not changed and not dropped:
+            self._setbacks[name] = self._setbacks.get(name, 0) + 1
+            if self._setbacks[name] > 1 or not final:
+                self.has_given_up = True
+                return
+            changed = dict(final)
+        for slot in dropped:
+            del current[slot]
+        current.update(changed)
+        self._offered.discard(name)
+        self._push(
+            DialogueAct(INFORM, name, slot, value)
+            for slot, value in {**dict.fromkeys(dropped, DONT_CARE), **changed}.items()
+        )
+
+    def _speak(self) -> list[DialogueAct]:
+        if not self._left:
+            return self._leave()
+        said = self._pop() if self._stack else self._next_question()
+        self._n_same = self._n_same + 1 if said == self._last else 1
+        self._last = said
+        if self._patience is not None and self._n_same >= self._patience:
+            self.has_given_up = True
+            return self._leave()
+        return said
+
+    def _pop(self) -> list[DialogueAct]:
+        """Take acts of one domain and intent from the top of the stack."""
+        top = self._stack[-1]
+        said: list[DialogueAct] = []
+        while self._stack and len(said) < self._max_acts and self._stack[-1][:2] == top[:2]:
+            said.append(self._stack.pop())
+        return said
+
+    def _next_question(self) -> list[DialogueAct]:
+        """Ask for what the domain still lacks: an offer or answers, then the booking."""
+        name = self._left[0]
+        wanted: list[str] = list(self._open[name])
+        if name not in self._offered and self._ontology[name].key not in wanted:
+            wanted.append(self._ontology[name].key)
+        if wanted:
+            return [DialogueAct(REQUEST, name, slot) for slot in wanted[: self._max_acts]]
+        return [DialogueAct(INFORM, name, slot, value) for slot, value in self._book[name].items()][: self._max_acts]
+
+    def _leave(self) -> list[DialogueAct]:
+        self.is_over = True
+        return [_GOODBYE]
+
+
+def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
+    """Whether a value of an entity satisfies a constraint. Both are normalized."""
+    if wanted == DONT_CARE or value == wanted:
+        return True
+    bound = spec.bounds.get(slot)
+    times = (minutes(value), minutes(wanted)) if bound is not None else (None, None)
+    if times[0] is None or times[1] is None:
+        return False
+    return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]

@@ -1,0 +1,58 @@
+"""Files of published task-oriented datasets."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError
+
+SPLITS = ("train", "val", "test")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or the one of this name in a zip archive beside it.
+
+    Raises:
+        DataError: If neither exists, or the contents are not JSON.
+    """
+    archive = path.with_name(path.name + ".zip")
+    try:
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+        if archive.is_file():
+            with zipfile.ZipFile(archive) as files:
+                return json.loads(files.read(path.name))
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from error
+    raise DataError(f"the file {path.name} (or {archive.name}) is missing in {path.parent}")
+
+
+def read_splits(folder: Path, splits: Mapping[str, str] | None = None) -> dict[str, tuple[Any, str]]:
+    """Read ``train.json``, ``val.json`` and ``test.json``.
+
+    Args:
+        folder: Folder of the files.
+        splits: Split that stands in for a missing one, such as ``{"train": "val"}``.
+
+    Returns:
+        Contents and file of each split.
+
+    Raises:
+        DataError: If a file is missing or malformed.
+    """
+    found = {}
+    for split in SPLITS:
+        source = (splits or {}).get(split, split)
+        path = folder / f"{source}.json"
+        if source not in SPLITS:
+            raise DataError(f"splits: {split}: {source!r} is not a split; use one of {', '.join(SPLITS)}")
+        try:
+            found[split] = (read_json(path), str(path))
+        except DataError as error:
+            hint = "" if path.exists() else f". Another split can stand in for it: splits: {{{split}: val}}"
+            raise DataError(f"{error}{hint}") from error
+    return found

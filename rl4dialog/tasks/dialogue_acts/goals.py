@@ -1,0 +1,125 @@
+"""Goals of users: what they look for, ask for and book, in each domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+
+
+@dataclass(frozen=True)
+class DomainGoal:
+    """What a user wants in one domain.
+
+    Attributes:
+        info: Constraints on the entity, by slot.
+        fail_info: Constraints that the user names first, where they differ from `info`; the user replaces them by
+            `info` after "no offer".
+        requests: Slots of the entity that the user wants to know.
+        book: Values of the booking, by slot; empty if nothing is booked.
+        fail_book: Values that the user asks for first and that are not available, where they differ from `book`.
+    """
+
+    info: Mapping[str, str] = field(default_factory=dict)
+    fail_info: Mapping[str, str] = field(default_factory=dict)
+    requests: tuple[str, ...] = ()
+    book: Mapping[str, str] = field(default_factory=dict)
+    fail_book: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def first_info(self) -> dict[str, str]:
+        """The constraints before "no offer"."""
+        return {**self.info, **self.fail_info}
+
+    @property
+    def first_book(self) -> dict[str, str]:
+        """The values of the booking before "no booking"."""
+        return {**self.book, **self.fail_book}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A user's goal.
+
+    Attributes:
+        id: Identifier.
+        domains: Goal of each domain, in the order in which the user comes to them.
+        text: The goal in words, for people; empty if there are none.
+    """
+
+    id: str
+    domains: Mapping[str, DomainGoal]
+    text: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        return asdict(self)
+
+
+def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:
+    """Read a goal from JSON, as `Goal.to_json` writes it. Values are normalized.
+
+    Args:
+        record: The JSON.
+        ontology: The domains.
+        where: What contains it, for the error message.
+
+    Raises:
+        DataError: If a key, a domain or a slot is unknown, or a value has another type.
+    """
+    if not isinstance(record, Mapping) or not isinstance(record.get("domains"), Mapping) or not record["domains"]:
+        raise DataError(f"{where}: a goal must be an object with 'domains', not {shown(record)}")
+    domains = {}
+    for name, given in record["domains"].items():
+        if name not in ontology or not isinstance(given, Mapping):
+            known = ", ".join(ontology.domains)
+            raise DataError(f"{where}: domain {name!r} of the goal is unknown or not an object (known: {known})")
+        domains[name] = _domain_goal(name, given, ontology, f"{where}: goal of domain {name!r}")
+    return Goal(str(record.get("id", "")), domains, str(record.get("text", "")))
+
+
+def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where: str) -> DomainGoal:
+    spec = ontology[name]
+    slots = {"info": spec.informable, "fail_info": spec.informable, "book": spec.bookable, "fail_book": spec.bookable}
+    unknown = set(given) - {*slots, "requests"}
+    if unknown:
+        raise DataError(f"{where}: unknown key {min(unknown)!r}; keys are requests, {', '.join(slots)}")
+    values: dict[str, dict[str, str]] = {}
+    for key, known in slots.items():
+        values[key] = {}
+        for slot, value in given.get(key, {}).items():
+            if slot not in known or not isinstance(value, str):
+                raise DataError(
+                    f"{where}: {key}.{slot} must be a text, and its slot one of {', '.join(known) or 'none'}; got "
+                    f"{shown(value)}"
+                )
+            values[key][slot] = ontology.normalized(name, slot, value)
+    for slot in given.get("requests", ()):
+        if slot not in spec.requestable:
+            raise DataError(f"{where}: slot {slot!r} cannot be requested (slots: {', '.join(spec.requestable)})")
+    return DomainGoal(requests=tuple(given.get("requests", ())), **values)
+
+
+def problems(goal: Goal, ontology: Ontology, database: Database) -> list[str]:
+    """Why a goal cannot be reached; empty if it can.
+
+    A goal can be reached if in each domain an entity satisfies the final constraints and has all requested slots.
+    """
+    found = []
+    for name, wanted in goal.domains.items():
+        spec = ontology[name]
+        if spec.generated:
+            continue
+        matches = database.query(name, wanted.info)
+        if not matches:
+            found.append(f"{name}: no entity satisfies {dict(wanted.info)}")
+            continue
+        entities = [database.entities(name)[i] for i in matches]
+        for slot in wanted.requests:
+            if slot not in spec.bookable and not any(entity.get(slot) for entity in entities):
+                found.append(f"{name}: no entity that satisfies {dict(wanted.info)} has a {slot}")
+    return found

@@ -1,0 +1,169 @@
+"""A world: everything that a task in dialogue acts needs."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BYE,
+    GENERAL,
+    INFORM,
+    REQUEST,
+    ActVocabulary,
+    DialogueAct,
+    counted_vocabulary,
+    delexicalized,
+)
+from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue
+from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.goals import Goal, problems
+from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+
+_logger = logging.getLogger(__name__)
+OnUnreachable = Literal["drop", "error"]
+
+
+@dataclass(frozen=True)
+class World:
+    """A world.
+
+    Attributes:
+        name: Its name.
+        ontology: The domains.
+        database: Their entities.
+        dialogues: Dialogues of each split.
+        goals: Goals of each split that can be reached.
+        user_acts: Delexicalized acts of users.
+        system_acts: Delexicalized acts of the agent.
+        max_system_acts: Number of acts in all but 1 % of the agent's utterances.
+        values: Values by domain and slot, of the database, the goals and the training dialogues.
+    """
+
+    name: str
+    ontology: Ontology
+    database: Database
+    dialogues: Mapping[str, tuple[CorpusDialogue, ...]]
+    goals: Mapping[str, tuple[Goal, ...]]
+    user_acts: ActVocabulary
+    system_acts: ActVocabulary
+    max_system_acts: int
+    values: Mapping[str, Mapping[str, tuple[str, ...]]]
+
+
+def make_world(
+    name: str,
+    ontology: Ontology,
+    database: Database,
+    dialogues: Mapping[str, Sequence[CorpusDialogue]],
+    min_count: int = 1,
+    on_unreachable: OnUnreachable = "drop",
+) -> World:
+    """Count vocabularies in the training dialogues, and select the goals that can be reached.
+
+    A goal of `val` or `test` that also occurs in `train` is dropped there, so no evaluation has a goal of training.
+
+    Args:
+        name: Name of the world.
+        ontology: The domains.
+        database: Their entities.
+        dialogues: Dialogues of each split, with their goals.
+        min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
+        on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
+
+    Raises:
+        DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
+            cannot be reached.
+    """
+    goals, seen = {}, set()
+    for split in sorted(dialogues, key=("test", "val", "train").index):
+        kept, n_repeated, unreachable = [], 0, []
+        for dialogue in dialogues[split]:
+            if dialogue.goal is None:
+                continue
+            wrong = problems(dialogue.goal, ontology, database)
+            if wrong:
+                unreachable.append(f"{dialogue.goal.id or dialogue.id}: {wrong[0]}")
+                continue
+            key = repr(_canonical(dialogue.goal))
+            if (split, key) in seen or any((other, key) in seen for other in dialogues if other != split):
+                n_repeated += (split, key) not in seen
+                if (split, key) not in seen:
+                    continue
+            seen.add((split, key))
+            kept.append(dialogue.goal)
+        _report(name, split, unreachable, n_repeated, on_unreachable)
+        if not kept:
+            raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")
+        goals[split] = tuple(kept)
+    training = [turn for dialogue in dialogues["train"] for turn in dialogue.turns]
+    lengths = sorted(len(delexicalized(turn.system)) for turn in training if turn.system)
+    user_acts = ActVocabulary(
+        sorted({*_possible_user_acts(ontology), *counted_vocabulary((t.user for t in training), min_count).acts})
+    )
+    system_acts = counted_vocabulary((turn.system for turn in training), min_count)
+    return World(
+        name,
+        ontology,
+        database,
+        {split: tuple(found) for split, found in dialogues.items()},
+        goals,
+        user_acts,
+        system_acts,
+        lengths[math.ceil(0.99 * len(lengths)) - 1],
+        _values(ontology, database, goals),
+    )
+
+
+def _report(name: str, split: str, unreachable: list[str], n_repeated: int, on_unreachable: OnUnreachable) -> None:
+    if unreachable and on_unreachable == "error":
+        raise DataError(f"{name}, {split}: {len(unreachable)} goal(s) cannot be reached: {'; '.join(unreachable[:3])}")
+    if unreachable:
+        _logger.warning(
+            "%s, %s: dropped %d goal(s) that the database cannot satisfy: %s%s",
+            name, split, len(unreachable), "; ".join(unreachable[:3]), "; ..." if len(unreachable) > 3 else "",
+        )  # fmt: skip
+    if n_repeated:
+        _logger.info("%s, %s: dropped %d goal(s) that an evaluation split has, too", name, split, n_repeated)
+
+
+def _canonical(goal: Goal) -> list[tuple[object, ...]]:
+    return sorted(
+        (name, *(sorted(values.items()) for values in (g.info, g.fail_info, g.book, g.fail_book)), sorted(g.requests))
+        for name, g in goal.domains.items()
+    )
+
+
+def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:
+    """All delexicalized acts that the simulated user can say."""
+    yield DialogueAct(BYE, GENERAL)
+    for domain in ontology.domains.values():
+        yield DialogueAct(INFORM, domain.name)
+        for slot in (*domain.informable, *domain.bookable):
+            yield DialogueAct(INFORM, domain.name, slot, "1")
+        for slot in dict.fromkeys((*domain.requestable, domain.key)):
+            yield DialogueAct(REQUEST, domain.name, slot)
+
+
+def _values(
+    ontology: Ontology, database: Database, goals: Mapping[str, Sequence[Goal]]
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Values of every slot that a user can mention, from the database and the training goals."""
+    found: dict[str, dict[str, set[str]]] = {
+        name: {slot: set() for slot in (*domain.informable, *domain.bookable)}
+        for name, domain in ontology.domains.items()
+    }
+    for name, by_slot in found.items():
+        for entity in database.entities(name):
+            for slot in by_slot:
+                if entity.get(slot):
+                    by_slot[slot].add(entity[slot])
+    for goal in goals["train"]:
+        for name, wanted in goal.domains.items():
+            for slot, value in (*wanted.first_info.items(), *wanted.info.items(), *wanted.first_book.items()):
+                found[name][slot].add(value)
+    return {name: {slot: tuple(sorted(each)) for slot, each in slots.items()} for name, slots in found.items()}
