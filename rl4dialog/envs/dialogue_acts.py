@@ -83,7 +83,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
-        self._user = AgendaUser(world.ontology, **(user or {}))
+        self._user = AgendaUser(world.ontology, places=world.places, **(user or {}))
         self._reward = TaskReward() if reward is None else reward
         self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
         self.lexicalizer = Lexicalizer(world.ontology, world.database)
