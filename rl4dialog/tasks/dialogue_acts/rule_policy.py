@@ -48,8 +48,8 @@ class RulePolicy:
             for group in spec.required:
                 if not any(slot in about.constraints for slot in group):
                     return [DialogueAct(REQUEST, name, slot) for slot in group]
-            told = [slot for slot, value in about.constraints.items() if value != DONT_CARE][: self._told]
-            return self._answers(name, [*spec.generated, *told])
+            known = [slot for slot, value in about.constraints.items() if value != DONT_CARE]
+            return self._answers(name, [*spec.generated, *known[: self._told]])
         found = self._lexicalizer.candidates(name, about)
         if not found:
             return [DialogueAct(NO_OFFER, name)]

@@ -75,7 +75,14 @@ SLOTS = {
 
 # What begins a sentence; the first of each is written, all are read. The noun of the domain follows.
 _OPENINGS: Mapping[tuple[str, Side], tuple[str, ...]] = {
-    (INFORM, "user"): ("I am looking for a", "I'm looking for a", "I want a", "I need a", "I would like a", "find me a"),
+    (INFORM, "user"): (
+        "I am looking for a",
+        "I'm looking for a",
+        "I want a",
+        "I need a",
+        "I would like a",
+        "find me a",
+    ),
     (INFORM, "agent"): ("There is a", "There are", "I have a", "I found a", "It is a"),
     (NO_OFFER, "agent"): ("There is no", "There are no", "I have no", "I found no", "I cannot find a"),
     (RECOMMEND, "agent"): ("I recommend a", "I suggest a", "How about a"),
@@ -104,8 +111,7 @@ _ASKING = re.compile(
 )
 _ARTICLE = r"(?:an?|the|another|some|any)"
 _NO_MATTER = re.compile(
-    r"(?:it )?(?:i )?(?:do ?n[o']?t|does ?n[o']?t|do not|does not) (?:care|matter|mind)|any(?:thing| one)?"
-    r"|no preference|whatever",
+    r"\b(?:(?:do ?n[o']?t|does ?n[o']?t|do not|does not) (?:care|matter|mind)|any|anything|no preference|whatever)\b",
     re.I,
 )
 _LITERAL = re.compile(r"(\w+)-(\w+)\(([^()=]*)(?:=(.*?))?\)(?=\s|$)")
@@ -144,6 +150,10 @@ class Templates:
             for slot, value in itertools.chain(rows, more):
                 if slot in self._values[name] and value != DONT_CARE:
                     self._values[name][slot][value.lower()] = value
+            for synonym, value in ontology.synonyms.items():
+                for each in self._values[name].values():
+                    if value in each:
+                        each[synonym] = value
         self._slots[BOOKING] = {slot: words for slots in self._slots.values() for slot, words in slots.items()}
         self._values[BOOKING] = {
             slot: {key: value for each in self._values.values() for key, value in each.get(slot, {}).items()}
@@ -272,7 +282,9 @@ class Templates:
                 return [DialogueAct(REQUEST, name, slot) for slot in slots]
         opening = _OPENING.match(body)
         intent = _INTENTS[opening[0].lower()] if opening else INFORM
-        is_plain = opening and about and re.fullmatch(rf"\s+(?:{_ARTICLE}\s+)?", body[opening.end() : about.start()], re.I)
+        is_plain = (
+            opening and about and re.fullmatch(rf"\s+(?:{_ARTICLE}\s+)?", body[opening.end() : about.start()], re.I)
+        )
         if is_plain and about:
             items = body[about.end() :].strip()
             found = [item for piece in re.split(r",\s+", items) for item in self._items_in(_unmasked(piece), name)]
@@ -322,10 +334,9 @@ class Templates:
             values = [_one_of(self._values[name][slot])] if self._values[name][slot] else []
             either = "|".join([*values, r"\d[\d:]*"] if self._is_open(name, slot) else values)
             spots.append((_around(self._slots[name][slot].phrase, f"({either})"), {"": slot}))
-        spec = self._ontology.domains.get(name)
         alone = {
             value: slot
-            for slot in reversed((*spec.informable, *spec.bookable) if spec else ())
+            for slot in reversed(self._slots[name])
             for value in self._values[name][slot]
             if len(value) > 3 and not value.isdigit() and value not in self._domain_of
         }
@@ -378,7 +389,9 @@ def _one_of(texts: Iterable[str]) -> str:
 def _general(text: str) -> str:
     """The intent of a phrase such as "Goodbye."; empty if it is none."""
     plain = text.strip(" .?!,").lower()
-    return next((intent for intent, texts in _GENERAL.items() for each in texts if each.lower().strip("?") == plain), "")
+    return next(
+        (intent for intent, texts in _GENERAL.items() for each in texts if each.lower().strip("?") == plain), ""
+    )
 
 
 def _split_literals(text: str) -> Iterable[str | DialogueAct]:

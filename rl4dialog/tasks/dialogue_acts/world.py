@@ -42,7 +42,7 @@ class World:
         user_acts: Delexicalized acts of users.
         system_acts: Delexicalized acts of the agent.
         max_system_acts: Number of acts in all but 1 % of the agent's utterances.
-        values: Values by domain and slot, of the database, the training goals and `places`.
+        values: Values by domain and slot, that a user can mention.
         places: Ends of rides that users choose from, by domain and slot.
         words: Words of domains and slots that differ from the usual ones, for `Templates`.
     """
@@ -69,6 +69,7 @@ def make_world(
     on_unreachable: OnUnreachable = "drop",
     places: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     words: Mapping[str, Words] | None = None,
+    values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> World:
     """Count vocabularies in the training dialogues, and select the goals that can be reached.
 
@@ -83,6 +84,7 @@ def make_world(
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
         places: Ends of rides that users choose from, by domain and slot.
         words: Words of domains and slots that differ from the usual ones.
+        values: Further values by domain and slot, such as the days of bookings.
 
     Raises:
         DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
@@ -124,7 +126,7 @@ def make_world(
         user_acts,
         system_acts,
         lengths[math.ceil(0.99 * len(lengths)) - 1],
-        _values(ontology, database, goals, places or {}),
+        _values(ontology, database, goals, [values or {}, places or {}]),
         places or {},
         words or {},
     )
@@ -164,11 +166,14 @@ def _values(
     ontology: Ontology,
     database: Database,
     goals: Mapping[str, Sequence[Goal]],
-    places: Mapping[str, Mapping[str, Sequence[str]]],
+    others: Sequence[Mapping[str, Mapping[str, Sequence[str]]]],
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Values of every slot that a user can mention, from the database, the training goals and the ends of rides."""
+    """Values of every slot that a user can mention, from the database, the training goals and others."""
     found: dict[str, dict[str, set[str]]] = {
-        name: {slot: set(places.get(name, {}).get(slot, ())) for slot in (*domain.informable, *domain.bookable)}
+        name: {
+            slot: {value for by_name in others for value in by_name.get(name, {}).get(slot, ())}
+            for slot in (*domain.informable, *domain.bookable)
+        }
         for name, domain in ontology.domains.items()
     }
     for name, by_slot in found.items():

@@ -16,7 +16,7 @@ import numpy as np
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.town_guide.town import DAYS, HOTEL, ONTOLOGY, RESTAURANT, SIGHT, TAXI, pick
+from rl4dialog.tasks.town_guide.town import BOOKING_VALUES, HOTEL, ONTOLOGY, RESTAURANT, SIGHT, TAXI, pick
 
 _COMBINATIONS = (
     *((RESTAURANT,), (HOTEL,), (SIGHT,), (TAXI,)),
@@ -25,9 +25,7 @@ _COMBINATIONS = (
 )
 _SHARE = np.array([0.09, 0.09, 0.09, 0.03, *[0.4 / 6] * 6, *[0.3 / 4] * 4])
 _NAMED, _BOOKED, _SAME_AREA, _SAME_PRICE, _FAILS, _BOOKING_FAILS = 0.15, 0.5, 0.6, 0.5, 0.3, 0.3
-_TABLE_TIMES = tuple(f"{hour}:{minute:02d}" for hour in range(12, 21) for minute in (0, 15, 30, 45))
 _RIDE_TIMES = tuple(f"{hour:02d}:{minute:02d}" for hour in range(8, 22) for minute in (0, 15, 30, 45))
-_OTHER_VALUES = {"day": DAYS, "time": _TABLE_TIMES, "stay": ("2", "3", "4", "5")}
 
 
 def draw_goals(rng: np.random.Generator, database: Database, n: int, templates: Templates) -> list[Goal]:
@@ -68,7 +66,7 @@ def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
 
 def _draw(rng: np.random.Generator, database: Database) -> dict[str, DomainGoal]:
     names = _COMBINATIONS[int(rng.choice(len(_COMBINATIONS), p=_SHARE))]
-    trip = {"day": pick(rng, DAYS), "people": str(rng.integers(2, 9))}
+    trip = {slot: pick(rng, BOOKING_VALUES[slot]) for slot in ("day", "people")}
     goals: dict[str, DomainGoal] = {}
     for name in names:
         if name == TAXI:
@@ -97,7 +95,7 @@ def _visit(rng: np.random.Generator, database: Database, name: str, trip: dict[s
     trip.update({slot: info[slot] for slot in ("area", "price") if slot in info})
     book: dict[str, str] = {}
     if spec.bookable and rng.random() < _BOOKED:
-        book = {slot: trip.get(slot) or pick(rng, _OTHER_VALUES[slot]) for slot in spec.bookable}
+        book = {slot: trip.get(slot) or pick(rng, BOOKING_VALUES[slot]) for slot in spec.bookable}
     requests = _some(rng, [slot for slot in spec.requestable if slot not in info], 0 if book else 1, 3)
     return DomainGoal(info, _fail_info(rng, database, name, info), requests, book, _fail_book(rng, book))
 
@@ -120,8 +118,8 @@ def _fail_book(rng: np.random.Generator, book: Mapping[str, str]) -> dict[str, s
     """Another value for a slot of the booking, which is not available; often empty."""
     if not book or rng.random() >= _BOOKING_FAILS:
         return {}
-    slot = pick(rng, [slot for slot in book if slot in _OTHER_VALUES])
-    return {slot: pick(rng, [value for value in _OTHER_VALUES[slot] if value != book[slot]])}
+    slot = pick(rng, [slot for slot in book if slot != "people"])
+    return {slot: pick(rng, [value for value in BOOKING_VALUES[slot] if value != book[slot]])}
 
 
 def _ride(rng: np.random.Generator, goals: Mapping[str, DomainGoal]) -> DomainGoal:

@@ -54,7 +54,13 @@ WORDS = {
     "internet": Words(("internet", "wifi"), "with internet: {}"),
 }
 """Words of domains and slots, where the usual ones do not fit; see `templates`."""
-DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+BOOKING_VALUES = {
+    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+    "time": tuple(f"{hour}:{minute:02d}" for hour in range(12, 21) for minute in (0, 15, 30, 45)),
+    "people": ("2", "3", "4", "5", "6", "7", "8"),
+    "stay": ("2", "3", "4", "5"),
+}
+"""Values of bookings by slot."""
 
 _AREAS = ("centre", "north", "east", "south", "west")
 _PRICES = ("cheap", "moderate", "expensive")
@@ -63,12 +69,12 @@ _LODGINGS = ("inn", "guest house", "hostel")
 _SIGHTS = ("museum", "gallery", "park", "theatre", "castle", "church")
 _FEES = ("free", "3 pounds", "5 pounds", "8 pounds")
 _HOURS = ("09:00 to 17:00", "10:00 to 18:00", "10:00 to 20:00", "12:00 to 22:00")
-_FIRST = "amber brass copper crooked golden hidden ivory lucky merry old quiet red silver sleepy velvet wild".split()
-_TABLES = "fork kettle ladle lantern orchard oven pan pepper spoon table".split()
-_BEDS = "acorn badger heron meadow otter pillow robin swan thistle willow".split()
-_FOUNDERS = "alder birch cedar corbett fairley hazel lindow marlow ostler pemberton quince rowan".split()
-_STREETS = "abbey bridge chapel ferry garden harbour market mill orchard river station tower".split()
-_COLOURS = "black blue green grey red white".split()
+_FIRST = ("amber", "brass", "copper", "crooked", "golden", "ivory", "lucky", "old", "quiet", "red", "silver", "wild")
+_TABLES = ("fork", "kettle", "ladle", "lantern", "orchard", "oven", "pan", "pepper", "spoon", "table")
+_BEDS = ("acorn", "badger", "heron", "meadow", "otter", "pillow", "robin", "swan", "thistle", "willow")
+_FOUNDERS = ("alder", "birch", "cedar", "corbett", "fairley", "hazel", "lindow", "marlow", "quince", "rowan")
+_STREETS = ("abbey", "bridge", "chapel", "ferry", "garden", "harbour", "market", "mill", "river", "station")
+_COLOURS = ("black", "blue", "green", "grey", "red", "white")
 _CARS = ("estate", "minibus", "saloon", "van")
 
 
@@ -82,7 +88,7 @@ def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int =
         n_sights: Number of sights.
 
     Returns:
-        Its places, each with a name of its own, and a few dozen taxis.
+        Its places, each with a name of its own, and two dozen taxis.
     """
     return Database(
         ONTOLOGY,
@@ -104,8 +110,13 @@ def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int =
                 for name in _names(rng, _FIRST, _BEDS, n_hotels)
             ],
             SIGHT: [
-                {"name": name, "type": name.split()[-1], "fee": pick(rng, _FEES), "hours": pick(rng, _HOURS)}
-                | _site(rng)
+                {
+                    "name": name,
+                    "type": name.split()[-1],
+                    "fee": pick(rng, _FEES),
+                    "hours": pick(rng, _HOURS),
+                    **_site(rng),
+                }
                 for name in _names(rng, _FOUNDERS, _SIGHTS, n_sights)
             ],
             TAXI: [{"car": f"{colour} {car}", "phone": _phone(rng)} for colour in _COLOURS for car in _CARS],
@@ -142,5 +153,3 @@ def _site(rng: np.random.Generator) -> Entity:
 
 def _phone(rng: np.random.Generator) -> str:
     return f"0555 {rng.integers(1_000_000):06d}"
-
-

@@ -18,9 +18,10 @@ from rl4dialog.tasks.dialogue_acts.simulation import corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 from rl4dialog.tasks.dialogue_acts.world import World, make_world
 from rl4dialog.tasks.town_guide.goals import draw_goals
-from rl4dialog.tasks.town_guide.town import ONTOLOGY, WORDS, make_town, places_of
+from rl4dialog.tasks.town_guide.town import BOOKING_VALUES, ONTOLOGY, WORDS, make_town, places_of
 
 _TOLD = 3
+_VALUES = {name: {slot: BOOKING_VALUES[slot] for slot in domain.bookable} for name, domain in ONTOLOGY.domains.items()}
 _SHARE = {"train": 1.0, "val": 0.25, "test": 0.25}
 
 
@@ -46,7 +47,7 @@ def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> Wor
     rng = np.random.default_rng(seed)
     database = make_town(rng)
     places = places_of(database)
-    templates = Templates(ONTOLOGY, database, words=WORDS)
+    templates = Templates(ONTOLOGY, database, _VALUES, WORDS)
     lexicalizer = Lexicalizer(ONTOLOGY, database)
     policy = CarelessRulePolicy(ONTOLOGY, lexicalizer, noise, rng)
     user = AgendaUser(ONTOLOGY, places=places)
@@ -59,7 +60,7 @@ def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> Wor
         ]
         for split, size in sizes.items()
     }
-    return make_world("town_guide", ONTOLOGY, database, dialogues, places=places, words=WORDS)
+    return make_world("town_guide", ONTOLOGY, database, dialogues, places=places, words=WORDS, values=_VALUES)
 
 
 class CarelessRulePolicy(RulePolicy):
@@ -87,7 +88,7 @@ class CarelessRulePolicy(RulePolicy):
             return [*acts[:forgotten], *acts[forgotten + 1 :]]
         if kind == 1:
             slot = spec.informable[int(self._rng.integers(len(spec.informable)))]
-            return [*acts, DialogueAct(REQUEST, spec.name, slot)]
+            return list(dict.fromkeys([*acts, DialogueAct(REQUEST, spec.name, slot)]))
         others = [DialogueAct(REQ_MORE, GENERAL)]
         if not spec.generated:
             others += [DialogueAct(INFORM, spec.name, slot, "1") for slot in (CHOICE, spec.key, *spec.requestable)]
