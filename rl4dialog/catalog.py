@@ -165,6 +165,7 @@ TaskRegistry = Registry(
     "task",
     {
         "camrest": "rl4dialog.tasks.camrest.world:camrest",
+        "town_guide": "rl4dialog.tasks.town_guide.world:town_guide",
     },
 )
 

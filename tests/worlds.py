@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.ontology import Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange
 from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
+from rl4dialog.tasks.dialogue_acts.simulation import ActPolicy, corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.world import World, make_world
 
 ONTOLOGY = Ontology(
@@ -76,25 +72,10 @@ def goals() -> list[Goal]:
     return [Goal(str(i), domains) for i, domains in enumerate(found)]
 
 
-def play(
-    act: Callable[[BeliefState, list[DialogueAct]], list[DialogueAct]],
-    goal: Goal,
-    seed: int = 0,
-    max_turns: int = 20,
-) -> tuple[AgendaUser, list[Exchange]]:
+def play(policy: ActPolicy, goal: Goal, seed: int = 0, max_turns: int = 20) -> tuple[AgendaUser, list[Exchange]]:
     """Let an agent talk to the simulated user."""
-    user, belief, lexicalizer = AgendaUser(ONTOLOGY), BeliefState(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
-    said_by_user, exchanges = user.reset(goal, np.random.default_rng(seed)), []
-    while not user.is_over and len(exchanges) < max_turns:
-        belief.hear(said_by_user)
-        chosen = act(belief, said_by_user)
-        said = lexicalizer.say(chosen, belief, goal)
-        belief.say(said.acts)
-        exchanges.append(
-            Exchange(tuple(said_by_user), tuple(said_by_user), tuple(chosen), tuple(said.acts), tuple(said.bookings))
-        )
-        said_by_user = user.reply(said.acts)
-    return user, exchanges
+    user, lexicalizer = AgendaUser(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
+    return user, simulate(policy, user, ONTOLOGY, lexicalizer, goal, np.random.default_rng(seed), max_turns)
 
 
 def rule_policy() -> RulePolicy:
@@ -104,10 +85,8 @@ def rule_policy() -> RulePolicy:
 
 def tiny_world() -> World:
     """The world, with a corpus of the rule policy."""
-    act, all_goals = rule_policy().act, goals()
     dialogues = [
-        CorpusDialogue(goal.id, tuple(CorpusTurn(turn.user, turn.said) for turn in play(act, goal, seed)[1]), goal)
-        for seed, goal in enumerate(all_goals)
+        corpus_dialogue(goal.id, goal, play(rule_policy(), goal, seed)[1]) for seed, goal in enumerate(goals())
     ]
     return make_world(
         "tiny", ONTOLOGY, DATABASE, {"train": dialogues[::2], "val": dialogues[1::4], "test": dialogues[3::4]}

@@ -89,7 +89,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
-        self._user = AgendaUser(world.ontology, **(user or {}))
+        self._user = AgendaUser(world.ontology, places=world.places, **(user or {}))
         self._reward = TaskReward() if turn_reward is None else turn_reward
         self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
         self.lexicalizer = Lexicalizer(world.ontology, world.database)
@@ -100,7 +100,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             if self._composites is None
             else gym.spaces.Discrete(len(self._composites))
         )
-        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer)
+        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer, told=3)
         self._silence = np.zeros(len(world.system_acts), np.int8)
 
     def reset(

@@ -38,7 +38,7 @@ class AgendaUser:
     booking. To what the agent says, it reacts as follows:
 
     - It answers a request with the value of its goal, ``dontcare`` for another constraint, or a place for the ends of a
-      taxi ride.
+      taxi ride: one that it was offered in this dialogue, if there is one, and otherwise any.
     - It corrects a value that contradicts its goal.
     - It notes answers to its requests, once all of its constraints are said.
     - After ``nooffer`` or ``nobook``, it replaces its first constraints or values by the others of its goal. If there
@@ -81,6 +81,7 @@ class AgendaUser:
         self._open = {name: list(wanted.requests) for name, wanted in goal.domains.items()}
         self._offered: set[str] = set()
         self._booked: set[str] = set()
+        self._found: dict[str, str] = {}
         self._setbacks: dict[str, int] = {}
         self._stack: list[DialogueAct] = []
         self._last: list[DialogueAct] = []
@@ -169,10 +170,13 @@ class AgendaUser:
                 self._note(spec, act)
 
     def _note(self, spec: Domain, act: DialogueAct) -> None:
-        """Take a value as an offer, a booking or an answer."""
-        intent, name, slot, _ = act
+        """Take a value as an offer, a booking or an answer, unless the user has not come to this domain yet."""
+        intent, name, slot, value = act
+        if name in self._left[1:]:
+            return
         if slot == spec.key and intent != SELECT:
             self._offered.add(name)
+            self._found[name] = value
         if slot == REFERENCE and intent in _BOOKED:
             self._booked.add(name)
         if slot in self._open[name] and not self._has_unsaid_constraints(name):
@@ -188,13 +192,19 @@ class AgendaUser:
         elif slot in self._book[name]:
             value = self._book[name][slot]
         elif slot in self._places.get(name, {}):
-            places = self._places[name][slot]
-            value = self._info[name][slot] = places[int(self._rng.integers(len(places)))]
+            value = self._info[name][slot] = self._place(name, slot)
         elif slot in spec.informable:
             value = DONT_CARE
         else:
             return
         self._push([DialogueAct(INFORM, name, slot, value)])
+
+    def _place(self, name: str, slot: str) -> str:
+        """An end of a ride that is not its other end."""
+        taken = self._info[name].values()
+        places = [place for place in self._places[name][slot] if place not in taken]
+        found = [place for place in self._found.values() if place in places]
+        return found[0] if found else places[int(self._rng.integers(len(places)))]
 
     def _replace(self, name: str, current: dict[str, str], final: Mapping[str, str]) -> None:
         """React to "no offer" or "no booking"."""

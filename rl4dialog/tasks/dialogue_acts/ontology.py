@@ -56,11 +56,14 @@ class Ontology:
     Args:
         domains: The domains.
         synonyms: Other spellings of values, in lower case, with the usual one.
+
+    Attributes:
+        synonyms: The same.
     """
 
     def __init__(self, domains: Iterable[Domain], synonyms: Mapping[str, str] | None = None) -> None:
         self.domains: Mapping[str, Domain] = {domain.name: domain for domain in domains}
-        self._synonyms = dict(synonyms or {})
+        self.synonyms: Mapping[str, str] = dict(synonyms or {})
 
     def __contains__(self, name: str) -> bool:
         return name in self.domains
@@ -83,7 +86,7 @@ class Ontology:
             DataError: If the domain is unknown.
         """
         text = " ".join(value.lower().split())
-        text = self._synonyms.get(text, text)
+        text = self.synonyms.get(text, text)
         if text in _DONT_CARE:
             return DONT_CARE
         spec = self[domain]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl4dialog.tasks.dialogue_acts.acts import BOOK, NAMING, NO_BOOK, NO_OFFER, OFFER_BOOKED, SELECT, DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOK,
+    INFORM,
+    NAMING,
+    NO_BOOK,
+    NO_OFFER,
+    OFFER_BOOKED,
+    SELECT,
+    DialogueAct,
+)
 from rl4dialog.tasks.dialogue_acts.agenda import satisfies
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
@@ -128,10 +137,16 @@ def outcome_of(
         database: Their entities.
     """
     said = [act for exchange in exchanges for act in exchange.said]
+    told = [act for exchange in exchanges for act in exchange.user if act.intent == INFORM]
     bookings = {booking.domain: booking for exchange in exchanges for booking in exchange.bookings}
     outcomes = {
         name: _domain_outcome(
-            wanted, [act for act in said if act.domain == name], bookings.get(name), ontology[name], database
+            wanted,
+            {act.slot: act.value for act in told if act.domain == name and act.slot in ontology[name].informable},
+            [act for act in said if act.domain == name],
+            bookings.get(name),
+            ontology[name],
+            database,
         )
         for name, wanted in goal.domains.items()
     }
@@ -139,10 +154,17 @@ def outcome_of(
 
 
 def _domain_outcome(
-    wanted: DomainGoal, said: list[DialogueAct], booking: Booking | None, spec: Domain, database: Database
+    wanted: DomainGoal,
+    asked: Mapping[str, str],
+    said: list[DialogueAct],
+    booking: Booking | None,
+    spec: Domain,
+    database: Database,
 ) -> DomainOutcome:
     intents = {act.intent for act in said}
     info = dict(wanted.info) if NO_OFFER in intents else wanted.first_info
+    if spec.generated:  # the goal need not have the ends of a ride: what the user said counts
+        info = {**asked, **info}
     book = dict(wanted.book) if NO_BOOK in intents else wanted.first_book
     told = {act.slot: act.value for act in said if act.intent in _TELLING and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))

@@ -45,10 +45,11 @@ class RulePolicy:
             return [DialogueAct(REQ_MORE, GENERAL)]
         spec, about = self._ontology[name], belief.domains[name]
         if spec.generated:
-            missing = [group[0] for group in spec.required if not any(slot in about.constraints for slot in group)]
-            if missing:
-                return [DialogueAct(REQUEST, name, missing[0])]
-            return [DialogueAct(INFORM, name, slot, "1") for slot in spec.generated]
+            for group in spec.required:
+                if not any(slot in about.constraints for slot in group):
+                    return [DialogueAct(REQUEST, name, slot) for slot in group]
+            known = [slot for slot, value in about.constraints.items() if value != DONT_CARE]
+            return self._answers(name, [*spec.generated, *known[: self._told]])
         found = self._lexicalizer.candidates(name, about)
         if not found:
             return [DialogueAct(NO_OFFER, name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rl4dialog.core.errors import DataError
@@ -23,6 +23,7 @@ from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import Goal, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+from rl4dialog.tasks.dialogue_acts.templates import Words
 
 _logger = logging.getLogger(__name__)
 OnUnreachable = Literal["drop", "error"]
@@ -41,7 +42,9 @@ class World:
         user_acts: Delexicalized acts of users.
         system_acts: Delexicalized acts of the agent.
         max_system_acts: Number of acts in all but 1 % of the agent's utterances.
-        values: Values by domain and slot, of the database, the goals and the training dialogues.
+        values: Values by domain and slot, that a user can mention.
+        places: Ends of rides that users choose from, by domain and slot.
+        words: Words of domains and slots that differ from the usual ones, for `Templates`.
     """
 
     name: str
@@ -53,6 +56,8 @@ class World:
     system_acts: ActVocabulary
     max_system_acts: int
     values: Mapping[str, Mapping[str, tuple[str, ...]]]
+    places: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    words: Mapping[str, Words] = field(default_factory=dict)
 
 
 def make_world(
@@ -62,6 +67,9 @@ def make_world(
     dialogues: Mapping[str, Sequence[CorpusDialogue]],
     min_count: int = 1,
     on_unreachable: OnUnreachable = "drop",
+    places: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    words: Mapping[str, Words] | None = None,
+    values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> World:
     """Count vocabularies in the training dialogues, and select the goals that can be reached.
 
@@ -74,6 +82,9 @@ def make_world(
         dialogues: Dialogues of each split, with their goals.
         min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
+        places: Ends of rides that users choose from, by domain and slot.
+        words: Words of domains and slots that differ from the usual ones.
+        values: Further values by domain and slot, such as the days of bookings.
 
     Raises:
         DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
@@ -115,7 +126,9 @@ def make_world(
         user_acts,
         system_acts,
         lengths[math.ceil(0.99 * len(lengths)) - 1],
-        _values(ontology, database, goals),
+        _values(ontology, database, goals, [values or {}, places or {}]),
+        places or {},
+        words or {},
     )
 
 
@@ -150,11 +163,17 @@ def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:
 
 
 def _values(
-    ontology: Ontology, database: Database, goals: Mapping[str, Sequence[Goal]]
+    ontology: Ontology,
+    database: Database,
+    goals: Mapping[str, Sequence[Goal]],
+    others: Sequence[Mapping[str, Mapping[str, Sequence[str]]]],
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Values of every slot that a user can mention, from the database and the training goals."""
+    """Values of every slot that a user can mention, from the database, the training goals and others."""
     found: dict[str, dict[str, set[str]]] = {
-        name: {slot: set() for slot in (*domain.informable, *domain.bookable)}
+        name: {
+            slot: {value for by_name in others for value in by_name.get(name, {}).get(slot, ())}
+            for slot in (*domain.informable, *domain.bookable)
+        }
         for name, domain in ontology.domains.items()
     }
     for name, by_slot in found.items():

@@ -1,0 +1,413 @@
+"""Dialogue acts in words, and back: plain sentences from acts, and acts from what a person types.
+
+`Templates.parse` reads everything that `Templates.render` writes as exactly the same acts. Other sentences are searched
+for known values and for names of slots, so that people need not know the templates.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOK,
+    BOOKING,
+    BYE,
+    DONT_CARE,
+    GENERAL,
+    GREET,
+    INFORM,
+    NO_BOOK,
+    NO_OFFER,
+    OFFER_BOOK,
+    OFFER_BOOKED,
+    RECOMMEND,
+    REQ_MORE,
+    REQUEST,
+    SELECT,
+    THANK,
+    WELCOME,
+    DialogueAct,
+)
+from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Ontology
+
+Side = Literal["user", "agent"]
+
+
+class Words(NamedTuple):
+    """Words of a domain or a slot.
+
+    Attributes:
+        nouns: Its names; sentences use the first one.
+        phrase: Words around a value of the slot, such as ``in the {}``. Default: ``with NOUN {}``.
+    """
+
+    nouns: tuple[str, ...]
+    phrase: str = ""
+
+
+SLOTS = {
+    "name": Words(("name",), "called {}"),
+    "food": Words(("kind of food", "type of food", "food", "cuisine"), "serving {} food"),
+    "price": Words(("price range", "price"), "in the {} price range"),
+    "pricerange": Words(("price range", "price"), "in the {} price range"),
+    "area": Words(("area", "part of town"), "in the {}"),
+    "phone": Words(("phone number", "phone", "telephone number")),
+    "address": Words(("address",), "at the address {}"),
+    "type": Words(("type", "kind"), "of type {}"),
+    "stars": Words(("number of stars", "stars"), "with {} stars"),
+    "day": Words(("day",), "on {}"),
+    "time": Words(("time",), "at {}"),
+    "people": Words(("number of people", "people"), "for {} people"),
+    "stay": Words(("number of nights", "nights"), "for {} nights"),
+    "from": Words(("starting point",), "from {}"),
+    "to": Words(("destination",), "to {}"),
+    "leave": Words(("departure time",), "leaving after {}"),
+    "arrive": Words(("arrival time",), "arriving by {}"),
+    REFERENCE: Words(("reference number", "reference")),
+    CHOICE: Words(("number of choices", "choices"), "as one of {} choices"),
+}
+"""Words of common slots. A slot that is not here is called by its name."""
+
+# What begins a sentence; the first of each is written, all are read. The noun of the domain follows.
+_OPENINGS: Mapping[tuple[str, Side], tuple[str, ...]] = {
+    (INFORM, "user"): (
+        "I am looking for a",
+        "I'm looking for a",
+        "I want a",
+        "I need a",
+        "I would like a",
+        "find me a",
+    ),
+    (INFORM, "agent"): ("There is a", "There are", "I have a", "I found a", "It is a"),
+    (NO_OFFER, "agent"): ("There is no", "There are no", "I have no", "I found no", "I cannot find a"),
+    (RECOMMEND, "agent"): ("I recommend a", "I suggest a", "How about a"),
+    (SELECT, "agent"): ("Would you prefer a", "Do you prefer a"),
+    (OFFER_BOOK, "agent"): ("Shall I book a", "Should I book a", "Would you like me to book a"),
+    (BOOK, "agent"): ("I booked a", "I have booked a"),
+    (OFFER_BOOKED, "agent"): ("I found and booked a", "I have found and booked a"),
+    (NO_BOOK, "agent"): ("I cannot book a", "I could not book a", "I was unable to book a"),
+}
+_BOOKING_OF_USER = "Please book a"
+_GENERAL = {
+    BYE: ("Goodbye", "bye", "bye bye", "good bye", "that is all", "that's all"),
+    THANK: ("Thank you", "thanks", "thank you very much", "thanks a lot"),
+    GREET: ("Hello", "hi", "good morning", "good evening"),
+    WELCOME: ("You are welcome", "you're welcome", "my pleasure"),
+    REQ_MORE: ("Can I help you with anything else?", "is there anything else", "anything else", "what else"),
+}
+_INTENTS = {
+    opening.removesuffix(" a").lower(): intent for (intent, _), openings in _OPENINGS.items() for opening in openings
+} | {_BOOKING_OF_USER.removesuffix(" a").lower(): INFORM, "book": INFORM}
+_OPENING = re.compile(rf"(?:{'|'.join(sorted(map(re.escape, _INTENTS), key=len, reverse=True))})\b", re.I)
+_ASKING = re.compile(
+    r"(?:and )?(?:what|which|where|when|how (?:much|many)|(?:please )?(?:tell|give) me|(?:can|could|may|do) (?:i|you) "
+    r"(?:please )?(?:have|get|know|tell|give)|i(?: also)? (?:want|need|would like)(?: to know)? (?:the|its|their))\b",
+    re.I,
+)
+_ARTICLE = r"(?:an?|the|another|some|any)"
+_NO_MATTER = re.compile(
+    r"\b(?:(?:do ?n[o']?t|does ?n[o']?t|do not|does not) (?:care|matter|mind)|any|anything|no preference|whatever)\b",
+    re.I,
+)
+_LITERAL = re.compile(r"(\w+)-(\w+)\(([^()=]*)(?:=(.*?))?\)(?=\s|$)")
+_ENDS = re.compile(r"(?<=[.?!])\s+")
+_MASK = 0xE000  # first code point of a private area: masked characters separate nothing
+
+
+class Templates:
+    """Sentences of a world.
+
+    Args:
+        ontology: The domains.
+        database: Their entities, whose values are recognized.
+        values: More values by domain and slot, such as days of bookings.
+        words: Words of domains and slots that differ from the usual ones, by name of the domain or slot.
+    """
+
+    def __init__(
+        self,
+        ontology: Ontology,
+        database: Database,
+        values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+        words: Mapping[str, Words] | None = None,
+    ) -> None:
+        self._ontology = ontology
+        known = {**SLOTS, **(words or {})}
+        self._domains = {name: known.get(name, Words((name,))).nouns for name in (*ontology.domains, BOOKING)}
+        self._slots: dict[str, dict[str, Words]] = {}
+        self._values: dict[str, dict[str, dict[str, str]]] = {}
+        for name, spec in ontology.domains.items():
+            slots = (*spec.informable, *spec.bookable, *spec.requestable, *spec.generated, spec.key, REFERENCE, CHOICE)
+            self._slots[name] = _distinct({slot: known.get(slot, Words((slot,))) for slot in slots})
+            self._values[name] = {slot: {} for slot in slots}
+            rows: Iterable[tuple[str, str]] = (item for entity in database.entities(name) for item in entity.items())
+            more = ((slot, value) for slot, each in (values or {}).get(name, {}).items() for value in each)
+            for slot, value in itertools.chain(rows, more):
+                if slot in self._values[name] and value != DONT_CARE:
+                    self._values[name][slot][value.lower()] = value
+            for synonym, value in ontology.synonyms.items():
+                for each in self._values[name].values():
+                    if value in each:
+                        each[synonym] = value
+        self._slots[BOOKING] = {slot: words for slots in self._slots.values() for slot, words in slots.items()}
+        self._values[BOOKING] = {
+            slot: {key: value for each in self._values.values() for key, value in each.get(slot, {}).items()}
+            for slot in self._slots[BOOKING]
+        }
+        self._compile()
+
+    def _compile(self) -> None:
+        """Compile what is searched for in sentences."""
+        self._domain_of = {noun: name for name, nouns in self._domains.items() for noun in nouns}
+        nouns = _one_of(self._domain_of)
+        self._domain = re.compile(rf"\b({nouns})s?\b", re.I)
+        # A value of several words may contain what separates sentences and items, or the noun of a domain.
+        parts = re.compile(rf"[.,?!].*\w|\b(?:{nouns})\b", re.I)
+        every = {value for slots in self._values.values() for each in slots.values() for value in each}
+        masked = [value for value in every if parts.search(value) and value not in self._domain_of]
+        self._masked = re.compile(rf"(?<!\w)(?:{_one_of(masked)})(?!\w)", re.I) if masked else None
+        self._patterns: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+        self._spots: dict[str, list[tuple[re.Pattern[str], Mapping[str, str]]]] = {}  # made on first use
+        self._nouns: dict[str, tuple[re.Pattern[str], dict[str, str]]] = {}
+        for name, slots in self._slots.items():
+            by_length = sorted(slots, key=lambda slot: -len(slots[slot].phrase))
+            self._patterns[name] = [(slot, _around(slots[slot].phrase, "(.+)")) for slot in by_length]
+            slot_of = {noun: slot for slot, words in reversed(slots.items()) for noun in words.nouns}
+            slot_of |= {words.nouns[0]: slot for slot, words in slots.items()}
+            self._nouns[name] = (re.compile(rf"\b({_one_of(slot_of)})\b", re.I), slot_of)
+
+    def noun(self, domain: str, slot: str = "") -> str:
+        """The noun for a domain or one of its slots."""
+        return self._slots[domain][slot].nouns[0] if slot else self._domains[domain][0]
+
+    def items(self, domain: str, values: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
+        """Values of slots in words, such as ``serving thai food, in the north``."""
+        pairs = values.items() if isinstance(values, Mapping) else values
+        return ", ".join(self._item(self._slots[domain][slot], value) for slot, value in pairs)
+
+    @staticmethod
+    def _item(words: Words, value: str) -> str:
+        if not value:
+            return f"with some {words.nouns[0]}"
+        return f"with any {words.nouns[0]}" if value == DONT_CARE else words.phrase.format(value)
+
+    def render(self, acts: Sequence[DialogueAct], side: Side) -> str:
+        """Say acts.
+
+        Args:
+            acts: The acts, with values.
+            side: Who says them.
+
+        Returns:
+            One sentence for adjacent acts of the same intent and domain. An act without a template is written as it is
+            printed, such as ``hotel-confirm(area=north)``, which `parse` reads as well.
+        """
+        return " ".join(
+            self._sentence(intent, name, list(group), side)
+            for (intent, name), group in itertools.groupby(acts, key=lambda act: act[:2])
+        )
+
+    def _sentence(self, intent: str, name: str, acts: list[DialogueAct], side: Side) -> str:
+        if name == GENERAL and intent in _GENERAL and not any(act.slot for act in acts):
+            text = _GENERAL[intent][0]
+            return " ".join([text if text.endswith("?") else f"{text}."] * len(acts))
+        slots = self._slots.get(name, {})
+        filled = [act for act in acts if act.slot]
+        if (filled and len(filled) < len(acts)) or any(act.slot not in slots for act in filled):
+            return " ".join(str(act) for act in acts)
+        noun = self._domains[name][0] if slots else ""
+        if intent == REQUEST and filled and not any(act.value for act in acts):
+            nouns = " and the ".join(slots[act.slot].nouns[0] for act in filled)
+            return f"What is the {nouns} of the {noun}?" if side == "user" else f"Tell me the {nouns} of the {noun}."
+        openings = _OPENINGS.get((intent, side)) or _OPENINGS.get((intent, "agent"))
+        if openings is None or not slots or (not filled and len(acts) > 1):
+            return " ".join(str(act) for act in acts)
+        opening = openings[0]
+        if side == "user" and intent == INFORM and filled and self._is_booking(name, filled):
+            opening = _BOOKING_OF_USER
+        article = "n" if opening.endswith(" a") and noun[0] in "aeiou" else ""
+        end = "?" if opening.startswith(("Shall", "Would")) else "."
+        items = self.items(name, ((act.slot, act.value) for act in filled))
+        return f"{opening}{article} {noun} {items}".rstrip() + end
+
+    def _is_booking(self, name: str, acts: list[DialogueAct]) -> bool:
+        return name in self._ontology and all(act.slot in self._ontology[name].bookable for act in acts)
+
+    def parse(self, text: str, context: Sequence[DialogueAct] = ()) -> list[DialogueAct]:
+        """Understand a text, of either side.
+
+        Args:
+            text: The text.
+            context: What the other side said before: the domain that it is about if the text names none, and the
+                slots that it asked for.
+
+        Returns:
+            The acts; none if nothing is understood.
+        """
+        names = [act.domain for act in context if act.domain in self._ontology]
+        only = next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else ""
+        name, found = names[-1] if names else only, list[DialogueAct]()
+        asked = [act for act in context if act.intent == REQUEST and act.domain == name and act.slot]
+        for part in _split_literals(text):
+            if isinstance(part, DialogueAct):
+                found.append(part)
+                continue
+            masked = self._masked.sub(lambda value: _shifted(value[0], _MASK), part) if self._masked else part
+            for sentence in _ENDS.split(masked.strip()):
+                if sentence:
+                    acts = self._read(sentence, name, asked)
+                    name = next((act.domain for act in reversed(acts) if act.domain != GENERAL), name)
+                    found += acts
+        return found
+
+    def _read(self, sentence: str, name: str, asked: Sequence[DialogueAct]) -> list[DialogueAct]:
+        """Understand a masked sentence."""
+        general = [_general(part) for part in re.split(r",\s*|\band\b", sentence)]
+        if all(general):
+            return [DialogueAct(intent, GENERAL) for intent in general if intent]
+        body = re.sub(r"[.?!]\Z", "", sentence)
+        about = self._domain.search(body)
+        name = self._domain_of[about[1].lower()] if about else name
+        if not name:
+            return []
+        if _ASKING.match(body):
+            pattern, slot_of = self._nouns[name]
+            slots = dict.fromkeys(slot_of[noun.lower()] for noun in pattern.findall(body))
+            if slots:
+                return [DialogueAct(REQUEST, name, slot) for slot in slots]
+        opening = _OPENING.match(body)
+        intent = _INTENTS[opening[0].lower()] if opening else INFORM
+        is_plain = (
+            opening and about and re.fullmatch(rf"\s+(?:{_ARTICLE}\s+)?", body[opening.end() : about.start()], re.I)
+        )
+        if is_plain and about:
+            items = body[about.end() :].strip()
+            found = [item for piece in re.split(r",\s+", items) for item in self._items_in(_unmasked(piece), name)]
+        else:
+            found = self._spotted(_unmasked(body[opening.end() :] if opening else body), name)
+        if not found and not about and asked:
+            value = DONT_CARE if _NO_MATTER.search(body) else self._known(name, asked[0].slot, _unmasked(body).strip())
+            found = [(asked[0].slot, value)] if value else []
+        if found or not (opening and about):
+            return [DialogueAct(intent, name, slot, value) for slot, value in found]
+        return [DialogueAct(intent, name)]
+
+    def _items_in(self, piece: str, name: str) -> list[tuple[str, str]]:
+        """Slots and values of a piece between commas."""
+        pattern, slot_of = self._nouns[name]
+        without = re.fullmatch(rf"with (any|some) {pattern.pattern}", piece, re.I)
+        if without is not None:
+            return [(slot_of[without[2].lower()], DONT_CARE if without[1].lower() == "any" else "")]
+        for slot, around in self._patterns[name]:
+            match = around.fullmatch(piece)
+            value = self._known(name, slot, match[1]) if match else ""
+            if value:
+                return [(slot, value)]
+        return self._spotted(piece, name)
+
+    def _spotted(self, text: str, name: str) -> list[tuple[str, str]]:
+        """Slots and values anywhere in a text, in their order there."""
+        if name not in self._spots:
+            self._spots[name] = self._make_spots(name)
+        found: list[tuple[int, str, str]] = []
+        for pattern, slot_of in self._spots[name]:
+            for match in pattern.finditer(text):
+                slot = slot_of.get(match[1].lower(), slot_of.get("", ""))
+                value = DONT_CARE if match[0].lower().startswith("any ") else self._known(name, slot, match[1])
+                if value:
+                    found.append((match.start(), slot, value))
+                    text = text[: match.start()] + "\n" * len(match[0]) + text[match.end() :]
+        return [(slot, value) for _, slot, value in sorted(found)]
+
+    def _make_spots(self, name: str) -> list[tuple[re.Pattern[str], Mapping[str, str]]]:
+        """Patterns of "any NOUN", of values with the words around them, and of values alone, and the slots of each."""
+        nouns, slot_of = self._nouns[name]
+        spots: list[tuple[re.Pattern[str], Mapping[str, str]]] = [
+            (re.compile(rf"\bany {nouns.pattern}", re.I), slot_of)
+        ]
+        for slot, _ in self._patterns[name]:
+            values = [_one_of(self._values[name][slot])] if self._values[name][slot] else []
+            either = "|".join([*values, r"\d[\d:]*"] if self._is_open(name, slot) else values)
+            spots.append((_around(self._slots[name][slot].phrase, f"({either})"), {"": slot}))
+        alone = {
+            value: slot
+            for slot in reversed(self._slots[name])
+            for value in self._values[name][slot]
+            if len(value) > 3 and not value.isdigit() and value not in self._domain_of
+        }
+        return [*spots, (re.compile(rf"(?<!\w)({_one_of(alone)})(?!\w)", re.I), alone)] if alone else spots
+
+    def _is_open(self, name: str, slot: str) -> bool:
+        """Whether a slot has values with digits that are not known in advance."""
+        values = self._values[name][slot]
+        return not values or any(any(map(str.isdigit, value)) for value in values)
+
+    def _known(self, name: str, slot: str, text: str) -> str:
+        """The value that a text gives for a slot; empty if it is none."""
+        values = self._values[name][slot]
+        if text.lower() in values:
+            return values[text.lower()]
+        if slot == REFERENCE:
+            return text
+        value = self._ontology.normalized(name, slot, text) if name in self._ontology else text
+        if value in values or value == DONT_CARE:
+            return values.get(value, value)
+        if self._is_open(name, slot):
+            return value if not values or any(map(str.isdigit, value)) else ""
+        near = difflib.get_close_matches(value, values, 1, 0.85)
+        return values[near[0]] if near else ""
+
+
+def _distinct(slots: Mapping[str, Words]) -> dict[str, Words]:
+    """Complete the words of a domain's slots; a slot whose words another one has is called by its name."""
+    nouns, phrases, found = set[str](), set[str](), {}
+    for slot, words in slots.items():
+        if words.nouns[0] in nouns:
+            words = Words((slot,))
+        phrase = words.phrase if words.phrase and words.phrase not in phrases else f"with {words.nouns[0]} {{}}"
+        nouns.add(words.nouns[0])
+        phrases.add(phrase)
+        found[slot] = Words(words.nouns, phrase)
+    return found
+
+
+def _around(phrase: str, value: str) -> re.Pattern[str]:
+    before, after = phrase.split("{}")
+    return re.compile(rf"(?<!\w){re.escape(before)}{value}{re.escape(after)}(?!\w)", re.I)
+
+
+def _one_of(texts: Iterable[str]) -> str:
+    """A regular expression for any of the texts, the longest one first."""
+    return "|".join(re.escape(text) for text in sorted(texts, key=lambda text: (-len(text), text)))
+
+
+def _general(text: str) -> str:
+    """The intent of a phrase such as "Goodbye."; empty if it is none."""
+    plain = text.strip(" .?!,").lower()
+    return next(
+        (intent for intent, texts in _GENERAL.items() for each in texts if each.lower().strip("?") == plain), ""
+    )
+
+
+def _split_literals(text: str) -> Iterable[str | DialogueAct]:
+    """Acts that are written as they are printed, and the texts between them."""
+    start = 0
+    for match in _LITERAL.finditer(text):
+        yield text[start : match.start()]
+        domain, intent, slot, value = match.groups()
+        yield DialogueAct(intent, domain, slot, value or "")
+        start = match.end()
+    yield text[start:]
+
+
+def _shifted(text: str, by: int) -> str:
+    return "".join(chr(ord(char) + by) if ord(char) < 0x1900 else char for char in text)
+
+
+def _unmasked(text: str) -> str:
+    return "".join(chr(ord(char) - _MASK) if _MASK <= ord(char) < _MASK + 0x1900 else char for char in text)

@@ -1,0 +1,188 @@
+"""The world of the town guide, and dialogues over several domains in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+
+import numpy as np
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, INFORM, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
+from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
+from rl4dialog.tasks.dialogue_acts.world import World
+from rl4dialog.tasks.town_guide.world import town_guide
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return town_guide()
+
+
+def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAct:
+    return DialogueAct(intent, domain, slot, value)
+
+
+def success(n: int, error_rate: float = 0.0, told: int = 0) -> float:
+    env = DialogueActEnv(town_guide, error_rate=error_rate)
+    policy = RulePolicy(env.world.ontology, env.lexicalizer, told=told)
+    goals = (*env.world.goals["test"], *env.world.goals["val"], *env.world.goals["train"])
+    return statistics.mean(play(env, policy, goal, seed) for seed, goal in enumerate(goals[:n]))
+
+
+def play(env: DialogueActEnv, policy: RulePolicy, goal: Goal, seed: int = 0) -> bool:
+    env.reset(seed=seed, options={"goal": goal})
+    while True:
+        action = env.world.system_acts.encode(policy.act(env.belief, env.heard))
+        _, _, terminated, _, info = env.step(action)
+        if terminated:
+            return bool(info["is_success"])
+
+
+def comparable(world: World) -> dict[str, object]:
+    fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
+    fields["ontology"] = list(world.ontology.domains.values())
+    fields["database"] = [world.database.entities(name) for name in world.ontology.domains]
+    fields["user_acts"], fields["system_acts"] = world.user_acts.acts, world.system_acts.acts
+    return fields
+
+
+def test_same_seed_gives_the_same_world(world: World) -> None:
+    assert comparable(town_guide()) == comparable(world)
+    other = comparable(town_guide(seed=1))
+    assert other["database"] != comparable(world)["database"]
+    assert other["dialogues"] != comparable(world)["dialogues"]
+
+
+def test_world_is_built_in_seconds() -> None:
+    start = time.process_time()
+    town_guide(seed=2)
+    assert time.process_time() - start < 4
+
+
+def test_splits_have_disjoint_goals(world: World) -> None:
+    goals = [repr(goal.domains) for split in ("train", "val", "test") for goal in world.goals[split]]
+    assert [len(world.goals[split]) for split in ("train", "val", "test")] == [400, 100, 100]
+    assert len(set(goals)) == 600
+
+
+def test_corpus_has_words_of_both_sides(world: World) -> None:
+    turns = [turn for dialogue in world.dialogues["train"] for turn in dialogue.turns]
+    assert all(turn.user_text and turn.system_text for turn in turns if turn.system)
+    assert all(dialogue.goal is not None and dialogue.goal.text for dialogue in world.dialogues["train"])
+
+
+def test_corpus_has_offers_bookings_and_their_failures(world: World) -> None:
+    said = {(act.intent, act.domain) for act in world.system_acts.acts}
+    for name in ("restaurant", "hotel"):
+        assert {("book", name), ("nobook", name), ("nooffer", name), (INFORM, name), (REQUEST, name)} <= said
+    assert {("nooffer", "sight"), (INFORM, "sight"), (INFORM, "taxi"), (REQUEST, "taxi")} <= said
+    assert 4 <= world.max_system_acts <= 8
+
+
+def test_corpus_is_not_perfect(world: World) -> None:
+    noisy = statistics.mean(len(dialogue.turns) for dialogue in world.dialogues["train"])
+    clean = statistics.mean(len(dialogue.turns) for dialogue in town_guide(noise=0.0).dialogues["train"])
+    assert clean + 0.1 < noisy < clean + 3
+
+
+def test_vocabulary_has_all_that_the_rule_policy_says(world: World) -> None:
+    env = DialogueActEnv(town_guide)
+    policy = RulePolicy(world.ontology, env.lexicalizer, told=3)
+    for seed, goal in enumerate(world.goals["test"]):
+        env.reset(seed=seed, options={"goal": goal})
+        is_over = False
+        while not is_over:
+            acts = policy.act(env.belief, env.heard)
+            assert all(each in world.system_acts for each in acts)
+            _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
+
+
+def test_rule_policy_succeeds() -> None:
+    assert success(300) >= 0.97
+
+
+def test_repeated_constraints_help_against_errors() -> None:
+    plain, careful = success(300, 0.15), success(300, 0.15, told=3)
+    assert plain < 0.8 < careful < 0.95
+    assert success(300, 0.3, told=3) < careful
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"n_dialogues": 3}, "n_dialogues must be at least 4, not 3"),
+        ({"noise": 1.5}, "noise must be between 0 and 1, not 1.5"),
+    ],
+)
+def test_arguments_out_of_range_are_errors(args: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        town_guide(**args)  # type: ignore[arg-type]
+
+
+def ride(world: World, **info: str) -> tuple[AgendaUser, Goal]:
+    """A user who wants a hotel, a restaurant and a taxi, and has come to the taxi."""
+    hotel, restaurant = (world.database.entities(name)[0]["name"] for name in ("hotel", "restaurant"))
+    goal = Goal(
+        "1",
+        {
+            "hotel": DomainGoal({"area": "north"}),
+            "restaurant": DomainGoal({"area": "north"}),
+            "taxi": DomainGoal({"arrive": "19:00", **info}, requests=("phone",)),
+        },
+    )
+    user = AgendaUser(world.ontology, places=world.places)
+    user.reset(goal, np.random.default_rng(0))
+    assert user.reply([act(INFORM, "hotel", "name", hotel)]) == [act(INFORM, "restaurant", "area", "north")]
+    first = user.reply([act(INFORM, "restaurant", "name", restaurant)])
+    assert {each.slot for each in first} == {"arrive", *info}
+    return user, goal
+
+
+def test_taxi_goes_between_the_places_that_were_found(world: World) -> None:
+    hotel, restaurant = (world.database.entities(name)[0]["name"] for name in ("hotel", "restaurant"))
+    user, _ = ride(world)
+    assert user.reply([act(REQUEST, "taxi", "from")]) == [act(INFORM, "taxi", "from", hotel)]
+    assert user.reply([act(REQUEST, "taxi", "to")]) == [act(INFORM, "taxi", "to", restaurant)]
+    assert user.reply([act(REQUEST, "taxi", "leave")]) == [act(INFORM, "taxi", "leave", DONT_CARE)]
+    user, _ = ride(world, to=hotel)
+    assert user.reply([act(REQUEST, "taxi", "from")]) == [act(INFORM, "taxi", "from", restaurant)]
+
+
+def test_end_of_a_ride_is_any_other_place_when_none_was_found(world: World) -> None:
+    user = AgendaUser(world.ontology, places=world.places)
+    user.reset(Goal("1", {"taxi": DomainGoal({"leave": "09:00"})}), np.random.default_rng(0))
+    start, end = (user.reply([act(REQUEST, "taxi", slot)])[0].value for slot in ("from", "to"))
+    assert start != end
+    assert {start, end} <= set(world.places["taxi"]["to"])
+
+
+def test_offer_before_the_user_came_to_the_domain_does_not_count(world: World) -> None:
+    goal = Goal(
+        "1", {"hotel": DomainGoal({"area": "north"}), "taxi": DomainGoal({"leave": "09:00"}, requests=("phone",))}
+    )
+    user = AgendaUser(world.ontology, places=world.places)
+    user.reset(goal, np.random.default_rng(0))
+    user.reply([act(INFORM, "taxi", "car", "red van"), act(INFORM, "taxi", "phone", "1")])
+    user.reply([act(INFORM, "hotel", "name", "x")])
+    assert not user.is_complete
+    assert user.reply([]) == [act(REQUEST, "taxi", "phone"), act(REQUEST, "taxi", "car")]
+
+
+def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> None:
+    env = DialogueActEnv(town_guide)
+    goal = Goal("1", {"taxi": DomainGoal({"leave": "09:00"}, requests=("phone",))})
+    policy = RulePolicy(world.ontology, env.lexicalizer)
+    assert play(env, policy, goal)
+    env.reset(seed=0, options={"goal": goal})
+    for _ in range(2):
+        env.step(world.system_acts.encode(policy.act(env.belief, env.heard)))
+    env.belief.domains["taxi"].constraints["to"] = "nowhere"
+    _, _, is_over, _, info = env.step(world.system_acts.encode(policy.act(env.belief, env.heard)))
+    assert is_over and not info["is_success"]
+    assert env.outcome().domains["taxi"].failures == ["wrong taxi: to"]
