@@ -1,0 +1,142 @@
+"""The simulated user, against agents that say anything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import DATABASE, ONTOLOGY, PLACES, goals, play, rule_policy, tiny_world
+
+from rl4dialog.tasks.dialogue_acts.acts import BYE, DONT_CARE, INFORM, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, satisfies
+from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
+from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
+
+GOALS = goals()
+ACTS = tiny_world().system_acts.acts
+MAX_ACTS = 3
+
+
+def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAct:
+    return DialogueAct(intent, domain, slot, value)
+
+
+def user_of(goal: dict[str, DomainGoal], **kwargs: int) -> tuple[AgendaUser, list[DialogueAct]]:
+    user = AgendaUser(ONTOLOGY, **kwargs)
+    return user, user.reset(Goal("g", goal), np.random.default_rng(0))
+
+
+chosen_acts = st.lists(st.lists(st.sampled_from(ACTS), max_size=4, unique=True), max_size=25)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(GOALS), chosen_acts, st.integers(0, 5))
+def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[list[DialogueAct]], seed: int) -> None:
+    user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
+    said = user.reset(goal, np.random.default_rng(seed))
+    answered = {name: set[str]() for name in goal.domains}
+    for chosen in turns:
+        assert 0 < len(said) <= MAX_ACTS
+        assert all(_is_allowed(each, goal) for each in said), said
+        assert any(each.intent == BYE for each in said) == user.is_over
+        for name, wanted in goal.domains.items():
+            closed = set(wanted.requests) - set(user._open[name])
+            assert closed >= answered[name]  # an answer is never lost
+            answered[name] = closed
+        if user.is_over:
+            break
+        belief.hear(said)
+        heard = lexicalizer.say(chosen, belief, goal)
+        belief.say(heard.acts)
+        said = user.reply(heard.acts)
+
+
+def _is_allowed(said: DialogueAct, goal: Goal) -> bool:
+    """Whether an act is about nothing but the goal."""
+    if said.intent == BYE:
+        return True
+    if said.domain not in goal.domains:
+        return False
+    wanted, spec = goal.domains[said.domain], ONTOLOGY[said.domain]
+    if said.intent == REQUEST:
+        return said.slot in (*wanted.requests, spec.key)
+    values = [each.get(said.slot) for each in (wanted.info, wanted.fail_info, wanted.book, wanted.fail_book)]
+    place = said.domain == "taxi" and said.slot in ("from", "to")
+    return said.intent == INFORM and (not said.slot or place or said.value in (*values, DONT_CARE))
+
+
+def test_same_seed_and_acts_give_the_same_dialogue() -> None:
+    for goal in GOALS[:8]:
+        assert play(rule_policy(), goal, seed=3)[1] == play(rule_policy(), goal, seed=3)[1]
+
+
+def test_request_is_answered_in_the_next_turn() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",), book={"day": "monday"})})
+    for slot, value in (("food", "thai"), ("day", "monday"), ("area", DONT_CARE)):
+        assert act(INFORM, "restaurant", slot, value) in user.reply([act(REQUEST, "restaurant", slot)])
+
+
+def test_contradiction_is_corrected_and_is_no_answer() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",))})
+    wrong = [
+        act(INFORM, "restaurant", slot, value) for slot, value in (("name", "x"), ("food", "greek"), ("phone", "1"))
+    ]
+    assert user.reply(wrong) == [act(INFORM, "restaurant", "food", "thai")]
+    assert set(user.reply([])) == {act(REQUEST, "restaurant", "phone"), act(REQUEST, "restaurant", "name")}
+
+
+def test_times_within_the_bound_are_no_contradiction() -> None:
+    spec = ONTOLOGY["train"]
+    assert satisfies(spec, "arrive", "11:30", "12:00")
+    assert not satisfies(spec, "arrive", "12:30", "12:00")
+    assert not satisfies(spec, "arrive", "soon", "12:00")
+
+
+def test_user_replaces_its_constraints_repeats_them_once_and_gives_up() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, {"food": "indian"}, ("phone",))})
+    nothing = [act("nooffer", "restaurant")]
+    thai = [act(INFORM, "restaurant", "food", "thai")]
+    assert [user.reply(nothing), user.reply(nothing)] == [thai, thai]
+    assert not user.is_over
+    assert user.reply(nothing)[-1].intent == BYE
+    assert user.is_over
+    assert not user.is_complete
+
+
+def test_values_of_a_booking_are_replaced_after_no_booking() -> None:
+    goal = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
+    user, _ = user_of({"restaurant": goal})
+    asked = user.reply([act(INFORM, "restaurant", "name", "x")])
+    assert act(INFORM, "restaurant", "day", "monday") in asked
+    assert user.reply([act("nobook", "restaurant")]) == [act(INFORM, "restaurant", "day", "friday")]
+
+
+def test_wrong_booking_is_corrected() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"})})
+    user.reply([act(INFORM, "restaurant", "name", "x")])
+    booked = {"name": "x", "day": "monday", "people": "3", "ref": "AB"}
+    reply = user.reply([act("book", "restaurant", slot, value) for slot, value in booked.items()])
+    assert reply == [act(INFORM, "restaurant", "day", "friday")]
+    assert not user.is_complete
+    user.reply([act("book", "restaurant", slot, value) for slot, value in (booked | {"day": "friday"}).items()])
+    assert user.is_complete
+
+
+def test_patience_ends() -> None:
+    user, said = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",))}, patience=3)
+    for _ in range(10):
+        said = user.reply([])
+        if user.is_over:
+            break
+    assert said[-1].intent == BYE
+    assert user.has_given_up
+
+
+@pytest.mark.parametrize("goal", [goal for goal in GOALS if "taxi" in goal.domains])
+def test_ends_of_a_ride_are_told(goal: Goal) -> None:
+    user, exchanges = play(rule_policy(), goal)
+    assert user.is_complete
+    said = {(each.slot, each.value) for turn in exchanges for each in turn.user if each.intent == INFORM}
+    assert {value for slot, value in said if slot in ("from", "to")} == set(PLACES)

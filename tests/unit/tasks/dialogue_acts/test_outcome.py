@@ -1,0 +1,110 @@
+"""The outcome of a dialogue, by hand and against an evaluator that reads transcripts only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import DATABASE, ONTOLOGY, goals, play, rule_policy, tiny_world
+
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.tasks.dialogue_acts.outcome import outcome_of
+
+TELLING = ("inform", "recommend", "offerbook", "book", "offerbooked")
+
+
+def judged(transcript: dict[str, Any]) -> dict[str, bool]:
+    """Success by domain, from the JSON of a dialogue and the tables of the world, by other means."""
+    verdicts = {}
+    for name, wanted in transcript["goal"]["domains"].items():
+        told: dict[str, str] = {}
+        intents, booking, asked = set(), None, {}
+        for turn in transcript["exchanges"]:
+            for intent, domain, slot, value in turn["user"]:
+                if domain == name and intent == "inform" and slot:
+                    asked[slot] = value
+            for intent, domain, slot, value in turn["said"]:
+                if domain == name:
+                    intents.add(intent)
+                    if intent in TELLING and slot:
+                        told[slot] = value
+            booking = next((each for each in turn["bookings"][::-1] if each["domain"] == name), booking)
+        info = {**wanted["info"], **({} if "nooffer" in intents else wanted["fail_info"])}
+        book = {**wanted["book"], **({} if "nobook" in intents else wanted["fail_book"])}
+        key = {"restaurant": "name", "train": "id", "taxi": "car"}[name]
+        named = booking["entity"] if booking is not None and (book or name == "taxi") else told.get(key)
+        rows = [row for row in DATABASE.entities(name) if row[key] == named]
+        row = rows[0] if rows else {}
+        if name == "taxi":
+            described = booking["values"] if booking else {}
+            right = all(described.get(slot) == asked.get(slot, info.get(slot)) for slot in ("from", "to"))
+        else:
+            right = all(
+                value == "dontcare" or (row.get(slot, "99:99") <= value if slot == "arrive" else row.get(slot) == value)
+                for slot, value in info.items()
+            )
+        ok = bool(row) and right
+        ok = ok and (not book or (booking is not None and all(booking["values"].get(k) == v for k, v in book.items())))
+        for slot in wanted["requests"]:
+            truth = (booking or {}).get("reference") if slot == "ref" else row.get(slot)
+            ok = ok and bool(truth) and told.get(slot) == truth
+        verdicts[name] = ok
+    return verdicts
+
+
+def random_agent(env: DialogueActEnv, rng: np.random.Generator) -> Any:
+    return (rng.random(len(env.world.system_acts)) < 0.15).astype(np.int8)
+
+
+def noisy_rule_agent(env: DialogueActEnv, rng: np.random.Generator) -> Any:
+    return random_agent(env, rng) if rng.random() < 0.3 else env.rule_action()
+
+
+def rule_agent(env: DialogueActEnv, rng: np.random.Generator) -> Any:
+    return env.rule_action()
+
+
+@pytest.mark.parametrize("agent", [random_agent, noisy_rule_agent, rule_agent])
+def test_transcript_alone_gives_the_same_outcome(agent: Callable[..., Any]) -> None:
+    env = DialogueActEnv(tiny_world, error_rate=0.2, keeps_transcripts=True)
+    rng, n_successes = np.random.default_rng(0), 0
+    for seed in range(150):
+        env.reset(seed=seed)
+        is_over = False
+        while not is_over:
+            *_, is_over, _, info = env.step(agent(env, rng))
+        transcript = json.loads(json.dumps(info["transcript"]))
+        verdicts = judged(transcript)
+        found = {name: outcome.success for name, outcome in env.outcome().domains.items()}
+        assert found == verdicts, transcript
+        assert info["is_success"] == all(verdicts.values())
+        n_successes += info["is_success"]
+    assert n_successes > 0
+    assert agent is rule_agent or n_successes < 150
+
+
+def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
+    for goal in goals():
+        if "ref" in goal.domains.get("restaurant", next(iter(goal.domains.values()))).requests:
+            continue
+        user, exchanges = play(rule_policy(), goal)
+        outcome = outcome_of(goal, exchanges, user.is_complete, ONTOLOGY, DATABASE)
+        assert outcome.success, [each.failures for each in outcome.domains.values()]
+        numbers = outcome.numbers()
+        assert numbers["inform_recall"] == numbers["match"] == numbers["complete"] == 1
+
+
+def test_failures_are_named() -> None:
+    goal = goals()[0]
+    user, exchanges = play(Silent(), goal, max_turns=2)
+    outcome = outcome_of(goal, exchanges, user.is_complete, ONTOLOGY, DATABASE)
+    assert outcome.domains["restaurant"].failures == ["no restaurant offered", "restaurant: phone not told"]
+
+
+class Silent:
+    def act(self, belief: Any, heard: list[DialogueAct]) -> list[DialogueAct]:
+        return []
