@@ -165,6 +165,7 @@ TaskRegistry = Registry(
     "task",
     {
         "camrest": "rl4dialog.tasks.camrest.world:camrest",
+        "multiwoz": "rl4dialog.tasks.multiwoz.world:multiwoz",
     },
 )
 

@@ -37,8 +37,8 @@ class AgendaUser:
     The user comes to the goal's domains one after the other: first all constraints, then the requests, then the
     booking. To what the agent says, it reacts as follows:
 
-    - It answers a request with the value of its goal, ``dontcare`` for another constraint, or a place for the ends of a
-      taxi ride.
+    - It answers a request with the value of its goal, ``dontcare`` for another constraint, or, for the ends of a taxi
+      ride, the places that it was offered before.
     - It corrects a value that contradicts its goal.
     - It notes answers to its requests, once all of its constraints are said.
     - After ``nooffer`` or ``nobook``, it replaces its first constraints or values by the others of its goal. If there
@@ -79,7 +79,7 @@ class AgendaUser:
         self._info = {name: wanted.first_info for name, wanted in goal.domains.items()}
         self._book = {name: wanted.first_book for name, wanted in goal.domains.items()}
         self._open = {name: list(wanted.requests) for name, wanted in goal.domains.items()}
-        self._offered: set[str] = set()
+        self._offered: dict[str, str] = {}
         self._booked: set[str] = set()
         self._setbacks: dict[str, int] = {}
         self._stack: list[DialogueAct] = []
@@ -105,7 +105,8 @@ class AgendaUser:
         """
         about = [act for act in acts if act.domain in self.goal.domains]
         wrong = {act.domain for act in about if act.intent in _TELLING and not self._accepts(act)}
-        self._offered -= wrong
+        for name in wrong:
+            self._offered.pop(name, None)
         self._booked -= wrong
         for act in about:
             self._hear(act, act.domain in wrong)
@@ -170,9 +171,9 @@ class AgendaUser:
 
     def _note(self, spec: Domain, act: DialogueAct) -> None:
         """Take a value as an offer, a booking or an answer."""
-        intent, name, slot, _ = act
+        intent, name, slot, value = act
         if slot == spec.key and intent != SELECT:
-            self._offered.add(name)
+            self._offered[name] = value
         if slot == REFERENCE and intent in _BOOKED:
             self._booked.add(name)
         if slot in self._open[name] and not self._has_unsaid_constraints(name):
@@ -190,16 +191,27 @@ class AgendaUser:
         elif slot in self._places.get(name, {}):
             places = self._places[name][slot]
             value = self._info[name][slot] = places[int(self._rng.integers(len(places)))]
+        elif slot in spec.ends:
+            value = self._info[name][slot] = self._place(spec, spec.ends.index(slot))
         elif slot in spec.informable:
             value = DONT_CARE
         else:
             return
         self._push([DialogueAct(INFORM, name, slot, value)])
 
+    def _place(self, ride: Domain, number: int) -> str:
+        """An end of a ride: the place that the user was offered in the domain of this number that is not travel."""
+        places = [name for name in self.goal.domains if not {*ride.ends} & {*self._ontology[name].informable}]
+        if number >= len(places):
+            return DONT_CARE
+        name = places[number]
+        return self._offered.get(name) or self._info[name].get(self._ontology[name].key) or f"the {name}"
+
     def _replace(self, name: str, current: dict[str, str], final: Mapping[str, str]) -> None:
         """React to "no offer" or "no booking"."""
         changed = {slot: value for slot, value in final.items() if current.get(slot) != value}
-        dropped = [slot for slot in current if slot not in final and slot not in self._places.get(name, {})]
+        added = {*self._places.get(name, {}), *self._ontology[name].ends}
+        dropped = [slot for slot in current if slot not in final and slot not in added]
         if not changed and not dropped:
             self._setbacks[name] = self._setbacks.get(name, 0) + 1
             if self._setbacks[name] > 1 or not final:
@@ -209,7 +221,7 @@ class AgendaUser:
         for slot in dropped:
             del current[slot]
         current.update(changed)
-        self._offered.discard(name)
+        self._offered.pop(name, None)
         self._push(
             DialogueAct(INFORM, name, slot, value)
             for slot, value in {**dict.fromkeys(dropped, DONT_CARE), **changed}.items()

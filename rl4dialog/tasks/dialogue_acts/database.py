@@ -27,6 +27,7 @@ class Database:
         self._entities: dict[str, tuple[Entity, ...]] = {}
         self._indices: dict[str, _Index] = {}
         self._results: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+        self._named: dict[str, dict[str, tuple[Entity, ...]]] = {}
         for name, domain in ontology.domains.items():
             rows = tuple(
                 {slot: ontology.normalized(name, slot, value) for slot, value in entity.items()}
@@ -34,10 +35,17 @@ class Database:
             )
             self._entities[name] = rows
             self._indices[name] = _Index(domain, rows)
+            named = self._named[name] = {}
+            for row in rows:
+                named[row.get(domain.key, "")] = (*named.get(row.get(domain.key, ""), ()), row)
 
     def entities(self, domain: str) -> tuple[Entity, ...]:
         """All entities of a domain, in the order of their numbers."""
         return self._entities[domain]
+
+    def named(self, domain: str, key: str) -> tuple[Entity, ...]:
+        """All entities with this value of the domain's key; several trains, for instance, have the same number."""
+        return self._named[domain].get(key, ())
 
     def query(self, domain: str, constraints: Mapping[str, str]) -> tuple[int, ...]:
         """Numbers of the entities that satisfy all constraints, in ascending order.

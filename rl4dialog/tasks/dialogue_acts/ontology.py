@@ -37,6 +37,7 @@ class Domain:
         generated: Slots of an offer that can always be made, whatever the constraints, such as the phone number of a
             taxi. Its values are those of some entity.
         required: What such an offer needs: from each group of slots, one constraint.
+        ends: Slots whose value is a place of another domain if the goal has none, such as the ends of a taxi ride.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Domain:
     times: tuple[str, ...] = ()
     generated: tuple[str, ...] = ()
     required: tuple[tuple[str, ...], ...] = ()
+    ends: tuple[str, ...] = ()
 
 
 class Ontology:

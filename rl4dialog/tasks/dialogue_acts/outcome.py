@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,12 +147,16 @@ def _domain_outcome(
     told = {act.slot: act.value for act in said if act.intent in _TELLING and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))
     named = booking.entity if booking is not None and (book or spec.generated) else told.get(spec.key, "")
-    found = _entity(named, spec, database)
-    if not named or found is None:
+    found: Entity = {}
+    entities = database.named(spec.name, named) if named else ()
+    if not entities:
         outcome.failures.append(f"no {spec.name} offered")
     else:
-        described = booking.values if spec.generated and booking is not None else found
-        wrong = [slot for slot, value in info.items() if not satisfies(spec, slot, described.get(slot, ""), value)]
+        described = [booking.values] if spec.generated and booking is not None else entities
+        found, wrong = min(
+            ((entity, _wrong(spec, values, info)) for entity, values in zip(entities, described, strict=False)),
+            key=lambda item: len(item[1]),
+        )
         outcome.match = not wrong
         if wrong:
             outcome.failures.append(f"wrong {spec.name}: {', '.join(wrong)}")
@@ -161,7 +165,7 @@ def _domain_outcome(
         if not outcome.book:
             outcome.failures.append(f"{spec.name} not booked" if booking is None else f"wrong booking of {spec.name}")
     for slot in wanted.requests:
-        right = (booking.reference if booking is not None else "") if slot == REFERENCE else (found or {}).get(slot, "")
+        right = (booking.reference if booking is not None else "") if slot == REFERENCE else found.get(slot, "")
         if right and told.get(slot) == right:
             outcome.n_answered += 1
         else:
@@ -173,5 +177,5 @@ def _domain_outcome(
     return outcome
 
 
-def _entity(key: str, spec: Domain, database: Database) -> Entity | None:
-    return next((entity for entity in database.entities(spec.name) if entity.get(spec.key) == key), None)
+def _wrong(spec: Domain, values: Entity, info: Mapping[str, str]) -> list[str]:
+    return [slot for slot, value in info.items() if not satisfies(spec, slot, values.get(slot, ""), value)]

@@ -62,6 +62,7 @@ def make_world(
     dialogues: Mapping[str, Sequence[CorpusDialogue]],
     min_count: int = 1,
     on_unreachable: OnUnreachable = "drop",
+    vocabularies: tuple[ActVocabulary, ActVocabulary] | None = None,
 ) -> World:
     """Count vocabularies in the training dialogues, and select the goals that can be reached.
 
@@ -74,6 +75,7 @@ def make_world(
         dialogues: Dialogues of each split, with their goals.
         min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
+        vocabularies: Acts of users and of the agent. Default: those of the training dialogues.
 
     Raises:
         DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
@@ -102,10 +104,12 @@ def make_world(
         goals[split] = tuple(kept)
     training = [turn for dialogue in dialogues["train"] for turn in dialogue.turns]
     lengths = sorted(len(delexicalized(turn.system)) for turn in training if turn.system)
-    user_acts = ActVocabulary(
-        sorted({*_possible_user_acts(ontology), *counted_vocabulary((t.user for t in training), min_count).acts})
-    )
-    system_acts = counted_vocabulary((turn.system for turn in training), min_count)
+    if vocabularies is None:
+        said = counted_vocabulary((turn.user for turn in training), min_count)
+        user_acts = ActVocabulary(sorted({*_possible_user_acts(ontology), *said.acts}))
+        system_acts = counted_vocabulary((turn.system for turn in training), min_count)
+    else:
+        user_acts, system_acts = vocabularies
     return World(
         name,
         ontology,
