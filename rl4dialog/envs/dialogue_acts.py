@@ -16,6 +16,7 @@ from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
@@ -56,6 +57,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         reward: Reward of a turn.
         blocks: Blocks of an observation.
         turn_limit: What the limit of turns does to an episode.
+        convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
 
     Raises:
         ConfigError: If an argument does not fit.
@@ -73,6 +75,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         reward: TurnReward | None = None,
         blocks: Sequence[str] = DEFAULT_BLOCKS,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
+        convlab2: bool = False,
     ) -> None:
         self.world = world = _world(task["id"], json.dumps(task.get("args", {}), sort_keys=True))
         if split not in world.goals:
@@ -80,6 +83,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         if max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, not {max_turns}")
         self._goals, self._max_turns, self._turn_limit = world.goals[split], max_turns, turn_limit
+        self._convlab2 = convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
@@ -126,10 +130,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         is_over = self._user.is_over or is_last
         info: dict[str, Any] = {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
         outcome = self.outcome() if is_over else None
-        reward = float(self._reward(TaskTurn(exchange, outcome)))
+        reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
         if outcome is not None:
             info["is_success"] = outcome.success
-            info["outcome"] = outcome.numbers()
+            info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
         truncated = is_last and self._turn_limit == "truncates"
         return self._observation(), reward, is_over and not truncated, truncated, info
 
@@ -137,6 +141,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         """Outcome of the dialogue so far."""
         world = self.world
         return outcome_of(self._goal, self._exchanges, self._user.is_complete, world.ontology, world.database)
+
+    def convlab_outcome(self) -> ConvLabOutcome:
+        """Outcome of the dialogue so far, by ConvLab-2's rules."""
+        ontology, database = self.world.ontology, self.world.database
+        complete = self._user.is_complete
+        return convlab_outcome_of(self._goal, self._exchanges, complete, ontology, database, self._user_acts)
 
     def _chosen_goal(self, options: Mapping[str, Any]) -> Goal:
         goal = options.get("goal")

@@ -24,7 +24,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, minutes
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, minutes
 
 _BOOKED = frozenset({BOOK, OFFER_BOOKED})
 _TELLING = NAMING | _BOOKED
@@ -158,7 +158,7 @@ class AgendaUser:
         spec = self._ontology[name]
         if intent == REQUEST or (intent == SELECT and not value):
             self._answer(spec, slot)
-        elif intent == NO_OFFER:
+        elif is_no_offer(act):
             self._replace(name, self._info[name], self.goal.domains[name].info)
         elif intent == NO_BOOK:
             self._replace(name, self._book[name], self.goal.domains[name].book)
@@ -270,3 +270,8 @@ def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
     if times[0] is None or times[1] is None:
         return False
     return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]
+
+
+def is_no_offer(act: DialogueAct) -> bool:
+    """Whether the agent says that nothing satisfies the constraints: ``nooffer``, or zero choices."""
+    return act.intent == NO_OFFER or (act.slot == CHOICE and act.value == "0")

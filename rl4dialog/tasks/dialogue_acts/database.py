@@ -27,6 +27,7 @@ class Database:
         self._entities: dict[str, tuple[Entity, ...]] = {}
         self._indices: dict[str, _Index] = {}
         self._results: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+        self._values: dict[tuple[str, str], frozenset[str]] = {}
         self._named: dict[str, dict[str, tuple[Entity, ...]]] = {}
         for name, domain in ontology.domains.items():
             rows = tuple(
@@ -46,6 +47,13 @@ class Database:
     def named(self, domain: str, key: str) -> tuple[Entity, ...]:
         """All entities with this value of the domain's key; several trains, for instance, have the same number."""
         return self._named[domain].get(key, ())
+
+    def values(self, domain: str, slot: str) -> frozenset[str]:
+        """All values of a slot."""
+        key = (domain, slot)
+        if key not in self._values:
+            self._values[key] = frozenset(entity[slot] for entity in self._entities[domain] if slot in entity)
+        return self._values[key]
 
     def query(self, domain: str, constraints: Mapping[str, str]) -> tuple[int, ...]:
         """Numbers of the entities that satisfy all constraints, in ascending order.

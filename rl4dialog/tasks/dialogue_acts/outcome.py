@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl4dialog.tasks.dialogue_acts.acts import BOOK, NAMING, NO_BOOK, NO_OFFER, OFFER_BOOKED, SELECT, DialogueAct
-from rl4dialog.tasks.dialogue_acts.agenda import satisfies
+from rl4dialog.tasks.dialogue_acts.acts import BOOK, NAMING, NO_BOOK, OFFER_BOOKED, SELECT, DialogueAct
+from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer, satisfies
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
@@ -142,7 +142,7 @@ def _domain_outcome(
     wanted: DomainGoal, said: list[DialogueAct], booking: Booking | None, spec: Domain, database: Database
 ) -> DomainOutcome:
     intents = {act.intent for act in said}
-    info = dict(wanted.info) if NO_OFFER in intents else wanted.first_info
+    info = dict(wanted.info) if any(map(is_no_offer, said)) else wanted.first_info
     book = dict(wanted.book) if NO_BOOK in intents else wanted.first_book
     told = {act.slot: act.value for act in said if act.intent in _TELLING and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))
