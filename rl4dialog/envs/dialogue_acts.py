@@ -55,7 +55,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
             ``info["unheard_acts"]`` counts the others. Default: the corpus's 99th percentile.
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
         reward: Reward of a turn.
-        blocks: Blocks of an observation.
+        blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
         turn_limit: What the limit of turns does to an episode.
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
 
@@ -73,7 +73,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         max_system_acts: int | None = None,
         user: Mapping[str, Any] | None = None,
         reward: TurnReward | None = None,
-        blocks: Sequence[str] = DEFAULT_BLOCKS,
+        blocks: Sequence[str] | str = DEFAULT_BLOCKS,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
         convlab2: bool = False,
     ) -> None:

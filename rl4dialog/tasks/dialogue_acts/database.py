@@ -44,6 +44,10 @@ class Database:
         """All entities of a domain, in the order of their numbers."""
         return self._entities[domain]
 
+    def has(self, domain: str) -> bool:
+        """Whether the database has this domain."""
+        return domain in self._entities
+
     def named(self, domain: str, key: str) -> tuple[Entity, ...]:
         """All entities with this value of the domain's key; several trains, for instance, have the same number."""
         return self._named[domain].get(key, ())
