@@ -164,7 +164,7 @@ class AgendaUser:
             self._replace(name, self._book[name], self.goal.domains[name].book)
         elif intent in _TELLING and slot:
             wanted = self._wanted(act)
-            if wanted is not None and not satisfies(spec, slot, value, wanted):
+            if wanted is not None and wanted != value and not satisfies(spec, slot, value, wanted):
                 self._push([DialogueAct(INFORM, name, slot, wanted)])
             elif not is_wrong:
                 self._note(spec, act)
@@ -174,7 +174,7 @@ class AgendaUser:
         intent, name, slot, value = act
         if slot == spec.key and intent != SELECT:
             self._offered[name] = value
-        if slot == REFERENCE and intent in _BOOKED:
+        elif slot == REFERENCE and intent in _BOOKED:
             self._booked.add(name)
         if slot in self._open[name] and not self._has_unsaid_constraints(name):
             self._open[name].remove(slot)

@@ -26,7 +26,7 @@ class Database:
     def __init__(self, ontology: Ontology, entities: Mapping[str, Sequence[Entity]]) -> None:
         self._entities: dict[str, tuple[Entity, ...]] = {}
         self._indices: dict[str, _Index] = {}
-        self._results: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+        self._results: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._values: dict[tuple[str, str], frozenset[str]] = {}
         self._named: dict[str, dict[str, tuple[Entity, ...]]] = {}
         for name, domain in ontology.domains.items():
@@ -69,10 +69,11 @@ class Database:
             domain: The domain.
             constraints: Normalized value of each constrained slot.
         """
-        key = (domain, frozenset(constraints.items()))
-        if key not in self._results:
-            self._results[key] = tuple(_bits(self._indices[domain].matching(constraints)))
-        return self._results[key]
+        key = (domain, *constraints.items())
+        found = self._results.get(key)
+        if found is None:
+            found = self._results[key] = tuple(_bits(self._indices[domain].matching(constraints)))
+        return found
 
 
 class _Index:

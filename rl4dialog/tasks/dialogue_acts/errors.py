@@ -49,9 +49,9 @@ class SemanticErrors:
         """
         if self.rate == 0:
             return list(acts)
-        found = []
-        for act in acts:
-            if act.domain != GENERAL and rng.random() < self.rate:
+        acts, found = list(acts), []
+        for act, draw in zip(acts, rng.random(len(acts)).tolist(), strict=True):
+            if draw < self.rate and act.domain != GENERAL:
                 changed = None if rng.random() < self._deletions else self._changed(act, rng)
                 if changed is None:
                     continue

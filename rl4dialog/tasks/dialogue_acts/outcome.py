@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import BOOK, NAMING, NO_BOOK, OFFER_BOOKED, SELECT, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer, satisfies
@@ -16,8 +16,7 @@ from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology
 _TELLING = (NAMING | {BOOK, OFFER_BOOKED}) - {SELECT}
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A turn of the agent, with the user's utterance before it.
 
     Attributes:

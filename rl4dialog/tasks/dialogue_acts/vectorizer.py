@@ -164,8 +164,9 @@ class ActVectorizer:
 
         def write(bits: bytearray, state: State) -> None:
             for act in state.heard:
-                if act in positions:
-                    bits[positions[act]] = 1
+                position = positions.get(act)
+                if position is not None:
+                    bits[position] = 1
 
         return write
 
@@ -254,9 +255,11 @@ def _booked(domains: Sequence[str], start: int) -> Writer:
 
 
 def _turn(start: int) -> Writer:
+    ones = b"\1" * N_TURN_BITS
+
     def write(bits: bytearray, state: State) -> None:
-        for i in range(int(state.progress * N_TURN_BITS) + 1):
-            bits[start + i] = 1
+        n = int(state.progress * N_TURN_BITS) + 1
+        bits[start : start + n] = ones[:n]
 
     return write
 
