@@ -88,11 +88,13 @@ class ConvLabOutcome:
         domains: Outcome in each domain of the goal.
         complete: Whether the user believes that it has everything.
         active: The domain that was talked about last; empty before that.
+        n_in_vain: Number of slots that were told of domains outside the goal, and of malformed values of them.
     """
 
     domains: dict[str, ConvLabDomain]
     complete: bool
     active: str
+    n_in_vain: int = 0
 
     @property
     def book(self) -> float | None:
@@ -113,6 +115,7 @@ class ConvLabOutcome:
         answered, requested, in_vain = (
             sum(getattr(outcome, name) for outcome in outcomes) for name in ("n_answered", "n_requested", "n_in_vain")
         )
+        in_vain += self.n_in_vain
         found = {"convlab2/success": float(self.success), "convlab2/complete": float(self.complete)}
         if self.book is not None:
             found["convlab2/book"] = self.book
@@ -154,13 +157,20 @@ def convlab_outcome_of(
             first.setdefault(booking.domain, booking)
     outcomes = {
         name: _domain_outcome(
-            wanted, [act for act in told if act.domain == name], first.get(name), ontology[name], database
+            goal.domains.get(name, DomainGoal()),
+            [act for act in told if act.domain == name],
+            first.get(name),
+            ontology[name],
+            database,
         )
-        for name, wanted in goal.domains.items()
+        for name in dict.fromkeys((*goal.domains, *(act.domain for act in told)))
+        if name in ontology
     }
+    wanted = {name: outcomes[name] for name in goal.domains}
+    elsewhere = sum(outcome.n_in_vain for name, outcome in outcomes.items() if name not in wanted)
     spoken = [act for exchange in exchanges for act in (*exchange.user, *exchange.said)]
     active = next((act.domain for act in reversed([*spoken, *reply]) if act.domain in ontology), "")
-    return ConvLabOutcome(outcomes, complete, active)
+    return ConvLabOutcome(wanted, complete, active, elsewhere)
 
 
 def _domain_outcome(
@@ -207,16 +217,20 @@ def _is_consistent(
 ) -> bool:
     """Whether an entity satisfies the constraints, resembles the answers and, if something was booked, is that."""
     entities = [database.entities(spec.name)[i] for i in database.query(spec.name, wanted.info)]
-    fitting = (entity for entity in entities if _resembles(entity, answers))
+    fitting = (entity for entity in entities if _resembles(spec, entity, answers))
     if not wanted.book or booking is None:
         return any(True for _ in fitting)
     return any(entity.get(spec.key) == booking.entity for entity in fitting)
 
 
-def _resembles(entity: Entity, answers: dict[str, str]) -> bool:
+def _resembles(spec: Domain, entity: Entity, answers: dict[str, str]) -> bool:
+    """Whether an entity may be the one of the answers. An answer with a time is taken as a bound."""
     for slot, value in answers.items():
         found = entity.get(slot, _UNKNOWN)
-        if found not in (_UNKNOWN, value) and resemblance(value, found) < RESEMBLANCE:
+        if slot in spec.bounds:
+            if not _fits(spec, slot, found, value):
+                return False
+        elif found not in (_UNKNOWN, value) and resemblance(value, found) < RESEMBLANCE:
             return False
     return True
 
