@@ -105,14 +105,14 @@ def _dialogue(id: str, record: Any, database: Database, where: str) -> CorpusDia
 
 def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[DialogueAct]:
     acts = [
-        _act(*kind.split("-"), slot, str(value), where)
+        _act(where, *kind.split("-"), slot, str(value))
         for kind, pairs in given.items()
         for slot, value in pairs
     ]  # fmt: skip
     return normalized_acts(acts, ONTOLOGY, where)
 
 
-def _act(domain: str, intent: str, slot: str, value: str, where: str) -> DialogueAct:
+def _act(where: str, domain: str, intent: str, slot: str, value: str) -> DialogueAct:
     """An act, from MultiWOZ's spelling. Slots of the domains `general` and `booking` are checked here."""
     name = domain.lower()
     act = DialogueAct(intent.lower(), name, slot_of(name, slot), "" if slot == "none" or value == "?" else value)
@@ -161,12 +161,12 @@ def _vocabulary(file: Path) -> ActVocabulary:
         lines = file.read_text(encoding="utf-8").split()
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error}. Use vocabulary: data to count the acts instead") from error
-    acts = []
+    acts: list[DialogueAct] = []
     for i, line in enumerate(lines, 1):
         where, fields = f"{file}, line {i}", line.split("-")
         if len(fields) != 4:
             raise DataError(f"{where}: expected an act such as Hotel-Inform-Area-1, not {shown(line)}")
-        acts += normalized_acts([_act(*fields, where)], ONTOLOGY, where)
+        acts += normalized_acts([_act(where, *fields)], ONTOLOGY, where)
     if not acts:
         raise DataError(f"{file}: the vocabulary of dialogue acts is empty")
     return ActVocabulary(acts)
