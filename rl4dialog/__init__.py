@@ -23,6 +23,8 @@ _LAZY = {
     "TaskRegistry": "rl4dialog.catalog",
     "TurnAlgorithmRegistry": "rl4dialog.catalog",
     "TurnPolicyRegistry": "rl4dialog.catalog",
+    "TurnRewardRegistry": "rl4dialog.catalog",
+    "TurnWarmStartRegistry": "rl4dialog.catalog",
     "BaseMetric": "rl4dialog.core.protocols",
     "BatchedConversationReward": "rl4dialog.core.protocols",
     "BatchedRewardFunction": "rl4dialog.core.protocols",

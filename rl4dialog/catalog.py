@@ -171,8 +171,16 @@ TaskRegistry = Registry(
 
 EnvRegistry = Registry(
     "environment",
-    {"text_generation": "rl4dialog.envs.text_generation:TextGenEnv"},
+    {
+        "dialogue_acts": "rl4dialog.envs.dialogue_acts:DialogueActEnv",
+        "text_generation": "rl4dialog.envs.text_generation:TextGenEnv",
+    },
     provided=(
+        "goal_split",
+        "keeps_transcripts",
+        "task",
+        "task_args",
+        "turn_reward",
         "end_of_turn",
         "samples",
         "reward_parts",
@@ -184,13 +192,32 @@ EnvRegistry = Registry(
     ),
 )
 
+TurnRewardRegistry = Registry(
+    "turn-level reward",
+    {
+        "convlab2_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:ConvLab2Reward",
+        "task_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:TaskReward",
+    },
+)
+
+TurnWarmStartRegistry = Registry(
+    "turn-level warm start",
+    {
+        "bc": "rl4dialog.algorithms.turn_level.behaviour_cloning:warm_start_by_cloning",
+        "replay": "rl4dialog.algorithms.turn_level.demonstrations:warm_start_by_replay",
+    },
+)
+
 TurnAlgorithmRegistry = Registry(
     "turn-level algorithm",
     {
         "a2c": "stable_baselines3:A2C",
+        "bc": "rl4dialog.algorithms.turn_level.behaviour_cloning:BehaviourCloning",
         "crossq": "sb3_contrib:CrossQ",
         "ddpg": "stable_baselines3:DDPG",
+        "double_dqn": "rl4dialog.algorithms.turn_level.double_dqn:DoubleDQN",
         "dqn": "stable_baselines3:DQN",
+        "gdpl": "rl4dialog.algorithms.turn_level.gdpl:GDPL",
         "maskable_ppo": "sb3_contrib:MaskablePPO",
         "ppo": "stable_baselines3:PPO",
         "qrdqn": "sb3_contrib:QRDQN",

@@ -18,7 +18,7 @@ KINDS = (
         "callbacks",
         "environments",
     ),
-    *("tasks", "turn-level-algorithms", "turn-level-policies"),
+    *("tasks", "turn-level-algorithms", "turn-level-policies", "turn-level-rewards", "turn-level-warm-starts"),
 )
 
 
@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         "tasks": catalog.TaskRegistry,
         "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
         "turn-level-policies": catalog.TurnPolicyRegistry,
+        "turn-level-rewards": catalog.TurnRewardRegistry,
+        "turn-level-warm-starts": catalog.TurnWarmStartRegistry,
     }
     kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
     if args.markdown:

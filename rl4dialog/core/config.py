@@ -255,7 +255,7 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:
         problems = [_describe(problem, config) for problem in error.errors()]
-        if kind_of(config) is TurnLevelConfig and {"tokenizer", "datapool", "reward_fn"} & config.keys():
+        if kind_of(config) is TurnLevelConfig and {"tokenizer", "datapool"} & config.keys():
             problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")

@@ -46,6 +46,12 @@ class TurnLevelConfig(RunConfig):
     """Algorithm and policy."""
     env: TurnLevelEnvConfig
     """Environments."""
+    task: ComponentConfig | None = None
+    """World of the dialogues. Required for ``env.id: dialogue_acts``."""
+    reward_fn: ComponentConfig | None = None
+    """Reward of a turn, for environments that take one, such as ``dialogue_acts``."""
+    warm_start: ComponentConfig | None = None
+    """Training before the first iteration, such as ``id: bc``."""
     train_evaluation: TurnLevelEvaluationConfig
     """Training length, evaluations and checkpoints."""
 

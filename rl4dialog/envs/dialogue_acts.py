@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rl4dialog.catalog import TaskRegistry
-from rl4dialog.core.errors import ConfigError, nearest_hint, shown
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, delexicalized
+from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import ConfigError, shown
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
@@ -21,24 +21,24 @@ from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome, outcome_of
+from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn, TurnReward
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 from rl4dialog.tasks.dialogue_acts.world import World
 
 
 @functools.cache
-def _world(id: str, args: str) -> World:
-    """Read a world once per process."""
-    given = json.loads(args)
-    TaskRegistry.check(id, given, "task.args")
-    return TaskRegistry.resolve(id)(**given)
+def _world(task: Callable[..., World], args: str) -> World:
+    """Build a world once per process."""
+    return task(**json.loads(args))
 
 
-class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
+class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     """Dialogues with a simulated user who has a goal.
 
-    A step is a turn of the agent: it says the acts whose bits are set, and the user answers. Observations are those of
-    `ActVectorizer`, actions a bit per delexicalized act of the agent (both ``MultiBinary``).
+    A step is a turn of the agent: it says the chosen acts, and the user answers. Observations (``MultiBinary``) are
+    those of `ActVectorizer`. Actions are a bit per delexicalized act of the agent (``MultiBinary``), or the number of a
+    frequent combination of acts (``Discrete``), for algorithms such as DQN.
 
     An episode ends when the user leaves, or after `max_turns`. The last turn is a rule of the task and visible in the
     observation, so it terminates the episode; with ``turn_limit: truncates`` it truncates it, and an algorithm
@@ -47,17 +47,22 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
     The last ``info`` of an episode has ``is_success`` and ``outcome``, numbers by name.
 
     Args:
-        task: The world: ``id`` and ``args`` of an entry of the task registry.
-        split: Split of the goals.
+        task: What builds the world, such as `rl4dialog.tasks.camrest.world.camrest`. It is called once per process.
+        task_args: Its arguments, of plain JSON types.
         max_turns: Largest number of turns.
         error_rate: Share of the user's acts that the agent misunderstands.
         max_system_acts: The user hears at most this number of acts a turn. Of more, that many are drawn at random, and
             ``info["unheard_acts"]`` counts the others. Default: the corpus's 99th percentile.
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
-        reward: Reward of a turn.
         blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
+        action: ``multi_binary`` for a bit per act, ``composite`` for combinations of acts.
+        n_composites: Number of combinations at most: the most frequent ones of the training dialogues. Each act alone
+            is added to them.
         turn_limit: What the limit of turns does to an episode.
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
+        goal_split: Split of the goals.
+        turn_reward: Reward of a turn.
+        keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``.
 
     Raises:
         ConfigError: If an argument does not fit.
@@ -66,33 +71,39 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
 
     def __init__(
         self,
-        task: Mapping[str, Any],
-        split: str = "train",
-        max_turns: int = 20,
-        error_rate: float = 0.0,
-        max_system_acts: int | None = None,
+        task: Callable[..., World],
+        task_args: Mapping[str, Any] | None = None,
+        max_turns: Count = 20,
+        error_rate: Fraction = 0.0,
+        max_system_acts: Count | None = None,
         user: Mapping[str, Any] | None = None,
-        reward: TurnReward | None = None,
         blocks: Sequence[str] | str = DEFAULT_BLOCKS,
+        action: Literal["multi_binary", "composite"] = "multi_binary",
+        n_composites: Count = 120,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
         convlab2: bool = False,
+        goal_split: str = "train",
+        turn_reward: TurnReward | None = None,
+        keeps_transcripts: bool = False,
     ) -> None:
-        self.world = world = _world(task["id"], json.dumps(task.get("args", {}), sort_keys=True))
-        if split not in world.goals:
-            raise ConfigError(f"split: {split!r} is unknown{nearest_hint(split, world.goals)}")
-        if max_turns < 1:
-            raise ConfigError(f"max_turns must be at least 1, not {max_turns}")
-        self._goals, self._max_turns, self._turn_limit = world.goals[split], max_turns, turn_limit
-        self._convlab2 = convlab2
+        self.world = world = _world(task, json.dumps(dict(task_args or {}), sort_keys=True))
+        self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
+        self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
         self._user = AgendaUser(world.ontology, **(user or {}))
-        self._reward = TaskReward() if reward is None else reward
+        self._reward = TaskReward() if turn_reward is None else turn_reward
         self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
         self.lexicalizer = Lexicalizer(world.ontology, world.database)
         self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout()))
-        self.action_space = gym.spaces.MultiBinary(len(world.system_acts))
+        self._composites = self._composite_acts(n_composites) if action == "composite" else None
+        self.action_space: gym.Space[Any] = (
+            gym.spaces.MultiBinary(len(world.system_acts))
+            if self._composites is None
+            else gym.spaces.Discrete(len(self._composites))
+        )
+        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer, vocabulary=world.system_acts)
         self._silence = np.zeros(len(world.system_acts), np.int8)
 
     def reset(
@@ -112,7 +123,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         self._hear(self._user.reset(self._goal, self.np_random))
         return self._observation(), {"goal": self._goal.id}
 
-    def step(self, action: NDArray[np.int8]) -> tuple[NDArray[np.int8], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[np.int8], float, bool, bool, dict[str, Any]]:
+        if self._composites is not None:
+            action = self._composites[int(action)]
         chosen = self.world.system_acts.decode(action)
         heard = chosen
         if len(chosen) > self._max_acts:
@@ -134,8 +147,36 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         if outcome is not None:
             info["is_success"] = outcome.success
             info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
+            if self._keeps_transcripts:
+                info["transcript"] = self.transcript()
         truncated = is_last and self._turn_limit == "truncates"
         return self._observation(), reward, is_over and not truncated, truncated, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Actions that can be said as a whole, for sb3-contrib's ``MaskablePPO``.
+
+        Returns:
+            Shape (number of combinations,) or, with a bit per act, (2 * number of acts,): for each bit, whether it may
+            be 0 and whether it may be 1. If no combination can be said, all may be chosen.
+        """
+        acts = self.world.system_acts.acts
+        sayable = np.array([self.lexicalizer.can_say(act, self.belief) for act in acts])
+        if self._composites is None:
+            return np.stack([np.ones_like(sayable), sayable], axis=1).ravel()
+        allowed = ~(self._composites[:, ~sayable] != 0).any(axis=1)
+        return allowed if allowed.any() else ~allowed
+
+    def rule_action(self) -> Any:
+        """The action of the rule policy in this state.
+
+        With combinations, it is the largest one that contains only acts of the rule policy. If there is none, because
+        the rule policy says something that the vocabulary does not contain, it is the first one.
+        """
+        bits = self.world.system_acts.encode(self._rule_policy.act(self.belief, self.heard))
+        if self._composites is None:
+            return bits
+        is_part = ~(self._composites > bits).any(axis=1)
+        return int((is_part * self._composites.sum(axis=1)).argmax())
 
     def outcome(self) -> Outcome:
         """Outcome of the dialogue so far."""
@@ -147,6 +188,48 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], NDArray[np.int8]]):
         ontology, database = self.world.ontology, self.world.database
         complete = self._user.is_complete
         return convlab_outcome_of(self._goal, self._exchanges, complete, ontology, database, self._user_acts)
+
+    def transcript(self) -> dict[str, Any]:
+        """The dialogue so far, as plain JSON types: goal, exchanges, the user's last acts, failures by domain."""
+        return {
+            "goal": self._goal.to_json(),
+            "exchanges": [exchange.to_json() for exchange in self._exchanges],
+            "last_user_acts": [list(act) for act in self._user_acts],
+            "complete": self._user.is_complete,
+            "failures": [failure for outcome in self.outcome().domains.values() for failure in outcome.failures],
+        }
+
+    def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
+        """Turns of the training dialogues, with the belief that the agent would have had in them.
+
+        With combinations, turns whose combination has no number are left out.
+
+        Returns:
+            Observations, shape (turns, length of the layout); actions, shape (turns, number of acts) or, with
+            combinations, (turns,); and 1 for the last turn of each dialogue, shape (turns,).
+        """
+        found: list[tuple[NDArray[np.int8], Any, int]] = []
+        for dialogue in self.world.dialogues["train"]:
+            belief, last = BeliefState(self.world.ontology), self._silence
+            for i, turn in enumerate(dialogue.turns):
+                belief.hear(turn.user)
+                progress = min(i, self._max_turns - 1) / self._max_turns
+                observation = self._vectorizer.observation(delexicalized(turn.user), last, belief, progress)
+                last = self.world.system_acts.encode(delexicalized(turn.system))
+                found.append((observation, last, int(i == len(dialogue.turns) - 1)))
+                belief.say(turn.system)
+        if self._composites is not None:
+            number = {composite.tobytes(): i for i, composite in enumerate(self._composites)}
+            found = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
+        observations, actions, ends = zip(*found, strict=True)
+        return np.stack(observations), np.array(actions), np.array(ends, np.int8)
+
+    def _composite_acts(self, size: int) -> NDArray[np.int8]:
+        """The most frequent combinations of acts, and each act alone, as bits. Shape (combinations, acts)."""
+        vocabulary = self.world.system_acts
+        turns = (turn.system for dialogue in self.world.dialogues["train"] for turn in dialogue.turns)
+        chosen = dict.fromkeys([*composite_acts(turns, vocabulary, size), *((act,) for act in vocabulary.acts)])
+        return np.stack([vocabulary.encode(acts) for acts in chosen])
 
     def _chosen_goal(self, options: Mapping[str, Any]) -> Goal:
         goal = options.get("goal")

@@ -40,6 +40,21 @@ PERSONAS = """1 your persona: i grow tea.
 """
 
 
+RESTAURANT = {"area": "north", "pricerange": "cheap", "address": "1 Tea Road", "phone": "123", "postcode": "A1"}
+_FOODS = {"train": "thai", "val": "greek", "test": "french"}
+
+
+def _restaurant_dialogues(food: str) -> list[dict[str, Any]]:
+    """Four dialogues of CamRest676 in ConvLab-2's format."""
+    wish = {"transcript": f"{food} food in the north?", "dialog_act": {"inform": [["food", food], ["area", "north"]]}}
+    offer = {"sent": f"Try {food}.", "dialog_act": {"inform": [["name", food], ["food", food]]}}
+    question = {"transcript": "What is the phone number?", "dialog_act": {"request": [["phone", "?"]]}}
+    answer = {"sent": "It is 123.", "dialog_act": {"inform": [["name", food], ["phone", "123"]]}}
+    turns = [{"usr": wish, "sys": offer}, {"usr": question, "sys": answer}]
+    goal = {"text": f"Find {food} food in the north.", "info": {"food": food, "area": "north"}, "reqt": ["phone"]}
+    return [{"dialogue_id": i, "dial": turns, "goal": goal} for i in range(4)]
+
+
 def story_name(url: str) -> str:
     """Path of the story of a URL in CNN's release."""
     return f"cnn/stories/{hashlib.sha1(url.encode()).hexdigest()}.story"
@@ -111,6 +126,8 @@ def _releases() -> dict[str, dict[str, str]]:
     table = json.dumps(TABLE_EXAMPLE) + "\n"
     without_sentences = {key: value for key, value in TABLE_EXAMPLE.items() if key != "sentence_annotations"}
     return {
+        "camrest": {f"{split}.json": json.dumps(_restaurant_dialogues(food)) for split, food in _FOODS.items()}
+        | {"db/CamRestDB.json": json.dumps([RESTAURANT | {"food": food, "name": food} for food in _FOODS.values()])},
         "cnn_daily_mail": {story_name("http://a"): STORY}
         | {f"all_{split}.txt": "http://a\n" for split in ("train", "val", "test")},
         "commongen": {f"commongen.{split}.jsonl": COMMONGEN for split in ("train", "dev", "test")},

@@ -47,6 +47,8 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         return config
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
+        if "path" in config.get("task", {}).get("args", {}):
+            config["task"]["args"]["path"] = str(write_original(config["task"]["id"], data))
         return config
     model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}

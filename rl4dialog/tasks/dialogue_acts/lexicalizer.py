@@ -114,6 +114,17 @@ class Lexicalizer:
                 said.bookings.append(Booking(name, value, dict(about.constraints), ""))
         return said
 
+    def can_say(self, act: DialogueAct, belief: BeliefState) -> bool:
+        """Whether a delexicalized act has a value in this state."""
+        name = belief.active if act.domain == BOOKING else act.domain
+        about = belief.domains.get(name)
+        if about is None:
+            return act.domain != BOOKING
+        spec = self._ontology[name]
+        if act.intent in _BOOKS:
+            return self._can_book(spec, about)
+        return not act.value or bool(self._value(act, spec, about, {}))
+
     def candidates(self, name: str, belief: DomainBelief) -> Sequence[int]:
         """Numbers of the entities that satisfy all constraints, the offered one first."""
         found = self._database.query(name, belief.constraints)
@@ -156,9 +167,12 @@ class Lexicalizer:
         digest = _digest(spec.name, belief.constraints)
         return entities[digest % len(entities)].get(slot, "") if entities else ""
 
+    def _can_book(self, spec: Domain, belief: DomainBelief) -> bool:
+        known = all(slot in belief.booking for slot in spec.bookable)
+        return bool(spec.bookable) and known and bool(self._database.query(spec.name, belief.constraints))
+
     def _book(self, act: DialogueAct, spec: Domain, belief: DomainBelief, goal: Goal | None, said: Said) -> None:
-        candidates = self.candidates(spec.name, belief)
-        if not spec.bookable or not candidates or any(slot not in belief.booking for slot in spec.bookable):
+        if not self._can_book(spec, belief):
             said.n_unsayable += 1
             return
         values = {slot: belief.booking[slot] for slot in spec.bookable}
@@ -166,7 +180,7 @@ class Lexicalizer:
         if taken and all(values[slot] == value for slot, value in taken.items()):
             said.acts.append(DialogueAct(NO_BOOK, spec.name))
             return
-        entity = self._database.entities(spec.name)[candidates[0]].get(spec.key, "")
+        entity = self._database.entities(spec.name)[self.candidates(spec.name, belief)[0]].get(spec.key, "")
         reference = f"{_digest(spec.name, {**values, spec.key: entity}):08X}"
         said.bookings.append(Booking(spec.name, entity, values, reference))
         told = {spec.key: entity, **values, REFERENCE: reference}

@@ -89,10 +89,11 @@ class Outcome:
         return all(outcome.success for outcome in self.domains.values())
 
     def numbers(self) -> dict[str, float]:
-        """Scores by name, each from 0 to 1 but for the counts. ``book`` is missing if the goal has no booking.
+        """Scores by name, each from 0 to 1 but for the counts.
 
-        ``inform_precision`` is the share of what was told that was asked for, and ``inform_recall`` the share of
-        requests that were answered with the value of the right entity; both are 1 if there is nothing to tell.
+        ``book`` is missing if the goal has no booking. ``inform_precision`` is the share of what was told that was
+        asked for, and ``inform_recall`` the share of requests that were answered with the value of the right entity;
+        both are 1 if there is nothing to tell.
         """
         outcomes = self.domains.values()
         answered = sum(outcome.n_answered for outcome in outcomes)
@@ -109,7 +110,6 @@ class Outcome:
             "inform_precision": precision,
             "inform_recall": recall,
             "inform_f1": 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
-            "turns": float(self.n_turns),
             "acts_per_turn": self.n_acts / self.n_turns if self.n_turns else 0.0,
         }
 

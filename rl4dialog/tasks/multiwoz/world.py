@@ -104,11 +104,10 @@ def _dialogue(id: str, record: Any, database: Database, where: str) -> CorpusDia
 
 
 def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[DialogueAct]:
-    acts = [
-        _act(where, *kind.split("-"), slot, str(value))
-        for kind, pairs in given.items()
-        for slot, value in pairs
-    ]  # fmt: skip
+    acts = []
+    for kind, pairs in given.items():
+        domain, intent = kind.split("-")
+        acts += [_act(where, domain, intent, slot, str(value)) for slot, value in pairs]
     return normalized_acts(acts, ONTOLOGY, where)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,15 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import is_masking_supported
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl4dialog.catalog import AlgorithmRegistry, EnvRegistry, TurnAlgorithmRegistry, TurnPolicyRegistry
+from rl4dialog.catalog import (
+    AlgorithmRegistry,
+    EnvRegistry,
+    TaskRegistry,
+    TurnAlgorithmRegistry,
+    TurnPolicyRegistry,
+    TurnRewardRegistry,
+    TurnWarmStartRegistry,
+)
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.turn_level_config import TurnLevelConfig
@@ -40,6 +49,23 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
     else:
         _spec(config.env.id)
+    accepted = _parameters(config.env.id)
+    if config.reward_fn is not None and "turn_reward" not in accepted:
+        raise ConfigError(f"reward_fn cannot be combined with env.id: {config.env.id}, which pays its own reward")
+    if (config.task is not None) != ("task" in accepted):
+        known = ", ".join(TaskRegistry.ids())
+        raise ConfigError(
+            f"the key 'task' is missing, which env.id: {config.env.id} needs (known: {known})"
+            if config.task is None
+            else f"task cannot be combined with env.id: {config.env.id}, which has none"
+        )
+    for key, registry, block in (
+        ("task", TaskRegistry, config.task),
+        ("reward_fn", TurnRewardRegistry, config.reward_fn),
+        ("warm_start", TurnWarmStartRegistry, config.warm_start),
+    ):
+        if block is not None:
+            chosen.append((f"{key}.args", registry, block.id, block.args))
     for where, registry, id, args in chosen:
         for name in args:
             if name in registry.provided:
@@ -93,10 +119,25 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     return built
 
 
-def build_evaluation_envs(config: TurnLevelConfig) -> Any:
-    """Build the environments of evaluations: in this process, as many as in training but at most one per episode."""
+def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
+    """Train the policy, or fill the replay buffer, before the first iteration, if the config says so.
+
+    Raises:
+        ConfigError: If it does not fit the algorithm or the environment.
+    """
+    if config.warm_start is not None:
+        TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
+
+
+def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
+    """Build the environments of evaluations: in this process, as many as in training but at most one per episode.
+
+    Args:
+        config: Validated config.
+        split: Split of the goals, for environments that have splits.
+    """
     n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
-    make = _env_factory(config)
+    make = _env_factory(config, split)
 
     def numbered(first: int) -> gym.Env:
         return NumberedEpisodes(make(), first, n_envs)
@@ -104,17 +145,29 @@ def build_evaluation_envs(config: TurnLevelConfig) -> Any:
     return vectorize([functools.partial(numbered, first) for first in range(n_envs)], "dummy")
 
 
-def _env_factory(config: TurnLevelConfig) -> Callable[[], gym.Env]:
+def _env_factory(config: TurnLevelConfig, split: str) -> Callable[[], gym.Env]:
     """Return what builds an environment of the run, in any process."""
-    env = config.env
-    if env.id in EnvRegistry:
-        return functools.partial(EnvRegistry.resolve(env.id), **env.args)
-    return functools.partial(gym.make, _spec(env.id), **env.args)
+    env, reward = config.env, config.reward_fn
+    if env.id not in EnvRegistry:
+        return functools.partial(gym.make, _spec(env.id), **env.args)
+    build = EnvRegistry.resolve(env.id)
+    provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": split != "train"}
+    if config.task is not None:
+        provided |= {"task": TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
+    if reward is not None:
+        provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
+    accepted = _parameters(env.id)
+    return functools.partial(build, **env.args, **{key: value for key, value in provided.items() if key in accepted})
+
+
+def _parameters(env_id: str) -> Collection[str]:
+    """Arguments of an environment of the catalog; none of others."""
+    return inspect.signature(EnvRegistry.resolve(env_id)).parameters if env_id in EnvRegistry else ()
 
 
 def _build_train_envs(config: TurnLevelConfig) -> VecEnv:
     env = config.env
-    make = functools.partial(make_resumable, _env_factory(config))
+    make = functools.partial(make_resumable, _env_factory(config, "train"))
     try:
         make().close()  # in this process, where its errors are shown as they are
     except ConfigError:

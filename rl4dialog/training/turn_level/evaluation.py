@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.training.random_state import random_states_kept
 
-RETURN, LENGTH, SUCCESS = "episode/return", "episode/length", "episode/success"
+RETURN, LENGTH, SUCCESS, TASK = "episode/return", "episode/length", "episode/success", "task/"
 
 
 @random_states_kept()
@@ -32,7 +33,8 @@ def evaluate_episodes(
         seed: Seed of the episodes and of sampled actions. The same seed gives the same episodes, if the policy does.
 
     Returns:
-        The return and the length of each episode, and its success if the last info has ``is_success``, by number.
+        The return and the length of each episode, and its success if the last info has ``is_success``, by number. With
+        an ``outcome`` in the last info, also its other numbers as ``task/...``; with a ``transcript``, that.
     """
     episodes: list[dict[str, Any]] = []
 
@@ -44,6 +46,9 @@ def evaluate_episodes(
         episode |= {RETURN: float(step["current_rewards"][i]), LENGTH: int(step["current_lengths"][i])}
         if "is_success" in info:
             episode[SUCCESS] = float(info["is_success"])
+        episode |= {f"{TASK}{key}": value for key, value in info.get("outcome", {}).items() if key != "success"}
+        if "transcript" in info:
+            episode["transcript"] = info["transcript"]
         episodes.append(episode)
 
     of_actions = algorithm.action_space.np_random.bit_generator
@@ -60,6 +65,14 @@ def evaluate_episodes(
 
 
 def mean_scores(episodes: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean of each score that all episodes have."""
+    """Mean of each score: the success if all episodes have one, and the task's numbers where episodes have them.
+
+    With numbers of a task, ``task/turns_of_success`` is the mean length of successful episodes; NaN if there are none.
+    """
     keys = [key for key in (RETURN, LENGTH, SUCCESS) if all(key in episode for episode in episodes)]
-    return {key: float(np.mean([episode[key] for episode in episodes])) for key in keys}
+    of_task = list(dict.fromkeys(key for episode in episodes for key in episode if key.startswith(TASK)))
+    means = {key: float(np.mean([e[key] for e in episodes if key in e])) for key in [*keys, *of_task]}
+    if of_task:
+        lengths = [episode[LENGTH] for episode in episodes if episode[SUCCESS]]
+        means[f"{TASK}turns_of_success"] = float(np.mean(lengths)) if lengths else math.nan
+    return means

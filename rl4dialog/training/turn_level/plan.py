@@ -46,7 +46,7 @@ def add_turn_level_rows(table: Table, config: TurnLevelConfig) -> None:
 
 def _check_env(config: TurnLevelConfig) -> None:
     """Check an environment with stable-baselines3's ``check_env``."""
-    envs = build_evaluation_envs(config)
+    envs = build_evaluation_envs(config, "val")
     try:
         check_env(envs.envs[0], warn=False)
     except (AssertionError, ValueError) as error:

@@ -18,7 +18,7 @@ from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm
+from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm, warm_start
 from rl4dialog.training.callbacks.tracking import TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
@@ -43,7 +43,9 @@ class TurnLevelTrainee(Trainee):
         self.algorithm = build_turn_level_algorithm(config)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        self._evaluation_envs = build_evaluation_envs(config)
+        if checkpoint is None:
+            warm_start(config, self.algorithm)
+        self._evaluation_envs = {split: build_evaluation_envs(config, split) for split in ("val", "test")}
 
     @property
     def iteration(self) -> int:
@@ -80,7 +82,7 @@ class TurnLevelTrainee(Trainee):
         started, settings = time.perf_counter(), self._config.train_evaluation
         seed = derive_seed(self._config.seed, "evaluation", split)
         episodes = evaluate_episodes(
-            self.algorithm, self._evaluation_envs, settings.n_eval_episodes, settings.deterministic, seed
+            self.algorithm, self._evaluation_envs[split], settings.n_eval_episodes, settings.deterministic, seed
         )
         evaluation = Evaluation(mean_scores(episodes), [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
@@ -120,7 +122,8 @@ class TurnLevelTrainee(Trainee):
 
     def close(self) -> None:
         close(self.algorithm.env)
-        self._evaluation_envs.close()
+        for envs in self._evaluation_envs.values():
+            envs.close()
 
 
 def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:

@@ -58,7 +58,7 @@ def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
     [
         (
             {"alg": {"id": "grpo"}},
-            "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, crossq, ddpg, dqn, maskable_ppo",
+            "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, bc, crossq, ddpg, double_dqn",
         ),
         ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
         (

@@ -61,7 +61,7 @@ def test_values_are_normalized(tmp_path: Path) -> None:
 def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_path: Path) -> None:
     goals = {"T1": dialogue(taxi=TAXI, hotel={"info": {"area": "east"}}, train=TRAIN, attraction=ATTRACTION)}
     path = write_multiwoz(tmp_path / "data", train=goals)
-    env = DialogueActEnv({"id": "multiwoz", "args": {"path": path, "min_count": 1}})
+    env = DialogueActEnv(multiwoz, {"path": path, "min_count": 1})
     assert list(env.world.goals["train"][0].domains) == ["train", "hotel", "attraction", "taxi"]
     lexicalizer = env.lexicalizer
     policy, user = RulePolicy(env.world.ontology, lexicalizer), AgendaUser(env.world.ontology)
@@ -121,8 +121,7 @@ def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path: Path) -> Non
 
 def test_convlab2s_blocks_describe_the_state(tmp_path: Path) -> None:
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(train=TRAIN)})
-    task = {"id": "multiwoz", "args": {"path": path, "vocabulary": "convlab2"}}
-    env = DialogueActEnv(task, blocks="convlab2")
+    env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, blocks="convlab2")
     observation, _ = env.reset(seed=0)
     env.belief.domains["train"].reference = "A"
     env.belief.domains["train"].constraints["leaveAt"] = "23:00"
@@ -144,8 +143,7 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
     names += [f"Hotel-Inform-{slot}-1" for slot in ("Name", "Phone")]
     names += [f"Train-Inform-{slot}-1" for slot in ("Id", "Time", "Ticket")]
     Path(path, "sys_da_voc.txt").write_text("\n".join(names))
-    task = {"id": "multiwoz", "args": {"path": path, "vocabulary": "convlab2"}}
-    env = DialogueActEnv(task, max_system_acts=8, convlab2=True)
+    env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, max_system_acts=8, convlab2=True)
     vocabulary = env.world.system_acts
     policy = RulePolicy(env.world.ontology, env.lexicalizer, vocabulary=vocabulary)
     env.reset(seed=seed)

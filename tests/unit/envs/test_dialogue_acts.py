@@ -1,0 +1,178 @@
+"""Task-oriented dialogue as an environment."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
+from worlds import goals, tiny_world
+
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
+from rl4dialog.envs.vectorize import vectorize
+from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn
+
+
+def rule_episode(env: DialogueActEnv, seed: int) -> tuple[float, dict[str, Any]]:
+    env.reset(seed=seed)
+    total = 0.0
+    while True:
+        _, reward, terminated, truncated, info = env.step(env.rule_action())
+        total += reward
+        if terminated or truncated:
+            return total, info
+
+
+@pytest.mark.filterwarnings("ignore:.*render modes.*")
+@pytest.mark.parametrize("action", ["multi_binary", "composite"])
+def test_environment_passes_both_checkers(action: Any) -> None:
+    env = DialogueActEnv(tiny_world, error_rate=0.3, action=action)
+    check_env(env)
+    check_env_of_sb3(env)
+
+
+def test_rule_policy_succeeds_and_is_paid_at_the_end() -> None:
+    env = DialogueActEnv(tiny_world, turn_reward=TaskReward(success=1.0, failure=-1.0, turn=0.0))
+    results = [rule_episode(env, seed) for seed in range(20)]
+    assert all(total == 1.0 and info["is_success"] and info["outcome"]["success"] for total, info in results)
+
+
+def test_last_turn_terminates_or_truncates_as_asked() -> None:
+    silence = np.zeros(len(tiny_world().system_acts), np.int8)
+    for limit, expected in (("terminates", (True, False)), ("truncates", (False, True))):
+        env = DialogueActEnv(tiny_world, max_turns=3, turn_limit=limit)  # type: ignore[arg-type]
+        env.reset(seed=0)
+        steps = [env.step(silence) for _ in range(3)]
+        assert [step[2] or step[3] for step in steps] == [False, False, True]
+        assert steps[-1][2:4] == expected
+        assert steps[-1][4]["is_success"] is False
+
+
+def test_user_hears_a_limited_number_of_acts() -> None:
+    env = DialogueActEnv(tiny_world, max_system_acts=2)
+    env.reset(seed=0)
+    everything = np.ones(env.action_space.shape or (), np.int8)
+    *_, info = env.step(everything)
+    assert info["unheard_acts"] == len(everything) - 2
+    exchange = env.transcript()["exchanges"][0]
+    assert len(exchange["chosen"]) == len(everything)
+    assert len(exchange["said"]) + info["unsayable_acts"] == 2
+
+
+def test_given_goal_is_pursued() -> None:
+    env, goal = DialogueActEnv(tiny_world, keeps_transcripts=True), goals()[0]
+    env.reset(seed=0, options={"goal": goal})
+    assert env.transcript()["goal"] == goal.to_json()
+
+
+def test_evaluation_splits_have_their_own_goals() -> None:
+    world = tiny_world()
+    seen = {split: {repr(goal.domains) for goal in world.goals[split]} for split in world.goals}
+    assert not seen["train"] & (seen["val"] | seen["test"])
+    env = DialogueActEnv(tiny_world, goal_split="val")
+    for seed in range(5):
+        env.reset(seed=seed)
+        assert repr(env._goal.domains) in seen["val"]
+
+
+def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
+    env = DialogueActEnv(tiny_world, error_rate=1.0)
+    env.reset(seed=3)
+    env.step(env.rule_action())
+    exchange = env.transcript()["exchanges"][0]
+    assert exchange["user"] != exchange["heard"]
+    assert exchange["user"][0][3] in {value for goal in goals() for value in _values(goal)}
+
+
+def test_masks_allow_what_can_be_said() -> None:
+    env = DialogueActEnv(tiny_world)
+    env.reset(seed=0)
+    masks = env.action_masks().reshape(-1, 2)
+    assert masks[:, 0].all()
+    for act, (_, may_say) in zip(env.world.system_acts.acts, masks, strict=True):
+        said = env.lexicalizer.say([act], env.belief, env._goal)
+        assert bool(may_say) == (said.n_unsayable == 0), act
+
+
+def test_combination_of_acts_is_what_is_said() -> None:
+    env = DialogueActEnv(tiny_world, action="composite")
+    for seed in range(5):
+        env.reset(seed=seed)
+        action = env.rule_action()
+        assert env.action_masks()[action]
+        env.step(action)
+        chosen = env.transcript()["exchanges"][0]["chosen"]
+        assert chosen == [list(act) for act in env.world.system_acts.decode(env._composites[action])]  # type: ignore[index]
+
+
+def test_demonstrations_are_those_of_the_tracker_in_simulation() -> None:
+    env = DialogueActEnv(tiny_world)
+    observations, actions, ends = env.demonstrations()
+    assert len(observations) == len(actions) == len(ends)
+    assert ends.sum() == len(env.world.dialogues["train"])
+    goal = env.world.dialogues["train"][0].goal
+    observed = env.reset(seed=0, options={"goal": goal})[0]
+    assert observed.shape == observations[0].shape
+    np.testing.assert_array_equal(observed, observations[0])  # rate 0: the same utterance of the same user
+
+
+def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
+    env: ResumableEnv = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+    env.reset(seed=5)
+    rule: DialogueActEnv = env.unwrapped  # type: ignore[assignment]
+    env.step(rule.rule_action())
+    state = env.state_dict()
+    expected = [env.step(rule.rule_action())[0].tolist() for _ in range(2)]
+    other: ResumableEnv = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+    other.reset(seed=0)
+    other.load_state_dict(state)
+    acts: DialogueActEnv = other.unwrapped  # type: ignore[assignment]
+    assert [other.step(acts.rule_action())[0].tolist() for _ in range(2)] == expected
+
+
+def test_worker_processes_give_what_one_process_gives() -> None:
+    make = functools.partial(make_resumable, functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+    found = []
+    for kind in ("dummy", "blocks"):
+        envs = vectorize([make] * 3, kind, 2 if kind == "blocks" else None)
+        try:
+            envs.seed(1)
+            observations = [envs.reset()]
+            rewards = []
+            rng = np.random.default_rng(0)
+            for _ in range(12):
+                actions = (rng.random((3, *envs.action_space.shape)) < 0.2).astype(np.int8)
+                observation, reward, _, _ = envs.step(actions)
+                observations.append(observation)
+                rewards.append(np.float32(reward))
+        finally:
+            envs.close()
+        found.append((np.stack(observations), np.stack(rewards)))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_reward_sees_every_turn_and_the_outcome() -> None:
+    turns: list[TaskTurn] = []
+
+    def counted(turn: TaskTurn) -> float:
+        turns.append(turn)
+        return 0.0
+
+    env = DialogueActEnv(tiny_world, turn_reward=counted)
+    rule_episode(env, 0)
+    assert [turn.outcome is None for turn in turns] == [True] * (len(turns) - 1) + [False]
+    assert all(turn.exchange.said for turn in turns)
+
+
+def _values(goal: Any) -> set[str]:
+    return {
+        value
+        for wanted in goal.domains.values()
+        for values in (wanted.info, wanted.fail_info, wanted.book, wanted.fail_book)
+        for value in values.values()
+    }
