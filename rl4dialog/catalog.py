@@ -165,6 +165,7 @@ TaskRegistry = Registry(
     "task",
     {
         "camrest": "rl4dialog.tasks.camrest.world:camrest",
+        "multiwoz": "rl4dialog.tasks.multiwoz.world:multiwoz",
         "town_guide": "rl4dialog.tasks.town_guide.world:town_guide",
     },
 )
@@ -194,7 +195,10 @@ EnvRegistry = Registry(
 
 TurnRewardRegistry = Registry(
     "turn-level reward",
-    {"task_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:TaskReward"},
+    {
+        "convlab2_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:ConvLab2Reward",
+        "task_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:TaskReward",
+    },
 )
 
 TurnWarmStartRegistry = Registry(

@@ -16,6 +16,7 @@ from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
@@ -53,11 +54,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         max_system_acts: The user hears at most this number of acts a turn. Of more, that many are drawn at random, and
             ``info["unheard_acts"]`` counts the others. Default: the corpus's 99th percentile.
         user: Arguments of `AgendaUser`: ``max_acts`` and ``patience``.
-        blocks: Blocks of an observation.
+        blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
         action: ``multi_binary`` for a bit per act, ``composite`` for combinations of acts.
         n_composites: Number of combinations at most: the most frequent ones of the training dialogues. Each act alone
             is added to them.
         turn_limit: What the limit of turns does to an episode.
+        convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
         goal_split: Split of the goals.
         turn_reward: Reward of a turn.
         keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``.
@@ -75,17 +77,18 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         error_rate: Fraction = 0.0,
         max_system_acts: Count | None = None,
         user: Mapping[str, Any] | None = None,
-        blocks: Sequence[str] = DEFAULT_BLOCKS,
+        blocks: Sequence[str] | str = DEFAULT_BLOCKS,
         action: Literal["multi_binary", "composite"] = "multi_binary",
         n_composites: Count = 120,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
+        convlab2: bool = False,
         goal_split: str = "train",
         turn_reward: TurnReward | None = None,
         keeps_transcripts: bool = False,
     ) -> None:
         self.world = world = _world(task, json.dumps(dict(task_args or {}), sort_keys=True))
         self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
-        self._keeps_transcripts = keeps_transcripts
+        self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
@@ -100,7 +103,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             if self._composites is None
             else gym.spaces.Discrete(len(self._composites))
         )
-        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer, told=3)
+        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer, told=3, vocabulary=world.system_acts)
         self._silence = np.zeros(len(world.system_acts), np.int8)
 
     def reset(
@@ -140,10 +143,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         is_over = self._user.is_over or is_last
         info: dict[str, Any] = {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
         outcome = self.outcome() if is_over else None
-        reward = float(self._reward(TaskTurn(exchange, outcome)))
+        reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
         if outcome is not None:
             info["is_success"] = outcome.success
-            info["outcome"] = outcome.numbers()
+            info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
             if self._keeps_transcripts:
                 info["transcript"] = self.transcript()
         truncated = is_last and self._turn_limit == "truncates"
@@ -179,6 +182,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """Outcome of the dialogue so far."""
         world = self.world
         return outcome_of(self._goal, self._exchanges, self._user.is_complete, world.ontology, world.database)
+
+    def convlab_outcome(self) -> ConvLabOutcome:
+        """Outcome of the dialogue so far, by ConvLab-2's rules."""
+        ontology, database = self.world.ontology, self.world.database
+        complete = self._user.is_complete
+        return convlab_outcome_of(self._goal, self._exchanges, complete, ontology, database, self._user_acts)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as plain JSON types: goal, exchanges, the user's last acts, failures by domain."""

@@ -67,15 +67,16 @@ def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
     Requests and acts without a value stay as they are.
     """
     seen: dict[tuple[str, str, str], list[str]] = {}
-    found = []
+    found: dict[DialogueAct, None] = {}
     for act in acts:
-        if act.value:
-            values = seen.setdefault(act[:3], [])
-            if act.value not in values:
-                values.append(act.value)
-            act = act._replace(value=str(values.index(act.value) + 1))
-        found.append(act)
-    return list(dict.fromkeys(found))
+        intent, domain, slot, value = act
+        if value:
+            values = seen.setdefault((intent, domain, slot), [])
+            if value not in values:
+                values.append(value)
+            act = DialogueAct(intent, domain, slot, str(values.index(value) + 1))
+        found[act] = None
+    return list(found)
 
 
 class ActVocabulary:
@@ -127,7 +128,7 @@ class ActVocabulary:
         Args:
             bits: Shape (number of acts,).
         """
-        return [self.acts[i] for i in np.flatnonzero(bits)]
+        return [self.acts[i] for i in bits.nonzero()[0].tolist()]
 
 
 def counted_vocabulary(turns: Iterable[Collection[DialogueAct]], min_count: int = 1) -> ActVocabulary:

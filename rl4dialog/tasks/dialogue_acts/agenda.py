@@ -24,7 +24,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, minutes
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, minutes
 
 _BOOKED = frozenset({BOOK, OFFER_BOOKED})
 _TELLING = NAMING | _BOOKED
@@ -79,7 +79,7 @@ class AgendaUser:
         self._info = {name: wanted.first_info for name, wanted in goal.domains.items()}
         self._book = {name: wanted.first_book for name, wanted in goal.domains.items()}
         self._open = {name: list(wanted.requests) for name, wanted in goal.domains.items()}
-        self._offered: set[str] = set()
+        self._offered: dict[str, str] = {}
         self._booked: set[str] = set()
         self._found: dict[str, str] = {}
         self._setbacks: dict[str, int] = {}
@@ -106,7 +106,8 @@ class AgendaUser:
         """
         about = [act for act in acts if act.domain in self.goal.domains]
         wrong = {act.domain for act in about if act.intent in _TELLING and not self._accepts(act)}
-        self._offered -= wrong
+        for name in wrong:
+            self._offered.pop(name, None)
         self._booked -= wrong
         for act in about:
             self._hear(act, act.domain in wrong)
@@ -158,13 +159,13 @@ class AgendaUser:
         spec = self._ontology[name]
         if intent == REQUEST or (intent == SELECT and not value):
             self._answer(spec, slot)
-        elif intent == NO_OFFER:
+        elif is_no_offer(act):
             self._replace(name, self._info[name], self.goal.domains[name].info)
         elif intent == NO_BOOK:
             self._replace(name, self._book[name], self.goal.domains[name].book)
         elif intent in _TELLING and slot:
             wanted = self._wanted(act)
-            if wanted is not None and not satisfies(spec, slot, value, wanted):
+            if wanted is not None and wanted != value and not satisfies(spec, slot, value, wanted):
                 self._push([DialogueAct(INFORM, name, slot, wanted)])
             elif not is_wrong:
                 self._note(spec, act)
@@ -175,9 +176,8 @@ class AgendaUser:
         if name in self._left[1:]:
             return
         if slot == spec.key and intent != SELECT:
-            self._offered.add(name)
-            self._found[name] = value
-        if slot == REFERENCE and intent in _BOOKED:
+            self._offered[name] = self._found[name] = value
+        elif slot == REFERENCE and intent in _BOOKED:
             self._booked.add(name)
         if slot in self._open[name] and not self._has_unsaid_constraints(name):
             self._open[name].remove(slot)
@@ -219,7 +219,7 @@ class AgendaUser:
         for slot in dropped:
             del current[slot]
         current.update(changed)
-        self._offered.discard(name)
+        self._offered.pop(name, None)
         self._push(
             DialogueAct(INFORM, name, slot, value)
             for slot, value in {**dict.fromkeys(dropped, DONT_CARE), **changed}.items()
@@ -268,3 +268,8 @@ def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
     if times[0] is None or times[1] is None:
         return False
     return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]
+
+
+def is_no_offer(act: DialogueAct) -> bool:
+    """Whether the agent says that nothing satisfies the constraints: ``nooffer``, or zero choices."""
+    return act.intent == NO_OFFER or (act.slot == CHOICE and act.value == "0")

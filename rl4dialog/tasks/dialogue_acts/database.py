@@ -26,7 +26,9 @@ class Database:
     def __init__(self, ontology: Ontology, entities: Mapping[str, Sequence[Entity]]) -> None:
         self._entities: dict[str, tuple[Entity, ...]] = {}
         self._indices: dict[str, _Index] = {}
-        self._results: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+        self._results: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._values: dict[tuple[str, str], frozenset[str]] = {}
+        self._named: dict[str, dict[str, tuple[Entity, ...]]] = {}
         for name, domain in ontology.domains.items():
             rows = tuple(
                 {slot: ontology.normalized(name, slot, value) for slot, value in entity.items()}
@@ -34,10 +36,28 @@ class Database:
             )
             self._entities[name] = rows
             self._indices[name] = _Index(domain, rows)
+            named = self._named[name] = {}
+            for row in rows:
+                named[row.get(domain.key, "")] = (*named.get(row.get(domain.key, ""), ()), row)
 
     def entities(self, domain: str) -> tuple[Entity, ...]:
         """All entities of a domain, in the order of their numbers."""
         return self._entities[domain]
+
+    def has(self, domain: str) -> bool:
+        """Whether the database has this domain."""
+        return domain in self._entities
+
+    def named(self, domain: str, key: str) -> tuple[Entity, ...]:
+        """All entities with this value of the domain's key; several trains, for instance, have the same number."""
+        return self._named[domain].get(key, ())
+
+    def values(self, domain: str, slot: str) -> frozenset[str]:
+        """All values of a slot."""
+        key = (domain, slot)
+        if key not in self._values:
+            self._values[key] = frozenset(entity[slot] for entity in self._entities[domain] if slot in entity)
+        return self._values[key]
 
     def query(self, domain: str, constraints: Mapping[str, str]) -> tuple[int, ...]:
         """Numbers of the entities that satisfy all constraints, in ascending order.
@@ -49,10 +69,11 @@ class Database:
             domain: The domain.
             constraints: Normalized value of each constrained slot.
         """
-        key = (domain, frozenset(constraints.items()))
-        if key not in self._results:
-            self._results[key] = tuple(_bits(self._indices[domain].matching(constraints)))
-        return self._results[key]
+        key = (domain, *constraints.items())
+        found = self._results.get(key)
+        if found is None:
+            found = self._results[key] = tuple(_bits(self._indices[domain].matching(constraints)))
+        return found
 
 
 class _Index:

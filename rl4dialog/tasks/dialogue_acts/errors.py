@@ -49,9 +49,9 @@ class SemanticErrors:
         """
         if self.rate == 0:
             return list(acts)
-        found = []
-        for act in acts:
-            if act.domain != GENERAL and rng.random() < self.rate:
+        acts, found = list(acts), []
+        for act, draw in zip(acts, rng.random(len(acts)).tolist(), strict=True):
+            if draw < self.rate and act.domain != GENERAL:
                 changed = None if rng.random() < self._deletions else self._changed(act, rng)
                 if changed is None:
                     continue
@@ -61,9 +61,19 @@ class SemanticErrors:
 
     def _changed(self, act: DialogueAct, rng: np.random.Generator) -> DialogueAct | None:
         if act.intent == REQUEST:
-            slots = [slot for slot in self._requestable.get(act.domain, ()) if slot != act.slot]
-            return act._replace(slot=slots[int(rng.integers(len(slots)))]) if slots else None
+            slot = _other(self._requestable.get(act.domain, ()), act.slot, rng)
+            return act._replace(slot=slot) if slot is not None else None
         if act.intent != INFORM or not act.slot:
             return None
-        values = [value for value in self._values.get(act.domain, {}).get(act.slot, ()) if value != act.value]
-        return act._replace(value=values[int(rng.integers(len(values)))]) if values else None
+        value = _other(self._values.get(act.domain, {}).get(act.slot, ()), act.value, rng)
+        return act._replace(value=value) if value is not None else None
+
+
+def _other(values: Sequence[str], own: str, rng: np.random.Generator) -> str | None:
+    """One of the values that is not `own`; ``None`` if there is no other."""
+    if all(value == own for value in values):
+        return None
+    while True:
+        value = values[int(rng.random() * len(values))]
+        if value != own:
+            return value

@@ -34,6 +34,8 @@ def read_json(path: Path) -> Any:
 def read_splits(folder: Path, splits: Mapping[str, str] | None = None) -> dict[str, tuple[Any, str]]:
     """Read ``train.json``, ``val.json`` and ``test.json``.
 
+    Splits that share a file divide its dialogues: the first of train, test and val gets all but every fifth dialogue.
+
     Args:
         folder: Folder of the files.
         splits: Split that stands in for a missing one, such as ``{"train": "val"}``.
@@ -45,14 +47,28 @@ def read_splits(folder: Path, splits: Mapping[str, str] | None = None) -> dict[s
         DataError: If a file is missing or malformed.
     """
     found = {}
-    for split in SPLITS:
-        source = (splits or {}).get(split, split)
+    sources = {split: (splits or {}).get(split, split) for split in SPLITS}
+    unknown = [split for split in splits or {} if split not in SPLITS]
+    if unknown:
+        raise DataError(f"splits: {unknown[0]!r} is not a split; use one of {', '.join(SPLITS)}")
+    for split, source in sources.items():
         path = folder / f"{source}.json"
         if source not in SPLITS:
             raise DataError(f"splits: {split}: {source!r} is not a split; use one of {', '.join(SPLITS)}")
         try:
-            found[split] = (read_json(path), str(path))
+            contents = read_json(path)
         except DataError as error:
             hint = "" if path.exists() else f". Another split can stand in for it: splits: {{{split}: val}}"
             raise DataError(f"{error}{hint}") from error
+        sharing = [other for other in ("train", "test", "val") if sources[other] == source]
+        found[split] = (_part(contents, sharing.index(split), len(sharing)), str(path))
     return found
+
+
+def _part(contents: Any, part: int, n_parts: int) -> Any:
+    """One part of a list or an object: of each five entries, one for every part but the first, which has the rest."""
+    if n_parts == 1 or not isinstance(contents, (list, dict)):
+        return contents
+    entries = list(contents.items() if isinstance(contents, dict) else contents)
+    kept = [entry for i, entry in enumerate(entries) if max(0, i % 5 - (5 - n_parts)) == part]
+    return dict(kept) if isinstance(contents, dict) else kept

@@ -88,6 +88,7 @@ class Lexicalizer:
             What is said.
         """
         said = Said()
+        candidates: dict[str, Sequence[int]] = {}
         for act in acts:
             name = belief.active if act.domain == BOOKING else act.domain
             about = belief.domains.get(name)
@@ -104,7 +105,7 @@ class Lexicalizer:
                 continue
             value = act.value
             if value:
-                value = self._value(act, spec, about)
+                value = self._value(act, spec, about, candidates)
                 if not value:
                     said.n_unsayable += 1
                     continue
@@ -122,7 +123,7 @@ class Lexicalizer:
         spec = self._ontology[name]
         if act.intent in _BOOKS:
             return self._can_book(spec, about)
-        return not act.value or bool(self._value(act, spec, about))
+        return not act.value or bool(self._value(act, spec, about, {}))
 
     def candidates(self, name: str, belief: DomainBelief) -> Sequence[int]:
         """Numbers of the entities that satisfy all constraints, the offered one first."""
@@ -134,8 +135,8 @@ class Lexicalizer:
                     return (i, *found[:position], *found[position + 1 :]) if position else found
         return found
 
-    def _value(self, act: DialogueAct, spec: Domain, belief: DomainBelief) -> str:
-        """The value of an act; empty if it has none."""
+    def _value(self, act: DialogueAct, spec: Domain, belief: DomainBelief, candidates: dict[str, Sequence[int]]) -> str:
+        """The value of an act; empty if it has none. `candidates` keeps those of the domains of this utterance."""
         slot = act.slot
         if slot == REFERENCE:
             return belief.reference
@@ -149,9 +150,11 @@ class Lexicalizer:
             return self._generated(spec, slot, belief)
         if slot == CHOICE:
             return str(len(self._database.query(spec.name, belief.constraints)))
-        candidates = self.candidates(spec.name, belief)
+        found = candidates.get(spec.name)
+        if found is None:
+            found = candidates[spec.name] = self.candidates(spec.name, belief)
         number = int(act.value) - 1
-        return self._database.entities(spec.name)[candidates[number]].get(slot, "") if number < len(candidates) else ""
+        return self._database.entities(spec.name)[found[number]].get(slot, "") if number < len(found) else ""
 
     def _generated(self, spec: Domain, slot: str, belief: DomainBelief) -> str:
         """A value of an offer that is made up from the constraints, always the same for the same constraints."""

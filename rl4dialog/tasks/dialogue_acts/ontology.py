@@ -74,10 +74,11 @@ class Ontology:
         Raises:
             DataError: If there is none.
         """
-        if name not in self.domains:
+        try:
+            return self.domains[name]
+        except KeyError:
             known = ", ".join(self.domains)
-            raise DataError(f"unknown domain {name!r}{nearest_hint(name, self.domains)} (known: {known})")
-        return self.domains[name]
+            raise DataError(f"unknown domain {name!r}{nearest_hint(name, self.domains)} (known: {known})") from None
 
     def normalized(self, domain: str, slot: str, value: str) -> str:
         """The one spelling of a value: lower case, single spaces, times as ``09:05``, ``dontcare``.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOK,
     INFORM,
     NAMING,
     NO_BOOK,
-    NO_OFFER,
     OFFER_BOOKED,
     SELECT,
     DialogueAct,
 )
-from rl4dialog.tasks.dialogue_acts.agenda import satisfies
+from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer, satisfies
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
@@ -25,8 +24,7 @@ from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology
 _TELLING = (NAMING | {BOOK, OFFER_BOOKED}) - {SELECT}
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A turn of the agent, with the user's utterance before it.
 
     Attributes:
@@ -162,19 +160,23 @@ def _domain_outcome(
     database: Database,
 ) -> DomainOutcome:
     intents = {act.intent for act in said}
-    info = dict(wanted.info) if NO_OFFER in intents else wanted.first_info
+    info = dict(wanted.info) if any(map(is_no_offer, said)) else wanted.first_info
     if spec.generated:  # the goal need not have the ends of a ride: what the user said counts
         info = {**asked, **info}
     book = dict(wanted.book) if NO_BOOK in intents else wanted.first_book
     told = {act.slot: act.value for act in said if act.intent in _TELLING and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))
     named = booking.entity if booking is not None and (book or spec.generated) else told.get(spec.key, "")
-    found = _entity(named, spec, database)
-    if not named or found is None:
+    found: Entity = {}
+    entities = database.named(spec.name, named) if named else ()
+    if not entities:
         outcome.failures.append(f"no {spec.name} offered")
     else:
-        described = booking.values if spec.generated and booking is not None else found
-        wrong = [slot for slot, value in info.items() if not satisfies(spec, slot, described.get(slot, ""), value)]
+        described = [booking.values] if spec.generated and booking is not None else entities
+        found, wrong = min(
+            ((entity, _wrong(spec, values, info)) for entity, values in zip(entities, described, strict=False)),
+            key=lambda item: len(item[1]),
+        )
         outcome.match = not wrong
         if wrong:
             outcome.failures.append(f"wrong {spec.name}: {', '.join(wrong)}")
@@ -183,7 +185,7 @@ def _domain_outcome(
         if not outcome.book:
             outcome.failures.append(f"{spec.name} not booked" if booking is None else f"wrong booking of {spec.name}")
     for slot in wanted.requests:
-        right = (booking.reference if booking is not None else "") if slot == REFERENCE else (found or {}).get(slot, "")
+        right = (booking.reference if booking is not None else "") if slot == REFERENCE else found.get(slot, "")
         if right and told.get(slot) == right:
             outcome.n_answered += 1
         else:
@@ -195,5 +197,5 @@ def _domain_outcome(
     return outcome
 
 
-def _entity(key: str, spec: Domain, database: Database) -> Entity | None:
-    return next((entity for entity in database.entities(spec.name) if entity.get(spec.key) == key), None)
+def _wrong(spec: Domain, values: Entity, info: Mapping[str, str]) -> list[str]:
+    return [slot for slot, value in info.items() if not satisfies(spec, slot, values.get(slot, ""), value)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOK,
+    BOOKING,
     BYE,
     DONT_CARE,
     GENERAL,
@@ -11,6 +12,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     NO_OFFER,
     REQ_MORE,
     REQUEST,
+    ActVocabulary,
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
@@ -26,10 +28,20 @@ class RulePolicy:
         lexicalizer: Finds the entities that fit.
         many: The policy asks for another constraint while at least this number of entities fit.
         told: Constraints that it repeats with an offer, so that the user can correct them.
+        vocabulary: The agent's acts. For an act that it lacks, the policy says the one of the domain ``booking``, and
+            for ``nooffer``, that the number of choices is 0.
     """
 
-    def __init__(self, ontology: Ontology, lexicalizer: Lexicalizer, many: int = 4, told: int = 0) -> None:
+    def __init__(
+        self,
+        ontology: Ontology,
+        lexicalizer: Lexicalizer,
+        many: int = 4,
+        told: int = 0,
+        vocabulary: ActVocabulary | None = None,
+    ) -> None:
         self._ontology, self._lexicalizer, self._many, self._told = ontology, lexicalizer, many, told
+        self._vocabulary = vocabulary
 
     def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
         """Choose delexicalized acts.
@@ -38,6 +50,17 @@ class RulePolicy:
             belief: The belief, with what was heard.
             heard: The user's last acts, as understood.
         """
+        return [self._sayable(act) for act in self._chosen(belief, heard)]
+
+    def _sayable(self, act: DialogueAct) -> DialogueAct:
+        """The act, or one of the vocabulary that does the same."""
+        if self._vocabulary is None or act in self._vocabulary:
+            return act
+        if act.intent == NO_OFFER:
+            return DialogueAct(INFORM, act.domain, CHOICE, "1")
+        return act._replace(domain=BOOKING)
+
+    def _chosen(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
         if any(act.intent == BYE for act in heard):
             return [DialogueAct(BYE, GENERAL)]
         name = belief.active

@@ -70,6 +70,7 @@ def make_world(
     places: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     words: Mapping[str, Words] | None = None,
     values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    vocabularies: tuple[ActVocabulary, ActVocabulary] | None = None,
 ) -> World:
     """Count vocabularies in the training dialogues, and select the goals that can be reached.
 
@@ -85,6 +86,7 @@ def make_world(
         places: Ends of rides that users choose from, by domain and slot.
         words: Words of domains and slots that differ from the usual ones.
         values: Further values by domain and slot, such as the days of bookings.
+        vocabularies: Acts of users and of the agent. Default: those of the training dialogues.
 
     Raises:
         DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
@@ -113,10 +115,12 @@ def make_world(
         goals[split] = tuple(kept)
     training = [turn for dialogue in dialogues["train"] for turn in dialogue.turns]
     lengths = sorted(len(delexicalized(turn.system)) for turn in training if turn.system)
-    user_acts = ActVocabulary(
-        sorted({*_possible_user_acts(ontology), *counted_vocabulary((t.user for t in training), min_count).acts})
-    )
-    system_acts = counted_vocabulary((turn.system for turn in training), min_count)
+    if vocabularies is None:
+        said = counted_vocabulary((turn.user for turn in training), min_count)
+        user_acts = ActVocabulary(sorted({*_possible_user_acts(ontology), *said.acts}))
+        system_acts = counted_vocabulary((turn.system for turn in training), min_count)
+    else:
+        user_acts, system_acts = vocabularies
     return World(
         name,
         ontology,
