@@ -247,7 +247,8 @@ class AgendaUser:
     def _next_question(self) -> list[DialogueAct]:
         """Ask for what the domain still lacks: an offer or answers, then the booking."""
         name = self._left[0]
-        wanted: list[str] = list(self._open[name])
+        is_booked = name in self._booked or not self._book[name]
+        wanted = [slot for slot in self._open[name] if slot != REFERENCE or is_booked]
         if name not in self._offered and self._ontology[name].key not in wanted:
             wanted.append(self._ontology[name].key)
         if wanted:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Ontology
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ def problems(goal: Goal, ontology: Ontology, database: Database) -> list[str]:
             continue
         entities = [database.entities(name)[i] for i in matches]
         for slot in wanted.requests:
-            if slot not in spec.bookable and not any(entity.get(slot) for entity in entities):
+            of_booking = slot in spec.bookable or (slot == REFERENCE and wanted.book)
+            if not of_booking and not any(entity.get(slot) for entity in entities):
                 found.append(f"{name}: no entity that satisfies {dict(wanted.info)} has a {slot}")
     return found
