@@ -24,22 +24,22 @@ def test_advantages_equal_naive_quadratic_sum(gamma: float, lam: float) -> None:
     v = [*values[0], last[0]]
     deltas = [rewards[0, t] + gamma * v[t + 1] - v[t] for t in range(7)]
     naive = [sum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, 7)) for t in range(7)]
-    np.testing.assert_allclose(advantages[0], naive, rtol=1e-5)
-    np.testing.assert_allclose(returns, advantages + values, rtol=1e-5)
+    np.testing.assert_allclose(advantages[0], naive, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(returns, advantages + values, rtol=1e-5, atol=1e-6)
 
 
 def test_lambda_one_gives_monte_carlo_returns() -> None:
     rewards, values, mask = one_episode(6)
     _, returns = generalized_advantages(rewards, values, mask, np.zeros(1), 0.9, 1.0)
     monte_carlo = [sum(0.9 ** (k - t) * rewards[0, k] for k in range(t, 6)) for t in range(6)]
-    np.testing.assert_allclose(returns[0], monte_carlo, rtol=1e-5)
+    np.testing.assert_allclose(returns[0], monte_carlo, rtol=1e-5, atol=1e-6)
 
 
 def test_lambda_zero_gives_one_step_difference() -> None:
     rewards, values, mask = one_episode(6)
     advantages, _ = generalized_advantages(rewards, values, mask, np.zeros(1), 0.9, 0.0)
     next_values = np.append(values[0, 1:], 0.0)
-    np.testing.assert_allclose(advantages[0], rewards[0] + 0.9 * next_values - values[0], rtol=1e-5)
+    np.testing.assert_allclose(advantages[0], rewards[0] + 0.9 * next_values - values[0], rtol=1e-5, atol=1e-6)
 
 
 def test_episode_shorter_than_the_longest_is_bootstrapped_from_its_own_last_token() -> None:
@@ -49,9 +49,9 @@ def test_episode_shorter_than_the_longest_is_bootstrapped_from_its_own_last_toke
     last = np.array([0.4, -2.0])
     both, returns = generalized_advantages(rewards, values, mask, last, 0.9, 0.8)
     alone, alone_returns = generalized_advantages(rewards[1:, :2], values[1:, :2], mask[1:, :2], last[1:], 0.9, 0.8)
-    np.testing.assert_allclose(both[1, :2], alone[0], rtol=1e-6)
-    np.testing.assert_allclose(returns[1, :2], alone_returns[0], rtol=1e-6)
-    np.testing.assert_allclose(both[1, 1], rewards[1, 1] + 0.9 * -2.0 - values[1, 1], rtol=1e-6)
+    np.testing.assert_allclose(both[1, :2], alone[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(returns[1, :2], alone_returns[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(both[1, 1], rewards[1, 1] + 0.9 * -2.0 - values[1, 1], atol=1e-6)
 
 
 def test_nothing_leaks_from_behind_an_episodes_end() -> None:
@@ -59,7 +59,7 @@ def test_nothing_leaks_from_behind_an_episodes_end() -> None:
     mask = np.array([[True] * 5, [True, True, False, False, False]])
     alone, _ = generalized_advantages(rewards[1:, :2], values[1:, :2], mask[1:, :2], np.zeros(1), 0.9, 0.9)
     padded, _ = generalized_advantages(rewards, values, mask, np.zeros(2), 0.9, 0.9)
-    np.testing.assert_allclose(padded[1, :2], alone[0], rtol=1e-6)
+    np.testing.assert_allclose(padded[1, :2], alone[0], rtol=1e-6, atol=1e-6)
     assert (padded[1, 2:] == 0).all()
     rewards[1, 2:] = 1e9
     again, _ = generalized_advantages(rewards, values, mask, np.zeros(2), 0.9, 0.9)
