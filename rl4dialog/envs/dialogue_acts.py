@@ -33,6 +33,16 @@ def _world(task: Callable[..., World], args: str) -> World:
     return task(**json.loads(args))
 
 
+@functools.cache
+def _composites(task: Callable[..., World], args: str, size: int) -> NDArray[np.int8]:
+    """The most frequent combinations of acts of a world, and each act alone, as bits. Shape (combinations, acts)."""
+    world = _world(task, args)
+    turns = (turn.system for dialogue in world.dialogues["train"] for turn in dialogue.turns)
+    alone = ((act,) for act in world.system_acts.acts)
+    chosen = dict.fromkeys([*composite_acts(turns, world.system_acts, size), *alone])
+    return np.stack([world.system_acts.encode(acts) for acts in chosen])
+
+
 class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     """Dialogues with a simulated user who has a goal.
 
@@ -86,7 +96,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         turn_reward: TurnReward | None = None,
         keeps_transcripts: bool = False,
     ) -> None:
-        self.world = world = _world(task, json.dumps(dict(task_args or {}), sort_keys=True))
+        args = json.dumps(dict(task_args or {}), sort_keys=True)
+        self.world = world = _world(task, args)
         self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
         self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
@@ -97,7 +108,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
         self.lexicalizer = Lexicalizer(world.ontology, world.database)
         self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout()))
-        self._composites = self._composite_acts(n_composites) if action == "composite" else None
+        self._composites = _composites(task, args, n_composites) if action == "composite" else None
         self.action_space: gym.Space[Any] = (
             gym.spaces.MultiBinary(len(world.system_acts))
             if self._composites is None
@@ -213,8 +224,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             belief, last = BeliefState(self.world.ontology), self._silence
             for i, turn in enumerate(dialogue.turns):
                 belief.hear(turn.user)
-                progress = min(i, self._max_turns - 1) / self._max_turns
-                observation = self._vectorizer.observation(delexicalized(turn.user), last, belief, progress)
+                heard = delexicalized(turn.user)
+                observation = self._vectorizer.observation(heard, last, belief, self._progress(i))
                 last = self.world.system_acts.encode(delexicalized(turn.system))
                 found.append((observation, last, int(i == len(dialogue.turns) - 1)))
                 belief.say(turn.system)
@@ -223,13 +234,6 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             found = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
         observations, actions, ends = zip(*found, strict=True)
         return np.stack(observations), np.array(actions), np.array(ends, np.int8)
-
-    def _composite_acts(self, size: int) -> NDArray[np.int8]:
-        """The most frequent combinations of acts, and each act alone, as bits. Shape (combinations, acts)."""
-        vocabulary = self.world.system_acts
-        turns = (turn.system for dialogue in self.world.dialogues["train"] for turn in dialogue.turns)
-        chosen = dict.fromkeys([*composite_acts(turns, vocabulary, size), *((act,) for act in vocabulary.acts)])
-        return np.stack([vocabulary.encode(acts) for acts in chosen])
 
     def _chosen_goal(self, options: Mapping[str, Any]) -> Goal:
         goal = options.get("goal")
@@ -247,5 +251,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self.belief.hear(self.heard)
 
     def _observation(self) -> NDArray[np.int8]:
-        progress = min(len(self._exchanges), self._max_turns - 1) / self._max_turns
-        return self._vectorizer.observation(delexicalized(self.heard), self._last_action, self.belief, progress)
+        heard, progress = delexicalized(self.heard), self._progress(len(self._exchanges))
+        return self._vectorizer.observation(heard, self._last_action, self.belief, progress)
+
+    def _progress(self, n_turns: int) -> float:
+        """Share of the allowed turns that is over after this number of turns."""
+        return min(n_turns, self._max_turns - 1) / self._max_turns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -56,9 +55,7 @@ class BehaviourCloning(OnPolicyIterations, A2C):
     def train(self) -> None:
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        losses, ent_coef = [], self.ent_coef
-        for observations, actions in _minibatches(self._demonstrations, self._batch_size):
-            losses.append(_step(self.policy, observations, actions, ent_coef, self.max_grad_norm))
+        losses = _epoch(self.policy, self._demonstrations, self._batch_size, self.ent_coef, self.max_grad_norm)
         self._n_updates += len(losses)
         self.logger.record("train/loss", float(np.mean(losses)))
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -97,8 +94,7 @@ def warm_start_by_cloning(
     policy.set_training_mode(True)
     try:
         for _ in range(n_epochs):
-            for observations, actions in _minibatches(demonstrations, batch_size):
-                _step(policy, observations, actions, 0.0, max_grad_norm)
+            _epoch(policy, demonstrations, batch_size, 0.0, max_grad_norm)
     finally:
         policy.optimizer = own
 
@@ -119,10 +115,15 @@ def demonstrations_of(algorithm: Any) -> Demonstrations:
     return observations, actions, dones
 
 
-def _minibatches(demonstrations: Demonstrations, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _epoch(
+    policy: ActorCriticPolicy, demonstrations: Demonstrations, batch_size: int, ent_coef: float, max_grad_norm: float
+) -> list[float]:
+    """One epoch in random order; returns the mean of -log π(a|s) of each optimizer step."""
     observations, actions, _ = demonstrations
-    for rows in torch.randperm(len(observations)).split(size):
-        yield observations[rows], actions[rows]
+    return [
+        _step(policy, observations[rows], actions[rows], ent_coef, max_grad_norm)
+        for rows in torch.randperm(len(observations)).split(batch_size)
+    ]
 
 
 def _step(

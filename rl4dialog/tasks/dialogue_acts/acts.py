@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.errors import DataError
 
 INFORM, REQUEST, NO_OFFER, BOOK, NO_BOOK = "inform", "request", "nooffer", "book", "nobook"
 RECOMMEND, SELECT, OFFER_BOOK, OFFER_BOOKED = "recommend", "select", "offerbook", "offerbooked"
@@ -22,6 +22,10 @@ DONT_CARE = "dontcare"
 """Value of a constraint that admits every value."""
 NAMING = frozenset({INFORM, RECOMMEND, SELECT, OFFER_BOOK})
 """Intents of acts whose values describe an entity of the database."""
+BOOKS = frozenset({BOOK, OFFER_BOOKED})
+"""Intents of acts that make a booking."""
+TELLING = NAMING | BOOKS
+"""Intents of acts that tell the user a value."""
 
 
 class DialogueAct(NamedTuple):
@@ -43,22 +47,6 @@ class DialogueAct(NamedTuple):
     def __str__(self) -> str:
         inside = f"{self.slot}={self.value}" if self.value else self.slot
         return f"{self.domain}-{self.intent}({inside})"
-
-
-def act_of(fields: Any, where: str) -> DialogueAct:
-    """Read an act from a list of JSON.
-
-    Args:
-        fields: Intent, domain, slot and value; the last two may be missing.
-        where: What contains the act, for the error message.
-
-    Raises:
-        DataError: If it is not a list of two to four texts.
-    """
-    is_list = isinstance(fields, (list, tuple)) and 2 <= len(fields) <= 4
-    if not is_list or not all(isinstance(field, str) for field in fields):
-        raise DataError(f"{where}: an act must be a list [intent, domain, slot, value] of texts, not {shown(fields)}")
-    return DialogueAct(*fields)
 
 
 def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
@@ -100,14 +88,6 @@ class ActVocabulary:
 
     def __contains__(self, act: DialogueAct) -> bool:
         return act in self._number
-
-    def number(self, act: DialogueAct) -> int:
-        """The number of a delexicalized act.
-
-        Raises:
-            KeyError: If the vocabulary does not contain it.
-        """
-        return self._number[act]
 
     def encode(self, acts: Iterable[DialogueAct]) -> NDArray[np.int8]:
         """A bit per act: 1 for each of these delexicalized acts; those outside the vocabulary are left out.

@@ -10,24 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from rl4dialog.tasks.dialogue_acts.acts import (
-    BOOK,
+    BOOKS,
     BYE,
     DONT_CARE,
     GENERAL,
     INFORM,
-    NAMING,
     NO_BOOK,
     NO_OFFER,
-    OFFER_BOOKED,
     REQUEST,
     SELECT,
+    TELLING,
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, minutes
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, satisfies
 
-_BOOKED = frozenset({BOOK, OFFER_BOOKED})
-_TELLING = NAMING | _BOOKED
 _GOODBYE = DialogueAct(BYE, GENERAL)
 
 
@@ -79,7 +76,7 @@ class AgendaUser:
         self._info = {name: wanted.first_info for name, wanted in goal.domains.items()}
         self._book = {name: wanted.first_book for name, wanted in goal.domains.items()}
         self._open = {name: list(wanted.requests) for name, wanted in goal.domains.items()}
-        self._offered: dict[str, str] = {}
+        self._offered: set[str] = set()
         self._booked: set[str] = set()
         self._found: dict[str, str] = {}
         self._setbacks: dict[str, int] = {}
@@ -105,9 +102,8 @@ class AgendaUser:
             The user's acts; ``bye`` at the end.
         """
         about = [act for act in acts if act.domain in self.goal.domains]
-        wrong = {act.domain for act in about if act.intent in _TELLING and not self._accepts(act)}
-        for name in wrong:
-            self._offered.pop(name, None)
+        wrong = {act.domain for act in about if act.intent in TELLING and not self._accepts(act)}
+        self._offered -= wrong
         self._booked -= wrong
         for act in about:
             self._hear(act, act.domain in wrong)
@@ -163,10 +159,9 @@ class AgendaUser:
             self._replace(name, self._info[name], self.goal.domains[name].info)
         elif intent == NO_BOOK:
             self._replace(name, self._book[name], self.goal.domains[name].book)
-        elif intent in _TELLING and slot:
-            wanted = self._wanted(act)
-            if wanted is not None and wanted != value and not satisfies(spec, slot, value, wanted):
-                self._push([DialogueAct(INFORM, name, slot, wanted)])
+        elif intent in TELLING and slot:
+            if not self._accepts(act):
+                self._push([DialogueAct(INFORM, name, slot, self._wanted(act) or "")])
             elif not is_wrong:
                 self._note(spec, act)
 
@@ -176,8 +171,9 @@ class AgendaUser:
         if name in self._left[1:]:
             return
         if slot == spec.key and intent != SELECT:
-            self._offered[name] = self._found[name] = value
-        elif slot == REFERENCE and intent in _BOOKED:
+            self._offered.add(name)
+            self._found[name] = value
+        elif slot == REFERENCE and intent in BOOKS:
             self._booked.add(name)
         if slot in self._open[name] and not self._has_unsaid_constraints(name):
             self._open[name].remove(slot)
@@ -219,7 +215,7 @@ class AgendaUser:
         for slot in dropped:
             del current[slot]
         current.update(changed)
-        self._offered.pop(name, None)
+        self._offered.discard(name)
         self._push(
             DialogueAct(INFORM, name, slot, value)
             for slot, value in {**dict.fromkeys(dropped, DONT_CARE), **changed}.items()
@@ -258,17 +254,6 @@ class AgendaUser:
     def _leave(self) -> list[DialogueAct]:
         self.is_over = True
         return [_GOODBYE]
-
-
-def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
-    """Whether a value of an entity satisfies a constraint. Both are normalized."""
-    if wanted == DONT_CARE or value == wanted:
-        return True
-    bound = spec.bounds.get(slot)
-    times = (minutes(value), minutes(wanted)) if bound is not None else (None, None)
-    if times[0] is None or times[1] is None:
-        return False
-    return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]
 
 
 def is_no_offer(act: DialogueAct) -> bool:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from rl4dialog.tasks.dialogue_acts.acts import INFORM, NAMING, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import INFORM, REQUEST, TELLING, DialogueAct
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Ontology
-
-_TELLING = NAMING | {"book", "offerbooked"}
 
 
 @dataclass
@@ -74,7 +71,7 @@ class BeliefState:
             if belief is None:
                 continue
             self.active = name
-            if intent not in _TELLING or not slot:
+            if intent not in TELLING or not slot:
                 continue
             if slot in belief.requested:
                 belief.requested.remove(slot)
@@ -82,12 +79,3 @@ class BeliefState:
                 belief.offered = value
             elif slot == REFERENCE:
                 belief.reference = value
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        return {"active": self.active, "domains": {name: asdict(belief) for name, belief in self.domains.items()}}
-
-    def load_json(self, state: dict[str, Any]) -> None:
-        """Continue from what `to_json` returned."""
-        self.active = state["active"]
-        self.domains = {name: DomainBelief(**belief) for name, belief in state["domains"].items()}

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, INFORM, OFFER_BOOK, OFFER_BOOKED, RECOMMEND, DialogueAct
-from rl4dialog.tasks.dialogue_acts.agenda import satisfies
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, minutes
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, minutes, satisfies
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange
 
 NEVER_IN_VAIN = frozenset(

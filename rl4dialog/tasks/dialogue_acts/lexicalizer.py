@@ -8,21 +8,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import (
-    BOOK,
     BOOKING,
+    BOOKS,
     DONT_CARE,
     NAMING,
     NO_BOOK,
     NO_OFFER,
-    OFFER_BOOKED,
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState, DomainBelief
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology
-
-_BOOKS = frozenset({BOOK, OFFER_BOOKED})
 
 
 class Booking(NamedTuple):
@@ -99,7 +96,7 @@ class Lexicalizer:
                     said.acts.append(act)
                 continue
             spec = self._ontology[name]
-            if act.intent in _BOOKS:
+            if act.intent in BOOKS:
                 if not any(booking.domain == name for booking in said.bookings):
                     self._book(act._replace(domain=name), spec, about, goal, said)
                 continue
@@ -121,7 +118,7 @@ class Lexicalizer:
         if about is None:
             return act.domain != BOOKING
         spec = self._ontology[name]
-        if act.intent in _BOOKS:
+        if act.intent in BOOKS:
             return self._can_book(spec, about)
         return not act.value or bool(self._value(act, spec, about, {}))
 

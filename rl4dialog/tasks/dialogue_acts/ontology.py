@@ -49,6 +49,12 @@ class Domain:
     generated: tuple[str, ...] = ()
     required: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """All slots of acts about this domain; some are there twice."""
+        own = (*self.informable, *self.bookable, *self.requestable, *self.generated)
+        return (*own, self.key, REFERENCE, CHOICE)
+
 
 class Ontology:
     """The domains of a world.
@@ -101,3 +107,14 @@ def minutes(time: str) -> int | None:
     """Minutes after midnight of a time such as ``09:05``; ``None`` if the text is not a time."""
     found = _TIME.fullmatch(time)
     return 60 * int(found[1]) + int(found[2]) if found is not None else None
+
+
+def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
+    """Whether a value of an entity satisfies a constraint. Both are normalized."""
+    if wanted == DONT_CARE or value == wanted:
+        return True
+    bound = spec.bounds.get(slot)
+    times = (minutes(value), minutes(wanted)) if bound is not None else (None, None)
+    if times[0] is None or times[1] is None:
+        return False
+    return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]

@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import (
-    BOOK,
     INFORM,
-    NAMING,
     NO_BOOK,
-    OFFER_BOOKED,
     SELECT,
+    TELLING,
     DialogueAct,
 )
-from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer, satisfies
+from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, satisfies
 
-_TELLING = (NAMING | {BOOK, OFFER_BOOKED}) - {SELECT}
+_TELLING = TELLING - {SELECT}
 
 
 class Exchange(NamedTuple):

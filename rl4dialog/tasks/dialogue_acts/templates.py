@@ -142,9 +142,8 @@ class Templates:
         self._slots: dict[str, dict[str, Words]] = {}
         self._values: dict[str, dict[str, dict[str, str]]] = {}
         for name, spec in ontology.domains.items():
-            slots = (*spec.informable, *spec.bookable, *spec.requestable, *spec.generated, spec.key, REFERENCE, CHOICE)
-            self._slots[name] = _distinct({slot: known.get(slot, Words((slot,))) for slot in slots})
-            self._values[name] = {slot: {} for slot in slots}
+            self._slots[name] = _distinct({slot: known.get(slot, Words((slot,))) for slot in spec.slots})
+            self._values[name] = {slot: {} for slot in spec.slots}
             rows: Iterable[tuple[str, str]] = (item for entity in database.entities(name) for item in entity.items())
             more = ((slot, value) for slot, each in (values or {}).get(name, {}).items() for value in each)
             for slot, value in itertools.chain(rows, more):

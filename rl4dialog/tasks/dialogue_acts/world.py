@@ -92,9 +92,9 @@ def make_world(
         DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
             cannot be reached.
     """
-    goals, seen = {}, set()
+    goals, taken = {}, set[str]()  # goals of the splits before
     for split in sorted(dialogues, key=("test", "val", "train").index):
-        kept, n_repeated, unreachable = [], 0, []
+        kept, own, n_repeated, unreachable = [], set[str](), 0, []
         for dialogue in dialogues[split]:
             if dialogue.goal is None:
                 continue
@@ -103,12 +103,12 @@ def make_world(
                 unreachable.append(f"{dialogue.goal.id or dialogue.id}: {wrong[0]}")
                 continue
             key = repr(_canonical(dialogue.goal))
-            if (split, key) in seen or any((other, key) in seen for other in dialogues if other != split):
-                n_repeated += (split, key) not in seen
-                if (split, key) not in seen:
-                    continue
-            seen.add((split, key))
+            if key in taken:
+                n_repeated += 1
+                continue
+            own.add(key)
             kept.append(dialogue.goal)
+        taken |= own
         _report(name, split, unreachable, n_repeated, on_unreachable)
         if not kept:
             raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")

@@ -129,6 +129,11 @@ def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
         TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
 
 
+def has_goal_splits(config: TurnLevelConfig) -> bool:
+    """Whether evaluations of ``val`` and ``test`` need different environments."""
+    return "goal_split" in _parameters(config.env.id)
+
+
 def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
     """Build the environments of evaluations: in this process, as many as in training but at most one per episode.
 

@@ -18,7 +18,12 @@ from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm, warm_start
+from rl4dialog.training.building.turn_level import (
+    build_evaluation_envs,
+    build_turn_level_algorithm,
+    has_goal_splits,
+    warm_start,
+)
 from rl4dialog.training.callbacks.tracking import TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
@@ -45,7 +50,9 @@ class TurnLevelTrainee(Trainee):
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         if checkpoint is None:
             warm_start(config, self.algorithm)
-        self._evaluation_envs = {split: build_evaluation_envs(config, split) for split in ("val", "test")}
+        val = build_evaluation_envs(config, "val")
+        test = build_evaluation_envs(config, "test") if has_goal_splits(config) else val
+        self._evaluation_envs = {"val": val, "test": test}
 
     @property
     def iteration(self) -> int:
@@ -122,7 +129,7 @@ class TurnLevelTrainee(Trainee):
 
     def close(self) -> None:
         close(self.algorithm.env)
-        for envs in self._evaluation_envs.values():
+        for envs in set(self._evaluation_envs.values()):
             envs.close()
 
 

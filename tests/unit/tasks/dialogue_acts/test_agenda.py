@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from worlds import DATABASE, ONTOLOGY, PLACES, goals, play, rule_policy, tiny_world
 
 from rl4dialog.tasks.dialogue_acts.acts import BYE, DONT_CARE, INFORM, REQUEST, DialogueAct
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, satisfies
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
+from rl4dialog.tasks.dialogue_acts.ontology import satisfies
 
 GOALS = goals()
 ACTS = tiny_world().system_acts.acts
