@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 PARTNER, AGENT = 0, 1
+SPEAKERS = {PARTNER: "partner", AGENT: "agent"}
+"""Names of the speakers in files and reports."""
 # Labels of a reply in the meta data of its sample, under RL4LMs' names.
 LABELS = ("intent", "emotion")
 EndedBy = Literal["agent", "partner", "max_turns", "length"]

@@ -23,6 +23,7 @@ from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome, outcome_of
 from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn, TurnReward
+from rl4dialog.tasks.dialogue_acts.transcript import transcript
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 from rl4dialog.tasks.dialogue_acts.world import World
 
@@ -72,7 +73,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
         goal_split: Split of the goals.
         turn_reward: Reward of a turn.
-        keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``.
+        keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``; see
+            `rl4dialog.tasks.dialogue_acts.transcript.transcript`.
 
     Raises:
         ConfigError: If an argument does not fit.
@@ -130,6 +132,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._goal = self._chosen_goal(options or {})
         self.belief = BeliefState(self.world.ontology)
         self._exchanges: list[Exchange] = []
+        self._rewards: list[float] = []
         self._last_action = self._silence
         self._hear(self._user.reset(self._goal, self.np_random))
         return self._observation(), {"goal": self._goal.id}
@@ -155,6 +158,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         info: dict[str, Any] = {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
         outcome = self.outcome() if is_over else None
         reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
+        self._rewards.append(reward)
         if outcome is not None:
             info["is_success"] = outcome.success
             info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
@@ -201,14 +205,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return convlab_outcome_of(self._goal, self._exchanges, complete, ontology, database, self._user_acts)
 
     def transcript(self) -> dict[str, Any]:
-        """The dialogue so far, as plain JSON types: goal, exchanges, the user's last acts, failures by domain."""
-        return {
-            "goal": self._goal.to_json(),
-            "exchanges": [exchange.to_json() for exchange in self._exchanges],
-            "last_user_acts": [list(act) for act in self._user_acts],
-            "complete": self._user.is_complete,
-            "failures": [failure for outcome in self.outcome().domains.values() for failure in outcome.failures],
-        }
+        """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.transcript.transcript` writes it."""
+        outcome, is_over, templates = self.outcome(), self._user.is_over, self.world.templates
+        return transcript(self._goal, self._exchanges, self._rewards, self._user_acts, outcome, is_over, templates)
 
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
         """Turns of the training dialogues, with the belief that the agent would have had in them.

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, EndedBy, Turn, is_number
+from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, EndedBy, Turn, is_number
 
 TURNS_KEY = "turns"
 CONVERSATION_KEYS = (TURNS_KEY, "outcome", "ended_by")
-SPEAKERS = {PARTNER: "partner", AGENT: "agent"}
+GOAL_KEY, FAILURES_KEY = "goal_text", "failures"
 _ENDS = {
     "agent": "ended by the agent",
     "partner": "ended by the partner",
@@ -41,6 +41,8 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
 def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
     """Read a conversation back from the record of a prediction; ``None`` for a single reply.
 
+    Of a conversation about a goal, the ``goal_text`` and the ``failures`` are in its meta data.
+
     Raises:
         ValueError: If the record is not one of :func:`conversation_record`.
     """
@@ -58,6 +60,7 @@ def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
         n_given=sum(given),
         outcome={str(key): float(value) for key, value in outcome.items() if is_number(value)},
         ended_by=ended_by,
+        meta_data={key: record[key] for key in (GOAL_KEY, FAILURES_KEY) if key in record},
     )
 
 
@@ -69,6 +72,11 @@ def changed_conversations(
     changed = [(old, new) for old, new in rows if TURNS_KEY in new and old.get(TURNS_KEY) != new[TURNS_KEY]]
     read = [tuple(map(recorded_conversation, each)) for each in changed[:: max(1, len(changed) // n)][:n]]
     return [(old, new) for old, new in read if old is not None and new is not None]
+
+
+def failures_of(dialogue: Dialogue) -> list[str]:
+    """Why the partner of a conversation did not reach its goal, in words."""
+    return list(map(str, dialogue.meta_data.get(FAILURES_KEY) or ()))
 
 
 def ending(dialogue: Dialogue) -> str:

@@ -17,8 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rl4dialog.core.types import AGENT, Dialogue, Turn
-from rl4dialog.runs.conversations import SPEAKERS, ending
+from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
+from rl4dialog.runs.conversations import ending
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _EMPTY = "-"
@@ -65,7 +65,7 @@ def print_summary(
         console: Console to print to; by default the standard output.
         labels: Column titles of ``before`` and ``after``.
         conversations: Sample conversations to print, before and after training.
-        players: Test metrics of the datapool's scripted players, by player.
+        players: Test metrics of scripted players, by player.
     """
     console = console or Console()
     style = table_style(console)
@@ -136,7 +136,7 @@ def print_players(
     scores: Mapping[str, float],
     players: Mapping[str, Mapping[str, float]] | None,
 ) -> None:
-    """Print the metrics of scripted players, which are the floor and ceiling of a task, beside those of the model.
+    """Print the metrics of scripted players, the floor and ceiling of a task, beside those of the model.
 
     Args:
         console: Console to print to.
@@ -156,7 +156,7 @@ def print_players(
         # Without the group, which leaves room for the columns.
         table.add_row(Text(key.rpartition("/")[2]), *(format_number(each.get(key)) for each in columns.values()))
     console.print()
-    console.print(Text("Scripted players of the datapool, with the same partner and samples", style="bold"))
+    console.print(Text("Scripted players, with the same partner and samples", style="bold"))
     console.print(table)
 
 

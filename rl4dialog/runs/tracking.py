@@ -159,7 +159,7 @@ class Tracker:
             ) from error
 
     def log_players(self, players: Mapping[str, Mapping[str, float]]) -> None:
-        """Write ``test_split_players.json``: test metrics of each scripted player of the datapool."""
+        """Write ``test_split_players.json``: test metrics of each scripted player."""
         self.run_folder.write_json(PLAYERS_FILE, players)
 
     def recall_players(self) -> dict[str, dict[str, float]]:

@@ -34,7 +34,7 @@ class Predictions:
         replies: Replies to the prompts; in conversations, the first ones.
         references: Reference replies of each sample.
         scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
-        conversations: The whole conversations; ``None`` for single replies and episodes.
+        conversations: The whole conversations; ``None`` for single replies and plain episodes.
     """
 
     sample_ids: list[str]

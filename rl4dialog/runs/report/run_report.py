@@ -20,18 +20,19 @@ from rl4dialog.runs.report.curves import (
     panels,
     remaining_keys,
 )
+from rl4dialog.runs.report.failures import failure_counts
 from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run, as_text, number, read_run
-from rl4dialog.runs.report.samples import RETURN_KEY, REWARD_KEY, choose_samples, ranking_key, sort_keys
+from rl4dialog.runs.report.samples import REWARD_KEY, choose_samples, ranking_key, sort_keys
 from rl4dialog.runs.run_folder import REPORT_FILE
 from rl4dialog.runs.summary import is_headline
 
 _DISTRIBUTIONS = {
     REWARD_KEY: "Reward",
     "episode/return": "Return",
-    RETURN_KEY: "Return",
+    "conversation/return": "Return",
     "conversation/turns": "Turns of the agent",
 }
 
@@ -62,6 +63,7 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
     shown = [each for each in (before, after) if each is not None]
     shown_texts = any(each.has_texts for each in shown)
     of = "conversations" if any(each.has_conversations for each in shown) else "replies" if shown_texts else "episodes"
+    samples = choose_samples(before, after) if of != "episodes" else []
     return write_page(
         "run.html",
         Path(output).expanduser() if output else run.path / REPORT_FILE,
@@ -79,7 +81,8 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         evaluations=_evaluation_pictures(run),
         distributions=_distributions(before, after, of),
         remaining=_remaining(run, drawn),
-        samples=choose_samples(before, after) if shown_texts else [],
+        samples=samples,
+        failures=failure_counts(before, after, samples),
         sort_keys=sort_keys(before, after),
         ranking_key=ranking_key(sort_keys(before, after)),
         shown_keys=[key for key in sort_keys(before, after) if is_headline(key)],

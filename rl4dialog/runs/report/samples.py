@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from rl4dialog.core.types import AGENT, Turn
-from rl4dialog.runs.conversations import SPEAKERS, ending
+from rl4dialog.core.types import AGENT, SPEAKERS, Turn
+from rl4dialog.runs.conversations import GOAL_KEY, ending, failures_of
 from rl4dialog.runs.report.predictions import Predictions
 
 MAX_SAMPLES = 200
-REWARD_KEY, RETURN_KEY = "reward", "conversation/return"
+REWARD_KEY, RETURN_KEYS = "reward", ("conversation/return", "episode/return")
 
 _MAX_CHARACTERS = 2000
 
@@ -35,10 +35,12 @@ class Conversation:
     Attributes:
         bubbles: What was said, in order.
         ending: How it ended, and its outcome.
+        failures: Why the partner did not reach its goal.
     """
 
     bubbles: list[Bubble]
     ending: str
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Sample:
         before: Reply or conversation before training, if any.
         after: Reply or conversation after training, if any.
         scores: Scores before and after training, by key.
+        goal: What the partner wants; empty if it has no goal.
     """
 
     sample_id: str
@@ -62,6 +65,7 @@ class Sample:
     before: str | Conversation | None
     after: str | Conversation | None
     scores: dict[str, tuple[float | None, float | None]]
+    goal: str = ""
 
     @property
     def has_conversations(self) -> bool:
@@ -78,7 +82,7 @@ def sort_keys(before: Predictions | None, after: Predictions | None) -> list[str
 
 def ranking_key(keys: Collection[str]) -> str | None:
     """The score by which samples are selected: the reward, otherwise the return of a conversation, if there is one."""
-    return next((key for key in (REWARD_KEY, RETURN_KEY) if key in keys), None)
+    return next((key for key in (REWARD_KEY, *RETURN_KEYS) if key in keys), None)
 
 
 def choose_samples(before: Predictions | None, after: Predictions | None, n: int = MAX_SAMPLES) -> list[Sample]:
@@ -145,6 +149,7 @@ def _sample(row: int, before: Predictions | None, after: Predictions | None, key
         _reply(before, row) if before else None,
         _reply(after, row) if after else None,
         {key: (_score(before, key, row), _score(after, key, row)) for key in keys},
+        str(conversation.meta_data.get(GOAL_KEY, "")) if conversation is not None else "",
     )
 
 
@@ -152,7 +157,8 @@ def _reply(predictions: Predictions, row: int) -> str | Conversation:
     conversation = predictions.conversations[row]
     if conversation is None:
         return _clipped(predictions.replies[row])
-    return Conversation([_bubble(turn) for turn in conversation.said], ending(conversation))
+    said = [_bubble(turn) for turn in conversation.said]
+    return Conversation(said, ending(conversation), failures_of(conversation))
 
 
 def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
@@ -164,7 +170,7 @@ def _score(predictions: Predictions | None, key: str, row: int) -> float | None:
     if predictions is None or key not in predictions.scores:
         return None
     value = float(predictions.scores[key][row])
-    return None if np.isnan(value) else round(value, 4)
+    return None if np.isnan(value) else round(value, 4) + 0.0  # not -0.0
 
 
 def _clipped(text: str) -> str:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Ontology
+from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,26 @@ class Goal:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON types."""
         return asdict(self)
+
+
+def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
+    """A goal in words, for people."""
+    sentences = []
+    for name, wanted in domains.items():
+        noun = templates.noun(name)
+        sentences.append(f"You are looking for a {noun} {templates.items(name, wanted.first_info)}".rstrip() + ".")
+        if wanted.fail_info:
+            second = {slot: wanted.info.get(slot, DONT_CARE) for slot in wanted.fail_info}
+            sentences.append(f"If there is none, look for one {templates.items(name, second)} instead.")
+        if wanted.requests:
+            nouns = " and the ".join(templates.noun(name, slot) for slot in wanted.requests)
+            sentences.append(f"Find out the {nouns}.")
+        if wanted.book:
+            sentences.append(f"Book it {templates.items(name, wanted.first_book)}.")
+        if wanted.fail_book:
+            second = {slot: wanted.book[slot] for slot in wanted.fail_book}
+            sentences.append(f"If that is not possible, book it {templates.items(name, second)} instead.")
+    return " ".join(sentences)
 
 
 def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:

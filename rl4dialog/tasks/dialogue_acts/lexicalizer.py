@@ -175,7 +175,9 @@ class Lexicalizer:
         values = {slot: belief.booking[slot] for slot in spec.bookable}
         taken = goal.domains[spec.name].fail_book if goal is not None and spec.name in goal.domains else {}
         if taken and all(values[slot] == value for slot, value in taken.items()):
-            said.acts.append(DialogueAct(NO_BOOK, spec.name))
+            refusal = DialogueAct(NO_BOOK, spec.name)
+            if refusal not in said.acts:  # other acts of the same booking
+                said.acts.append(refusal)
             return
         entity = self._database.entities(spec.name)[self.candidates(spec.name, belief)[0]].get(spec.key, "")
         reference = f"{_digest(spec.name, {**values, spec.key: entity}):08X}"

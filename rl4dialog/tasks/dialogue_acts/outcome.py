@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import (
     INFORM,
@@ -38,11 +38,6 @@ class Exchange(NamedTuple):
     chosen: tuple[DialogueAct, ...]
     said: tuple[DialogueAct, ...]
     bookings: tuple[Booking, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        acts = {key: [list(act) for act in getattr(self, key)] for key in ("user", "heard", "chosen", "said")}
-        return {**acts, "bookings": [booking._asdict() for booking in self.bookings]}
 
 
 @dataclass
@@ -93,6 +88,11 @@ class Outcome:
     def success(self) -> bool:
         """Whether every domain is a success."""
         return all(outcome.success for outcome in self.domains.values())
+
+    @property
+    def failures(self) -> list[str]:
+        """Why the goal was not reached, in words."""
+        return [failure for outcome in self.domains.values() for failure in outcome.failures]
 
     def numbers(self) -> dict[str, float]:
         """Scores by name, each from 0 to 1 but for the counts.

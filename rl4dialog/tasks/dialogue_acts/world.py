@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue
 from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import Goal, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Ontology
-from rl4dialog.tasks.dialogue_acts.templates import Words
+from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
 
 _logger = logging.getLogger(__name__)
 OnUnreachable = Literal["drop", "error"]
@@ -58,6 +59,11 @@ class World:
     values: Mapping[str, Mapping[str, tuple[str, ...]]]
     places: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     words: Mapping[str, Words] = field(default_factory=dict)
+
+    @functools.cached_property
+    def templates(self) -> Templates:
+        """Sentences of both sides."""
+        return Templates(self.ontology, self.database, self.values, self.words)
 
 
 def make_world(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 from rl4dialog.tasks.town_guide.town import BOOKING_VALUES, HOTEL, ONTOLOGY, RESTAURANT, SIGHT, TAXI, pick
 
@@ -42,26 +42,6 @@ def draw_goals(rng: np.random.Generator, database: Database, n: int, templates: 
         domains = _draw(rng, database)
         found.setdefault(repr(domains), domains)
     return [Goal(str(i), domains, goal_text(domains, templates)) for i, domains in enumerate(found.values(), start=1)]
-
-
-def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
-    """A goal in words, for people."""
-    sentences = []
-    for name, wanted in domains.items():
-        noun = templates.noun(name)
-        sentences.append(f"You are looking for a {noun} {templates.items(name, wanted.first_info)}.")
-        if wanted.fail_info:
-            second = {slot: wanted.info[slot] for slot in wanted.fail_info}
-            sentences.append(f"If there is none, look for one {templates.items(name, second)} instead.")
-        if wanted.requests:
-            nouns = " and the ".join(templates.noun(name, slot) for slot in wanted.requests)
-            sentences.append(f"Find out the {nouns}.")
-        if wanted.book:
-            sentences.append(f"Book it {templates.items(name, wanted.first_book)}.")
-        if wanted.fail_book:
-            second = {slot: wanted.book[slot] for slot in wanted.fail_book}
-            sentences.append(f"If that is not possible, book it {templates.items(name, second)} instead.")
-    return " ".join(sentences)
 
 
 def _draw(rng: np.random.Generator, database: Database) -> dict[str, DomainGoal]:

@@ -26,7 +26,7 @@ def evaluate_episodes(
     All random states are restored afterwards, so the number of evaluations does not affect training.
 
     Args:
-        algorithm: The algorithm whose policy acts.
+        algorithm: The algorithm whose policy acts, or a `RulePlayer`.
         env: Environments of numbered episodes.
         n_episodes: Number of episodes.
         deterministic: Whether to take the most likely actions. Otherwise the algorithm explores as in training.
@@ -34,7 +34,7 @@ def evaluate_episodes(
 
     Returns:
         The return and the length of each episode, and its success if the last info has ``is_success``, by number. With
-        an ``outcome`` in the last info, also its other numbers as ``task/...``; with a ``transcript``, that.
+        an ``outcome`` in the last info, also its other numbers as ``task/...``; with a ``transcript``, its fields.
     """
     episodes: list[dict[str, Any]] = []
 
@@ -47,9 +47,7 @@ def evaluate_episodes(
         if "is_success" in info:
             episode[SUCCESS] = float(info["is_success"])
         episode |= {f"{TASK}{key}": value for key, value in info.get("outcome", {}).items() if key != "success"}
-        if "transcript" in info:
-            episode["transcript"] = info["transcript"]
-        episodes.append(episode)
+        episodes.append(episode | info.get("transcript", {}))
 
     of_actions = algorithm.action_space.np_random.bit_generator
     state_before = of_actions.state

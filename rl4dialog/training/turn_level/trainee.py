@@ -15,6 +15,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
+from rl4dialog.runs.conversations import changed_conversations
 from rl4dialog.runs.progress import Progress, duration, say
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
@@ -29,6 +30,7 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.trainee import Trainee
 from rl4dialog.training.turn_level.evaluation import evaluate_episodes, mean_scores
+from rl4dialog.training.turn_level.players import RULE, RulePlayer, has_rule_player
 from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
 
 _LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
@@ -86,17 +88,22 @@ class TurnLevelTrainee(Trainee):
         self.algorithm.stop_requested = True
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        started, settings = time.perf_counter(), self._config.train_evaluation
-        seed = derive_seed(self._config.seed, "evaluation", split)
-        episodes = evaluate_episodes(
-            self.algorithm, self._evaluation_envs[split], settings.n_eval_episodes, settings.deterministic, seed
-        )
+        started = time.perf_counter()
+        episodes = self._episodes(self.algorithm, split)
         evaluation = Evaluation(mean_scores(episodes), [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
         numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
         say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
+        envs = self._evaluation_envs[split]
+        if iteration == 0 and split == "test" and has_rule_player(envs):
+            self._tracker.log_players({RULE: mean_scores(self._episodes(RulePlayer(envs), split))})
         return evaluation
+
+    def _episodes(self, player: Any, split: str) -> list[dict[str, Any]]:
+        settings, seed = self._config.train_evaluation, derive_seed(self._config.seed, "evaluation", split)
+        envs = self._evaluation_envs[split]
+        return evaluate_episodes(player, envs, settings.n_eval_episodes, settings.deterministic, seed)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
         return Evaluation(*self._tracker.recall(iteration, split))
@@ -124,8 +131,16 @@ class TurnLevelTrainee(Trainee):
         return self._tracker.run_folder.path(folder_name)
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        root = self._tracker.run_folder.root
-        print_summary(before.metrics, after.metrics, None, [], root, labels=("before training", "after training"))
+        print_summary(
+            before.metrics,
+            after.metrics,
+            None,
+            [],
+            self._tracker.run_folder.root,
+            labels=("before training", "after training"),
+            conversations=changed_conversations(before.predictions, after.predictions, 2),
+            players=self._tracker.recall_players(),
+        )
 
     def close(self) -> None:
         close(self.algorithm.env)

@@ -58,9 +58,9 @@ def test_user_hears_a_limited_number_of_acts() -> None:
     everything = np.ones(env.action_space.shape or (), np.int8)
     *_, info = env.step(everything)
     assert info["unheard_acts"] == len(everything) - 2
-    exchange = env.transcript()["exchanges"][0]
-    assert len(exchange["chosen"]) == len(everything)
-    assert len(exchange["said"]) + info["unsayable_acts"] == 2
+    turn = env.transcript()["turns"][1]
+    assert len(turn["chosen"]) == len(everything)
+    assert len(turn["acts"]) + info["unsayable_acts"] == 2
 
 
 def test_given_goal_is_pursued() -> None:
@@ -83,9 +83,9 @@ def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
     env = DialogueActEnv(tiny_world, error_rate=1.0)
     env.reset(seed=3)
     env.step(env.rule_action())
-    exchange = env.transcript()["exchanges"][0]
-    assert exchange["user"] != exchange["heard"]
-    assert exchange["user"][0][3] in {value for goal in goals() for value in _values(goal)}
+    turn = env.transcript()["turns"][0]
+    assert turn["acts"] != turn["understood"]
+    assert turn["acts"][0][3] in {value for goal in goals() for value in _values(goal)}
 
 
 def test_masks_allow_what_can_be_said() -> None:
@@ -105,7 +105,7 @@ def test_combination_of_acts_is_what_is_said() -> None:
         action = env.rule_action()
         assert env.action_masks()[action]
         env.step(action)
-        chosen = env.transcript()["exchanges"][0]["chosen"]
+        chosen = env.transcript()["turns"][1]["chosen"]
         assert chosen == [list(act) for act in env.world.system_acts.decode(env._composites[action])]  # type: ignore[index]
 
 

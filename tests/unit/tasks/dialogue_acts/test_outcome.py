@@ -23,15 +23,14 @@ def judged(transcript: dict[str, Any]) -> dict[str, bool]:
     for name, wanted in transcript["goal"]["domains"].items():
         told: dict[str, str] = {}
         intents, booking, asked = set(), None, {}
-        for turn in transcript["exchanges"]:
-            for intent, domain, slot, value in turn["user"]:
-                if domain == name and intent == "inform" and slot:
-                    asked[slot] = value
-            for intent, domain, slot, value in turn["said"]:
-                if domain == name:
-                    intents.add(intent)
-                    if intent in TELLING and slot:
-                        told[slot] = value
+        *turns, _ = transcript["turns"]
+        for turn in turns:
+            about = [(intent, slot, value) for intent, domain, slot, value in turn["acts"] if domain == name]
+            if turn["speaker"] == "partner":
+                asked |= {slot: value for intent, slot, value in about if intent == "inform" and slot}
+                continue
+            intents |= {intent for intent, _, _ in about}
+            told |= {slot: value for intent, slot, value in about if intent in TELLING and slot}
             booking = next((each for each in turn["bookings"][::-1] if each["domain"] == name), booking)
         info = {**wanted["info"], **({} if "nooffer" in intents else wanted["fail_info"])}
         book = {**wanted["book"], **({} if "nobook" in intents else wanted["fail_book"])}

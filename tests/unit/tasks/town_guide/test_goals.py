@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_of, problems
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_of, goal_text, problems
 from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.town_guide.goals import draw_goals, goal_text
+from rl4dialog.tasks.town_guide.goals import draw_goals
 from rl4dialog.tasks.town_guide.town import HOTEL, ONTOLOGY, RESTAURANT, TAXI, WORDS, make_town
 
 
