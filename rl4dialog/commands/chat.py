@@ -6,13 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from rl4dialog.commands.models import add_model_arguments, load_chosen, model_name
+from rl4dialog.commands.models import add_model_arguments, add_policy, load_chosen, load_turn_level, model_name
+from rl4dialog.core.errors import ConfigError
 
 HELP = "chat with a run's model, or any model, in the terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
+    add_policy(parser)
     add_talk_arguments(parser)
 
 
@@ -35,9 +37,9 @@ def feedback_file(args: argparse.Namespace) -> Path:
 
 
 def run(args: argparse.Namespace) -> int:
-    loaded = load_chosen(args)
+    acting = load_turn_level(args)
+    loaded = load_chosen(args) if acting is None else None
 
-    from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.serving.terminal import TerminalChat, console_reader
 
     def write(text: str) -> None:
@@ -46,7 +48,17 @@ def run(args: argparse.Namespace) -> int:
     for stream in (sys.stdin, sys.stdout):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    agent = ChatAgent(loaded, model_name(args))
     read_line = console_reader(sys.stdin, write)
-    TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()
+    if loaded is not None:
+        from rl4dialog.inference.chat_agent import ChatAgent
+
+        agent = ChatAgent(loaded, model_name(args))
+        TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()
+    if acting is not None:
+        from rl4dialog.inference.turn_level.act_agent import ActAgent
+        from rl4dialog.serving.act_terminal import ActTerminalChat
+
+        if args.show_reward or args.feedback is not None:
+            raise ConfigError("--show_reward and --feedback are for chats with language models; /goal scores this one")
+        ActTerminalChat(ActAgent(acting, args.seed), read_line, write).run()
     return 0

@@ -12,6 +12,7 @@ from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.turn_level.loading import TurnLevelAgent
 
 
 def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -35,6 +36,50 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add ``--trust``."""
     parser.add_argument("--trust", action="store_true", help="allow the run's config to import and run custom code")
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Add ``--policy``."""
+    parser.add_argument(
+        "--policy",
+        choices=("rule",),
+        default=None,
+        help="rule policy of the environment instead of a trained one, with --run or --config_path",
+    )
+
+
+def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
+    """Load the agent that the arguments select, if it acts in an environment without text; otherwise ``None``.
+
+    Raises:
+        ConfigError: If the arguments do not fit together, or the agent cannot be built.
+        RunFolderError: If the run has no such policy.
+    """
+    if args.run_path is None and (args.config_path is None or args.model is not None):
+        return None
+
+    from rl4dialog.core.turn_level_config import TurnLevelConfig
+    from rl4dialog.inference.saved_run import read_run_config
+    from rl4dialog.training.building.components import check_components
+
+    if args.run_path is None:
+        config = read_config(args)
+    else:
+        config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
+    if not isinstance(config, TurnLevelConfig):
+        if args.policy is not None:
+            raise ConfigError("--policy works only with environments that have a policy of their own: dialogue_acts")
+        return None
+    check_components(config)
+
+    from rl4dialog.inference.turn_level.loading import TurnLevelAgent, load_turn_level_policy
+
+    if args.policy is not None:
+        return TurnLevelAgent(config, args.policy)
+    if args.run_path is None:
+        raise ConfigError(f"env.id: {config.env.id} needs --run with a run folder, or --policy rule")
+    policy = load_turn_level_policy(config, Path(args.run_path).expanduser(), args.checkpoint)
+    return TurnLevelAgent(config, model_name(args), policy)
 
 
 def load_chosen(args: argparse.Namespace) -> LoadedPolicy:

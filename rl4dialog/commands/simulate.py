@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl4dialog.commands.models import add_model_arguments, load_chosen, model_name
+from rl4dialog.commands.models import add_model_arguments, add_policy, load_chosen, load_turn_level, model_name
 from rl4dialog.core.errors import ConfigError
 
-HELP = "write conversations of a trained model with its partner to a file"
+HELP = "write conversations of a trained model, or a rule policy, with its partner to a file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
+    add_policy(parser)
     parser.add_argument("--n", type=int, default=200, help="number of conversations (default: 200)")
     parser.add_argument("--output", type=Path, required=True, help="output .jsonl file; an incomplete one is continued")
     parser.add_argument(
@@ -39,12 +40,21 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--output must be a .jsonl file, not {args.output}")
     if args.player is not None and args.sampling:
         raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
+    if (acting := load_turn_level(args)) is not None:
+        from rl4dialog.inference.turn_level.simulation import simulate_agent
+
+        if args.player is not None or args.sampling:
+            raise ConfigError("--player and --generation_kwargs are for runs on text; use --policy, or --set")
+        return _report(simulate_agent(acting, args.split, args.n, args.seed, args.output), args.output)
     loaded = load_chosen(args)
     agent = args.player or model_name(args)
     simulation = Simulation(loaded, args.split, args.n, args.seed, agent, args.player, args.sampling)
-    n_written = simulate_to_file(simulation, args.output)
+    return _report(simulate_to_file(simulation, args.output), args.output)
+
+
+def _report(n_written: int, output: Path) -> int:
     if n_written:
-        print(f"{n_written} conversations written to {args.output}")
+        print(f"{n_written} conversations written to {output}")
     else:
-        print(f"{args.output} is already complete; choose another --output for other conversations")
+        print(f"{output} is already complete; choose another --output for other conversations")
     return 0

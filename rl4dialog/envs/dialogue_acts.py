@@ -129,15 +129,49 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             options: ``{"goal": goal}`` or ``{"goal_index": i}`` selects the goal; otherwise it is drawn.
         """
         super().reset(seed=seed)
-        self._goal = self._chosen_goal(options or {})
-        self.belief = BeliefState(self.world.ontology)
-        self._exchanges: list[Exchange] = []
-        self._rewards: list[float] = []
-        self._last_action = self._silence
-        self._hear(self._user.reset(self._goal, self.np_random))
-        return self._observation(), {"goal": self._goal.id}
+        goal = self._chosen_goal(options or {})
+        return self.begin(goal, self._user.reset(goal, self.np_random)), {"goal": goal.id}
 
     def step(self, action: Any) -> tuple[NDArray[np.int8], float, bool, bool, dict[str, Any]]:
+        exchange, info = self.speak(action)
+        observation = self.listen(self._user.reply(exchange.said))
+        is_last = len(self.exchanges) >= self._max_turns and not self._user.is_over
+        is_over = self._user.is_over or is_last
+        outcome = self.outcome() if is_over else None
+        reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
+        self._rewards.append(reward)
+        if outcome is not None:
+            info["is_success"] = outcome.success
+            info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
+            info["domains"] = {name: found.success for name, found in outcome.domains.items()}
+            if self._keeps_transcripts:
+                info["transcript"] = self.transcript()
+        truncated = is_last and self._turn_limit == "truncates"
+        return observation, reward, is_over and not truncated, truncated, info
+
+    def begin(self, goal: Goal, acts: Sequence[DialogueAct]) -> NDArray[np.int8]:
+        """Begin a dialogue with an utterance of the user, who may be a person.
+
+        Args:
+            goal: The user's goal; one without domains if it is not known.
+            acts: What the user says.
+
+        Returns:
+            The observation.
+        """
+        self._goal = goal
+        self.belief = BeliefState(self.world.ontology)
+        self.exchanges: list[Exchange] = []
+        self._rewards: list[float] = []
+        self._last_action = self._silence
+        return self.listen(acts)
+
+    def speak(self, action: Any) -> tuple[Exchange, dict[str, Any]]:
+        """Say the chosen acts.
+
+        Returns:
+            The exchange, which also has the user's utterance before it; and the counts of ``info``.
+        """
         if self._composites is not None:
             action = self._composites[int(action)]
         chosen = self.world.system_acts.decode(action)
@@ -150,22 +184,22 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         exchange = Exchange(
             tuple(self._user_acts), tuple(self.heard), tuple(chosen), tuple(said.acts), tuple(said.bookings)
         )
-        self._exchanges.append(exchange)
+        self.exchanges.append(exchange)
         self._last_action = action
-        self._hear(self._user.reply(said.acts))
-        is_last = len(self._exchanges) >= self._max_turns and not self._user.is_over
-        is_over = self._user.is_over or is_last
-        info: dict[str, Any] = {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
-        outcome = self.outcome() if is_over else None
-        reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
-        self._rewards.append(reward)
-        if outcome is not None:
-            info["is_success"] = outcome.success
-            info["outcome"] = {**outcome.numbers(), **(self.convlab_outcome().numbers() if self._convlab2 else {})}
-            if self._keeps_transcripts:
-                info["transcript"] = self.transcript()
-        truncated = is_last and self._turn_limit == "truncates"
-        return self._observation(), reward, is_over and not truncated, truncated, info
+        return exchange, {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
+
+    def listen(self, acts: Sequence[DialogueAct]) -> NDArray[np.int8]:
+        """Hear an utterance of the user, and return the observation."""
+        self._user_acts = acts
+        self.heard = self._errors.understood(acts, self.np_random)
+        self.belief.hear(self.heard)
+        heard, progress = delexicalized(self.heard), self._progress(len(self.exchanges))
+        return self._vectorizer.observation(heard, self._last_action, self.belief, progress)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the vocabularies and the database."""
+        return self.world.fingerprint
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Actions that can be said as a whole, for sb3-contrib's ``MaskablePPO``.
@@ -180,6 +214,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             return np.stack([np.ones_like(sayable), sayable], axis=1).ravel()
         allowed = ~(self._composites[:, ~sayable] != 0).any(axis=1)
         return allowed if allowed.any() else ~allowed
+
+    def hears_all(self) -> None:
+        """Make no semantic errors from now on, for talks with people."""
+        self._errors.rate = 0.0
 
     def rule_action(self) -> Any:
         """The action of the rule policy in this state.
@@ -196,18 +234,18 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def outcome(self) -> Outcome:
         """Outcome of the dialogue so far."""
         world = self.world
-        return outcome_of(self._goal, self._exchanges, self._user.is_complete, world.ontology, world.database)
+        return outcome_of(self._goal, self.exchanges, self._user.is_complete, world.ontology, world.database)
 
     def convlab_outcome(self) -> ConvLabOutcome:
         """Outcome of the dialogue so far, by ConvLab-2's rules."""
         ontology, database = self.world.ontology, self.world.database
         complete = self._user.is_complete
-        return convlab_outcome_of(self._goal, self._exchanges, complete, ontology, database, self._user_acts)
+        return convlab_outcome_of(self._goal, self.exchanges, complete, ontology, database, self._user_acts)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.transcript.transcript` writes it."""
         outcome, is_over, templates = self.outcome(), self._user.is_over, self.world.templates
-        return transcript(self._goal, self._exchanges, self._rewards, self._user_acts, outcome, is_over, templates)
+        return transcript(self._goal, self.exchanges, self._rewards, self._user_acts, outcome, is_over, templates)
 
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
         """Turns of the training dialogues, with the belief that the agent would have had in them.
@@ -242,16 +280,6 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             raise ConfigError(f"reset: options['goal'] must be a Goal, not {shown(goal)}")
         index = options.get("goal_index")
         return self._goals[int(self.np_random.integers(len(self._goals))) if index is None else index]
-
-    def _hear(self, acts: list[DialogueAct]) -> None:
-        """Take the user's utterance."""
-        self._user_acts = acts
-        self.heard = self._errors.understood(acts, self.np_random)
-        self.belief.hear(self.heard)
-
-    def _observation(self) -> NDArray[np.int8]:
-        heard, progress = delexicalized(self.heard), self._progress(len(self._exchanges))
-        return self._vectorizer.observation(heard, self._last_action, self.belief, progress)
 
     def _progress(self, n_turns: int) -> float:
         """Share of the allowed turns that is over after this number of turns."""

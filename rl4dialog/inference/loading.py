@@ -26,7 +26,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
-from rl4dialog.inference.saved_run import find_checkpoint, read_run_config
+from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
@@ -34,7 +34,6 @@ from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply
@@ -73,16 +72,7 @@ def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> Loa
     """Load the policy of a run whose config was already read; see :func:`load_policy`."""
     config = text_config(config)
     chosen = None if checkpoint is None else find_checkpoint(run, checkpoint)
-    folder = (chosen or run) / MODEL_FOLDER
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is missing: the run is not complete; load one of its checkpoints instead")
-    if chosen is None and not is_complete(run):
-        _logger.warning(
-            "the run in %s is not complete: its model/ is from an earlier end, before it was resumed; the latest "
-            "checkpoint is newer (--checkpoint last)",
-            run,
-        )
-    return LoadedPolicy(config, folder, run, chosen)
+    return LoadedPolicy(config, model_folder(run, chosen), run, chosen)
 
 
 class LoadedPolicy:

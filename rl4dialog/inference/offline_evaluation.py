@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.data.pool import check_split
+from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, is_headline, print_players, table_style
@@ -109,19 +110,24 @@ def print_metrics(
     console: Console | None = None,
     players: Mapping[str, Mapping[str, float]] | None = None,
     turns: Sequence[Mapping[str, float]] = (),
+    intervals: Mapping[str, Interval] | None = None,
 ) -> None:
     """Print the scores of a split and of each turn, those of reference replies and players, and the output folder."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
     table.add_column("score", justify="right")
+    if intervals:
+        table.add_column("95 % interval", justify="right")
     has_references = not gold.keys().isdisjoint(scores)
     if has_references:
         table.add_column("references", justify="right")
     shown = [key for key in scores if is_headline(key)]
     for key in shown:
+        found = (intervals or {}).get(key)
+        interval = [f"{format_number(found.low)} to {format_number(found.high)}" if found else "-"] if intervals else []
         references = [format_number(gold.get(key))] if has_references else []
-        table.add_row(Text(key), format_number(scores[key]), *references)
+        table.add_row(Text(key), format_number(scores[key]), *interval, *references)
     console.print()
     console.print(Text(f"Metrics on {n_samples:,} samples of the {split} split", style="bold"))
     console.print(table)

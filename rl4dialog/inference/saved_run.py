@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.runs.provenance import config_folder
-from rl4dialog.runs.results import check_is_run
-from rl4dialog.runs.run_folder import CONFIG_FILE
+from rl4dialog.runs.results import check_is_run, is_complete
+from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.training.checkpoint import (
     best_checkpoint,
@@ -19,6 +20,8 @@ from rl4dialog.training.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
 )
+
+_logger = logging.getLogger(__name__)
 
 
 def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False) -> RunConfig:
@@ -64,3 +67,21 @@ def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
         known = f"available iterations: {', '.join(map(str, folders))}" if folders else "there are none"
         raise RunFolderError(f"{run} has no checkpoint {checkpoint!r} ({known})")
     return read_checkpoint(folders[number]).path
+
+
+def model_folder(run: Path, checkpoint: Path | None = None) -> Path:
+    """Return the folder of the model in a checkpoint, or of the final one; says if there is a newer one.
+
+    Raises:
+        RunFolderError: If it is missing.
+    """
+    folder = (checkpoint or run) / MODEL_FOLDER
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is missing: the run is not complete; load one of its checkpoints instead")
+    if checkpoint is None and not is_complete(run):
+        _logger.warning(
+            "the run in %s is not complete: its model/ is from an earlier end, before it was resumed; the latest "
+            "checkpoint is newer (--checkpoint last)",
+            run,
+        )
+    return folder

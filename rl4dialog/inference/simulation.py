@@ -134,7 +134,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
                         n_written += 1
                     progress.advance()
         if n_written:
-            print_simulation([_dialogue(record) for record in file.records()], is_scored)
+            print_simulation([simulated_dialogue(record) for record in file.records()], is_scored)
     return n_written
 
 
@@ -214,7 +214,7 @@ def _is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
     return False
 
 
-def _dialogue(record: Record) -> Dialogue:
+def simulated_dialogue(record: Record) -> Dialogue:
     """The conversation of a line."""
     said = record["messages"][record["n_given"] :]
     rewards = iter(record["rewards"][-sum(message["role"] == "assistant" for message in said) :])

@@ -28,6 +28,7 @@ _MAX_TURNS_SHOWN = 16  # utterances per conversation
 # The most informative keys of metric groups with dozens of keys.
 _SHOWN_OF_GROUP = {
     "diversity_metrics": ("distinct-1", "distinct-2", "entropy-2"),
+    "success_in_domain": (),
     "conversation_diversity": ("distinct-2", "self_repetition", "partner_echo"),
 }
 _HIDDEN = {"lexical/rouge_rougeLsum"}

@@ -1,7 +1,8 @@
-"""The slash commands of the terminal chat, and their parser."""
+"""The slash commands of the chat with a language model, and the parser of all chats."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
@@ -29,18 +30,22 @@ COMMANDS = {
 }
 
 
-def parse_command(line: str) -> tuple[str, str]:
+def parse_command(line: str, commands: Mapping[str, Command] = COMMANDS) -> tuple[str, str]:
     """Split a line that begins with a slash into command name and argument.
+
+    Args:
+        line: The line.
+        commands: The commands of the chat.
 
     Raises:
         ConfigError: If the command is unknown, or its argument is missing or superfluous.
     """
     name, _, argument = line[1:].partition(" ")
     argument = argument.strip()
-    if name not in COMMANDS:
-        hint = nearest_hint(f"/{name}", [f"/{known}" for known in COMMANDS])
+    if name not in commands:
+        hint = nearest_hint(f"/{name}", [f"/{known}" for known in commands])
         raise ConfigError(f"unknown command '/{name}'{hint} (/help lists the commands)")
-    command = COMMANDS[name]
+    command = commands[name]
     if command.needs_argument and not argument:
         raise ConfigError(f"/{name} needs {command.argument}: /{name} {command.argument}")
     if argument and not command.argument:

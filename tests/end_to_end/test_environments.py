@@ -84,13 +84,25 @@ def test_policy_is_loaded_again(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["evaluate", "--run"], ["chat", "--run"], ["push_to_hub", "--repo_id", "a/b", "--run"]]
+    ("command", "message"),
+    [
+        (["generate", "--input", "x.txt", "--output", "y.jsonl", "--run"], "trains no language model"),
+        (["push_to_hub", "--repo_id", "a/b", "--run"], "trains no language model"),
+        (["chat", "--run"], "env.id: CartPole-v1 has no dialogues"),
+    ],
+    ids=["generate", "push_to_hub", "chat"],
 )
-def test_commands_for_language_models_refuse_the_run(
-    run: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+def test_commands_for_dialogues_refuse_the_run(
+    run: Path, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*command, str(run)]) == 2
-    assert "a run with env.id: CartPole-v1 trains no language model" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+
+
+def test_run_is_evaluated_again(run: Path, tmp_path: Path) -> None:
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "x")]) == 0
+    found = json.loads((tmp_path / "x" / "metrics.json").read_text())
+    assert found["metrics"] == lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
 
 
 def test_run_is_reproduced(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,11 +274,8 @@ class Templates:
         name = self._domain_of[about[1].lower()] if about else name
         if not name:
             return []
-        if _ASKING.match(body):
-            pattern, slot_of = self._nouns[name]
-            slots = dict.fromkeys(slot_of[noun.lower()] for noun in pattern.findall(body))
-            if slots:
-                return [DialogueAct(REQUEST, name, slot) for slot in slots]
+        if _ASKING.match(body) and (asked_for := self._requests(body, name)):
+            return asked_for
         opening = _OPENING.match(body)
         intent = _INTENTS[opening[0].lower()] if opening else INFORM
         is_plain = (
@@ -292,9 +289,17 @@ class Templates:
         if not found and not about and asked:
             value = DONT_CARE if _NO_MATTER.search(body) else self._known(name, asked[0].slot, _unmasked(body).strip())
             found = [(asked[0].slot, value)] if value else []
-        if found or not (opening and about):
+        if found:
             return [DialogueAct(intent, name, slot, value) for slot, value in found]
-        return [DialogueAct(intent, name)]
+        if about:
+            return [DialogueAct(intent, name)]
+        return self._requests(body, name)  # such as "and the postcode, please"
+
+    def _requests(self, body: str, name: str) -> list[DialogueAct]:
+        """Requests for the slots whose nouns occur in a sentence."""
+        pattern, slot_of = self._nouns[name]
+        slots = dict.fromkeys(slot_of[noun.lower()] for noun in pattern.findall(body))
+        return [DialogueAct(REQUEST, name, slot) for slot in slots]
 
     def _items_in(self, piece: str, name: str) -> list[tuple[str, str]]:
         """Slots and values of a piece between commas."""

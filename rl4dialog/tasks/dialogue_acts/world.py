@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,6 +66,13 @@ class World:
     def templates(self) -> Templates:
         """Sentences of both sides."""
         return Templates(self.ontology, self.database, self.values, self.words)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of the vocabularies and the database: what a policy depends on."""
+        tables = {name: [*map(dict, self.database.entities(name))] for name in self.ontology.domains}
+        content = [self.user_acts.acts, self.system_acts.acts, tables]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def make_world(

@@ -103,13 +103,14 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
     algorithm = TurnAlgorithmRegistry.resolve(config.alg.id)
     accepted = {name: value for name, value in changes.items() if name in TurnAlgorithmRegistry.defaults(config.alg.id)}
     build_policy = TurnPolicyRegistry.get(config.alg.policy.id, config.alg.policy.args)
-    vec_env = _build_train_envs(config)
+    vec_env, fingerprint = _build_train_envs(config)
     try:
         policy, policy_kwargs = build_policy(vec_env.observation_space)
         arguments = {"policy_kwargs": policy_kwargs, "seed": config.seed, **config.alg.args, **accepted}
         built = algorithm(policy, vec_env, **arguments)
         if isinstance(built, MaskablePPO) and not is_masking_supported(vec_env):
             raise ValueError("the environment has no method action_masks; use ppo")
+        built.policy.made_for = fingerprint
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         close(vec_env)
         raise ConfigError(
@@ -142,7 +143,7 @@ def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
         split: Split of the goals, for environments that have splits.
     """
     n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
-    make = _env_factory(config, split)
+    make = _env_factory(config, split, keeps_transcripts=True)
 
     def numbered(first: int) -> gym.Env:
         return NumberedEpisodes(make(), first, n_envs)
@@ -150,13 +151,13 @@ def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
     return vectorize([functools.partial(numbered, first) for first in range(n_envs)], "dummy")
 
 
-def _env_factory(config: TurnLevelConfig, split: str) -> Callable[[], gym.Env]:
+def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = False) -> Callable[[], gym.Env]:
     """Return what builds an environment of the run, in any process."""
     env, reward = config.env, config.reward_fn
     if env.id not in EnvRegistry:
         return functools.partial(gym.make, _spec(env.id), **env.args)
     build = EnvRegistry.resolve(env.id)
-    provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": split != "train"}
+    provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": keeps_transcripts}
     if config.task is not None:
         provided |= {"task": TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
     if reward is not None:
@@ -170,18 +171,21 @@ def _parameters(env_id: str) -> Collection[str]:
     return inspect.signature(EnvRegistry.resolve(env_id)).parameters if env_id in EnvRegistry else ()
 
 
-def _build_train_envs(config: TurnLevelConfig) -> VecEnv:
+def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
+    """Build the environments; also returns the fingerprint of an environment that has one."""
     env = config.env
     make = functools.partial(make_resumable, _env_factory(config, "train"))
     try:
-        make().close()  # in this process, where its errors are shown as they are
+        first = make()  # in this process, where its errors are shown as they are
+        fingerprint = first.get_wrapper_attr("fingerprint") if first.has_wrapper_attr("fingerprint") else ""
+        first.close()
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(
             f"env.id: {env.id} cannot be built with these env.args: {type(error).__name__}: {error}"
         ) from error
-    return vectorize([make] * env.n_envs, env.vec_env, env.n_workers)
+    return vectorize([make] * env.n_envs, env.vec_env, env.n_workers), fingerprint
 
 
 def _spec(id: str) -> Any:

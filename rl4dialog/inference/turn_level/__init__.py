@@ -1,0 +1,1 @@
+"""Use of trained policies in environments with plain gymnasium spaces."""

@@ -1,0 +1,128 @@
+"""A run in dialogue acts, and what follows it: evaluation, simulation, chat, report."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from runs import complete_run, lines, run_folder
+
+from rl4dialog import cli
+from rl4dialog.data.conversational import Conversational
+
+CONFIG: dict[str, Any] = {
+    "task": {"id": "town_guide", "args": {"n_dialogues": 40}},
+    "env": {"id": "dialogue_acts", "n_envs": 4, "args": {"error_rate": 0.15}},
+    "warm_start": {"id": "bc", "args": {"n_epochs": 5}},
+    "alg": {"id": "ppo", "args": {"n_steps": 8, "batch_size": 32}, "policy": {"id": "mlp_policy"}},
+    "train_evaluation": {"n_iters": 1, "save_every": 1, "n_eval_episodes": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("acts")
+    with complete_run(folder, CONFIG):
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path) -> Path:
+    return run_folder(workshop)
+
+
+def evaluated(output: Path, *flags: str) -> dict[str, Any]:
+    assert cli.main(["evaluate", "--output_path", str(output), *flags]) == 0
+    return json.loads((output / "metrics.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_predictions_are_whole_dialogues(run: Path) -> None:
+    records = json.loads((run / "epoch_1_test_split_predictions.json").read_text())
+    assert len(records) == 20
+    for record in records:
+        assert [turn["speaker"] for turn in record["turns"][:2]] == ["partner", "agent"]
+        assert record["goal_text"] and record["goal"]["domains"]
+        assert record["outcome"]["success"] == record["episode/success"]
+        assert bool(record["failures"]) == (not record["episode/success"])
+        assert sum(turn.get("reward", 0.0) for turn in record["turns"]) == pytest.approx(record["episode/return"])
+
+
+def test_report_shows_goals_and_why_dialogues_failed(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert "<b>Goal:</b> You are looking for a" in page
+    assert "Why conversations failed" in page and "out of turns" in page
+    assert "<th>rule</th>" in page
+
+
+def test_evaluation_repeats_the_one_of_the_run(run: Path, tmp_path: Path) -> None:
+    logged = lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
+    found = evaluated(tmp_path / "trained", "--run", str(run))
+    assert found["metrics"] == pytest.approx(logged)
+    assert found["metrics"].keys() > {"success_in_domain/restaurant", "task/match"}
+    low, high = found["intervals"]["episode/success"]
+    assert low <= found["metrics"]["episode/success"] <= high
+    rule = evaluated(tmp_path / "rule", "--run", str(run), "--policy", "rule")
+    assert rule["metrics"] == pytest.approx(found["players"]["rule"]) and rule["policy"] == "rule"
+
+
+def test_rule_policy_is_evaluated_without_a_run(tmp_path: Path) -> None:
+    (tmp_path / "x.yml").write_text(yaml.safe_dump(CONFIG))
+    flags = ("--config_path", str(tmp_path / "x.yml"), "--policy", "rule", "--set", "env.args.error_rate=0")
+    assert evaluated(tmp_path / "rule", *flags)["metrics"]["episode/success"] > 0.9
+
+
+def test_simulated_dialogues_are_continued_and_read_back(run: Path, tmp_path: Path) -> None:
+    command = ["simulate", "--run", str(run), "--n", "7", "--output"]
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert cli.main([*command, str(whole)]) == 0
+    records = lines(whole)
+    assert len(records) == 7 and all(record["goal_text"] and record["outcome"] for record in records)
+    assert sum(records[0]["rewards"]) == pytest.approx(records[0]["reward"])
+    cut.write_text("\n".join(whole.read_text().splitlines()[:3])[:-5])
+    assert cli.main([*command, str(cut)]) == 0
+    assert cut.read_text() == whole.read_text()
+    assert len(Conversational.prepare("train", path=str(whole), turns="first")) == 7
+    assert cli.main([*command, str(whole), "--policy", "rule"]) != 0, "the file has dialogues of another agent"
+
+
+def test_chat_is_about_a_goal_in_words(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "/goal\nfrobnicate\nI need a cheap hotel in the north\nwhat is the phone number?\nbye\n"
+    for policy in ((), ("--policy", "rule")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(said))
+        assert cli.main(["chat", "--run", str(run), "--seed", "0", *policy]) == 0
+        printed = capsys.readouterr().out
+        assert "Goal: You are looking for" in printed and "(nothing was understood" in printed
+        assert "agent: Goodbye." in printed and ("Success:" in printed or "Failure:" in printed)
+    assert "agent: There is" in printed, "the rule policy answers"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--set", "task.args.seed=1"), "was trained with other dialogue acts or another database"),
+        (("--by_turn",), "--by_turn compares replies of language models"),
+        (("--policy", "rule", "--set", "env.id=CartPole-v1"), "task cannot be combined with env.id: CartPole-v1"),
+    ],
+    ids=["other world", "by turn", "no rule policy"],
+)
+def test_what_does_not_fit_is_refused(
+    run: Path, tmp_path: Path, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "x"), *flags]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_rule_policy_is_of_environments_that_have_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yml").write_text("env: {id: CartPole-v1}\nalg: {id: ppo}\ntrain_evaluation: {n_iters: 1}\n")
+    flags = ["--config_path", str(tmp_path / "x.yml"), "--policy", "rule"]
+    assert cli.main(["evaluate", *flags]) != 0
+    assert "env.id: CartPole-v1 has no rule policy" in capsys.readouterr().err
+    assert cli.main(["chat", "--config_path", str(tmp_path / "x.yml")]) != 0
+    assert "env.id: CartPole-v1 needs --run with a run folder, or --policy rule" in capsys.readouterr().err
