@@ -168,6 +168,7 @@ TaskRegistry = Registry(
         "multiwoz": "rl4dialog.tasks.multiwoz.world:multiwoz",
         "town_guide": "rl4dialog.tasks.town_guide.world:town_guide",
     },
+    needs_all=True,
 )
 
 EnvRegistry = Registry(

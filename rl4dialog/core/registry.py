@@ -25,6 +25,8 @@ class Registry:
         constructor: Name of the class method that builds an instance; by default the class itself is called.
         adapter: Function applied to every component before it is used, as ``"module:function"``.
         provided: Arguments that a run passes to every component that accepts them; not shown to users.
+        needs_all: Whether functions get all their arguments from the config. Otherwise, those without a default are
+            passed when a function is called.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class Registry:
         constructor: str | None = None,
         adapter: str | None = None,
         provided: Collection[str] = (),
+        needs_all: bool = False,
     ) -> None:
         self.kind, self.provided = kind, frozenset(provided)
         self._entries: dict[str, Any] = dict(entries)
-        self._constructor, self._adapter = constructor, adapter
+        self._constructor, self._adapter, self._needs_all = constructor, adapter, needs_all
 
     def add(self, id: str, component: Any) -> None:
         """Register a class, a function or a ``"module:Name"`` string under an id, replacing any earlier one."""
@@ -152,10 +155,13 @@ class Registry:
         return {
             _as_text(parameter): meanings.get(name, "")
             for name, parameter in parameters_of(factory).items()
-            # Parameters of a plain function without a default are passed later, not by the config.
             if name not in self.provided
-            and not (inspect.isfunction(component) and parameter.default is parameter.empty)
+            and not (self._is_called_later(component) and parameter.default is parameter.empty)
         }
+
+    def _is_called_later(self, component: Any) -> bool:
+        """Whether a component is a function that gets arguments without a default when it is called."""
+        return inspect.isfunction(component) and self._constructor is None and not self._needs_all
 
     def _factory(self, component: Any) -> Callable[..., Any]:
         if self._constructor is not None and inspect.isclass(component):
@@ -174,8 +180,6 @@ class Registry:
         parameters = parameters_of(factory)
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        # A plain function receives its other arguments when it is called; only those of the config are checked.
-        is_function = inspect.isfunction(factory) and self._constructor is None
         accepted = [name for name in names if name not in self.provided]
         for name in args:
             if not takes_any and name not in names:
@@ -184,7 +188,7 @@ class Registry:
                     f"(accepted: {', '.join(accepted) or 'none'})"
                 )
         check_values(parameters, args, prefix)
-        if is_function:
+        if self._is_called_later(factory):
             return args
         provided = {name: value for name, value in injected.items() if name in names and name not in args}
         missing = [

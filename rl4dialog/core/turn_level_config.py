@@ -36,6 +36,8 @@ class TurnLevelEvaluationConfig(TrainEvaluationConfig):
     """``env.id`` other than ``text_generation`` only: number of episodes of an evaluation."""
     deterministic: bool = True
     """``env.id`` other than ``text_generation`` only: evaluate the most likely actions instead of sampled ones."""
+    also_sampled: bool = False
+    """``env.id`` other than ``text_generation`` only: also evaluate sampled actions, as metrics ``sampled/...``."""
 
 
 class TurnLevelConfig(RunConfig):

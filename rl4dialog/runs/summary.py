@@ -29,6 +29,7 @@ _MAX_TURNS_SHOWN = 16  # utterances per conversation
 _SHOWN_OF_GROUP = {
     "diversity_metrics": ("distinct-1", "distinct-2", "entropy-2"),
     "success_in_domain": (),
+    "sampled": ("episode/return", "episode/success"),
     "conversation_diversity": ("distinct-2", "self_repetition", "partner_echo"),
 }
 _HIDDEN = {"lexical/rouge_rougeLsum"}

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3 import A2C
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
@@ -83,7 +84,7 @@ def warm_start_by_cloning(
         ConfigError: If the algorithm has no policy with probabilities, or the environment no demonstrations.
     """
     policy = algorithm.policy
-    if not isinstance(policy, ActorCriticPolicy):
+    if not isinstance(policy, (ActorCriticPolicy, MaskableActorCriticPolicy)):
         raise ConfigError(
             f"warm_start.id: bc trains the policy of an on-policy algorithm; {type(algorithm).__name__} has none. Use "
             f"warm_start.id: replay"
@@ -116,7 +117,11 @@ def demonstrations_of(algorithm: Any) -> Demonstrations:
 
 
 def _epoch(
-    policy: ActorCriticPolicy, demonstrations: Demonstrations, batch_size: int, ent_coef: float, max_grad_norm: float
+    policy: ActorCriticPolicy | MaskableActorCriticPolicy,
+    demonstrations: Demonstrations,
+    batch_size: int,
+    ent_coef: float,
+    max_grad_norm: float,
 ) -> list[float]:
     """One epoch in random order; returns the mean of -log π(a|s) of each optimizer step."""
     observations, actions, _ = demonstrations
@@ -127,7 +132,11 @@ def _epoch(
 
 
 def _step(
-    policy: ActorCriticPolicy, observations: Tensor, actions: Tensor, ent_coef: float, max_grad_norm: float
+    policy: ActorCriticPolicy | MaskableActorCriticPolicy,
+    observations: Tensor,
+    actions: Tensor,
+    ent_coef: float,
+    max_grad_norm: float,
 ) -> float:
     """One optimizer step; returns the mean of -log π(a|s)."""
     distribution = policy.get_distribution(observations)

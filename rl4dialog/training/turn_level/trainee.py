@@ -90,7 +90,11 @@ class TurnLevelTrainee(Trainee):
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         started = time.perf_counter()
         episodes = self._episodes(self.algorithm, split)
-        evaluation = Evaluation(mean_scores(episodes), [{"split_name": split, **episode} for episode in episodes])
+        metrics = mean_scores(episodes)
+        if self._config.train_evaluation.also_sampled:
+            sampled = mean_scores(self._episodes(self.algorithm, split, deterministic=False))
+            metrics |= {f"sampled/{key}": value for key, value in sampled.items()}
+        evaluation = Evaluation(metrics, [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
         numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
@@ -100,10 +104,12 @@ class TurnLevelTrainee(Trainee):
             self._tracker.log_players({RULE: mean_scores(self._episodes(RulePlayer(envs), split))})
         return evaluation
 
-    def _episodes(self, player: Any, split: str) -> list[dict[str, Any]]:
+    def _episodes(self, player: Any, split: str, deterministic: bool | None = None) -> list[dict[str, Any]]:
+        """Episodes of a player; ``None`` for the actions that the config says."""
         settings, seed = self._config.train_evaluation, derive_seed(self._config.seed, "evaluation", split)
-        envs = self._evaluation_envs[split]
-        return evaluate_episodes(player, envs, settings.n_eval_episodes, settings.deterministic, seed)
+        if deterministic is None:
+            deterministic = settings.deterministic
+        return evaluate_episodes(player, self._evaluation_envs[split], settings.n_eval_episodes, deterministic, seed)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
         return Evaluation(*self._tracker.recall(iteration, split))

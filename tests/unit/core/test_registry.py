@@ -87,3 +87,19 @@ def test_class_may_declare_its_arguments_itself() -> None:
     assert registry.describe("open") == ("Takes what it says it takes.", "scale=2")
     with pytest.raises(ConfigError, match="no argument 'scael'; did you mean 'scale'"):
         registry.check("open", {"scael": 3})
+
+
+def test_function_that_gets_everything_from_the_config_needs_its_arguments() -> None:
+    def world(path: str, min_count: int = 1) -> None:
+        """A world.
+
+        Args:
+            path: Its files.
+        """
+
+    registry = Registry("task", {}, needs_all=True)
+    registry.add("mine", world)
+    registry.check("mine", {"path": "x"})
+    with pytest.raises(ConfigError, match=r"task\.args\.path: task 'mine' needs the argument 'path'"):
+        registry.check("mine", {}, "task.args")
+    assert registry.arguments("mine") == {"path": "Its files.", "min_count=1": ""}
