@@ -47,11 +47,14 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         return config
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
+        if config.get("warm_start", {}).get("id") == "replay":
+            config["warm_start"]["args"]["n_turns"] = 32
         if "path" in config.get("task", {}).get("args", {}):
             config["task"]["args"]["path"] = str(write_original(config["task"]["id"], data))
         return config
     model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
+    config.get("lora", {}).pop("layers_to_transform", None)  # the tiny model has no such layers
     pool = config["datapool"]
     pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
     if pool["id"] not in ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk"):
