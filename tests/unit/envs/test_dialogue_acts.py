@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from sb3_contrib import QRDQN, TRPO, MaskablePPO
+from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from worlds import goals, tiny_world
 
@@ -33,6 +35,30 @@ def test_environment_passes_both_checkers(action: Any) -> None:
     env = DialogueActEnv(tiny_world, error_rate=0.3, action=action)
     check_env(env)
     check_env_of_sb3(env)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "action"),
+    [
+        (PPO, "multi_binary"),
+        (A2C, "multi_binary"),
+        (TRPO, "multi_binary"),
+        (MaskablePPO, "multi_binary"),
+        (MaskablePPO, "composite"),
+        (DQN, "composite"),
+        (QRDQN, "composite"),
+    ],
+)
+def test_plain_algorithms_train_on_it(algorithm: Any, action: Any) -> None:
+    """stable-baselines3 and sb3-contrib alone; the policy moves."""
+    short: dict[str, Any] = {"n_steps": 16} if algorithm not in (DQN, QRDQN) else {"learning_starts": 8}
+    if algorithm in (PPO, TRPO, MaskablePPO):
+        short["batch_size"] = 16
+    model = algorithm("MlpPolicy", DialogueActEnv(tiny_world, error_rate=0.15, action=action), seed=0, **short)
+    before = [parameter.detach().clone() for parameter in model.policy.parameters()]
+    model.learn(32)
+    after = [*model.policy.parameters()]
+    assert any((old != new).any() for old, new in zip(before, after, strict=True))
 
 
 def test_rule_policy_succeeds_and_is_paid_at_the_end() -> None:

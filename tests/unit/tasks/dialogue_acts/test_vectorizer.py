@@ -1,0 +1,67 @@
+"""Observations: every bit has a name, and means what its name says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import DATABASE, ONTOLOGY, tiny_world
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, delexicalized
+from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
+
+
+def vectorizer(blocks: object = DEFAULT_BLOCKS) -> ActVectorizer:
+    world = tiny_world()
+    return ActVectorizer(ONTOLOGY, DATABASE, world.user_acts, world.system_acts, blocks)  # type: ignore[arg-type]
+
+
+def set_bits(blocks: object, belief: BeliefState, heard: list[DialogueAct], progress: float = 0.0) -> set[str]:
+    made = vectorizer(blocks)
+    silence = np.zeros(len(made.system_acts), np.int8)
+    bits = made.observation(delexicalized(heard), silence, belief, progress)
+    layout = made.layout()
+    assert len(layout) == len(bits) and set(np.unique(bits)) <= {0, 1}
+    return {str(name) for name, bit in zip(layout, bits, strict=True) if bit}
+
+
+def heard_belief(*acts: DialogueAct) -> BeliefState:
+    belief = BeliefState(ONTOLOGY)
+    belief.hear(acts)
+    return belief
+
+
+def test_blocks_say_what_is_believed_asked_and_found() -> None:
+    thai = DialogueAct("inform", "restaurant", "food", "thai")
+    phone = DialogueAct("request", "restaurant", "phone")
+    belief = heard_belief(thai, phone)
+    assert len(set_bits(["user_acts"], belief, [thai, phone])) == 2
+    assert set_bits(["belief"], belief, []) == set_bits(["belief"], heard_belief(thai), [])
+    assert len(set_bits(["belief"], belief, [])) == len(set_bits(["requests"], belief, [])) == 1
+    assert set_bits(["offered"], belief, []) == set_bits(["booked"], belief, []) == set()
+    belief.say([DialogueAct("inform", "restaurant", "name", "x"), DialogueAct("book", "restaurant", "ref", "1")])
+    assert len(set_bits(["offered"], belief, [])) == len(set_bits(["booked"], belief, [])) == 1
+
+
+def test_number_of_entities_has_a_bit_per_domain() -> None:
+    everything = set_bits(["db"], BeliefState(ONTOLOGY), [])
+    nothing = set_bits(["db"], heard_belief(DialogueAct("inform", "restaurant", "food", "indian")), [])
+    assert len(everything) == len(nothing) == 2, "taxis are made up, and not counted"
+    assert len(everything - nothing) == 1
+
+
+def test_turns_fill_up() -> None:
+    belief = BeliefState(ONTOLOGY)
+    counts = [len(set_bits(["turn"], belief, [], progress)) for progress in (0.0, 0.05, 0.5, 0.95)]
+    assert counts == sorted(counts) and counts[0] < counts[-1] == 10
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [(["belief", "beliefs"], "beliefs"), (["db", "db"], "different blocks"), ([], "block")],
+    ids=["unknown", "twice", "none"],
+)
+def test_wrong_blocks_are_refused(blocks: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        vectorizer(blocks)
