@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.arguments import Count, Fraction
-from rl4dialog.core.errors import ConfigError, shown
+from rl4dialog.core.errors import ConfigError, RewardError, shown
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
@@ -79,6 +80,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     Raises:
         ConfigError: If an argument does not fit.
         DataError: If the files of the world are missing or malformed.
+        RewardError: By `step`, if the reward raises an error or is not a finite number.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         is_last = len(self.exchanges) >= self._max_turns and not self._user.is_over
         is_over = self._user.is_over or is_last
         outcome = self.outcome() if is_over else None
-        reward = float(self._reward(TaskTurn(exchange, outcome, self.convlab_outcome)))
+        reward = self._paid(TaskTurn(exchange, outcome, self.convlab_outcome))
         self._rewards.append(reward)
         if outcome is not None:
             info["is_success"] = outcome.success
@@ -271,6 +273,26 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             found = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
         observations, actions, ends = zip(*found, strict=True)
         return np.stack(observations), np.array(actions), np.array(ends, np.int8)
+
+    def _paid(self, turn: TaskTurn) -> float:
+        """Reward of a turn.
+
+        Raises:
+            RewardError: If the reward fails, or is not a finite number.
+        """
+        name = getattr(self._reward, "__name__", type(self._reward).__name__)
+        where = f"the reward of turn {len(self.exchanges)} of a dialogue about goal {self._goal.id!r} ({name})"
+        try:
+            paid = self._reward(turn)
+        except Exception as error:
+            raise RewardError(f"{where} raised {type(error).__name__}: {error}") from error
+        try:
+            reward = float(paid)
+        except (TypeError, ValueError):
+            reward = math.nan
+        if not math.isfinite(reward):
+            raise RewardError(f"{where} must be a finite number, not {shown(paid)}")
+        return reward
 
     def _chosen_goal(self, options: Mapping[str, Any]) -> Goal:
         goal = options.get("goal")

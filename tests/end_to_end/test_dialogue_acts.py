@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from runs import complete_run, lines, run_folder
+from runs import complete_run, lines, make_config, run_folder, train
 
 from rl4dialog import cli
 from rl4dialog.data.conversational import Conversational
@@ -117,6 +118,49 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "x"), *flags]) != 0
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alg.id": "dqn", "alg.args": {}, "warm_start": None}, "env.args.action: composite makes actions discrete"),
+        (
+            {"alg.policy.id": "causal_lm_actor_critic_policy"},
+            "alg.policy.id: causal_lm_actor_critic_policy cannot be combined with env.id: dialogue_acts; use one of "
+            "mlp_policy",
+        ),
+        ({"alg.kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with env.id: dialogue_acts"),
+        ({"env.args": {"error_rate": 1.5}}, "env.args.error_rate: input should be less than or equal to 1, got 1.5"),
+        ({"task": {"id": "camrest"}}, "task.args.path: task 'camrest' needs the argument 'path'"),
+        ({"task": {"id": "camrest", "args": {"path": "/nowhere"}}}, "error: the file CamRestDB.json"),
+        ({"task": None}, "the key 'task' is missing, which env.id: dialogue_acts needs (known: camrest"),
+    ],
+    ids=["dqn", "language model", "kl_div", "error rate", "path", "files", "task"],
+)
+def test_config_that_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = copy.deepcopy(CONFIG)
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        block = config
+        for name in parents:
+            block = block[name]
+        block[last] = value
+    assert train(tmp_path, config) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_language_model_needs_a_policy_of_language_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        train(
+            tmp_path,
+            make_config(tmp_path, alg__policy={"id": "mlp_policy", "args": {"model_name": "builtin/tiny-gpt2"}}),
+        )
+        == 2
+    )
+    told = capsys.readouterr().err
+    assert "alg.policy.id: mlp_policy cannot be combined with env.id: text_generation; use one of causal_lm" in told
 
 
 def test_rule_policy_is_of_environments_that_have_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,13 @@ from typing import Any
 
 from accelerate.utils import is_deepspeed_available
 
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, PolicyRegistry, TurnAlgorithmRegistry
+from rl4dialog.catalog import (
+    AlgorithmRegistry,
+    DataPoolRegistry,
+    PolicyRegistry,
+    TurnAlgorithmRegistry,
+    TurnPolicyRegistry,
+)
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
@@ -117,7 +123,9 @@ def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: d
 
 
 def _check_on_policy(config: OnPolicyConfig) -> None:
-    check_fits(config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, f"env.id: {config.env.id}")
+    run = f"env.id: {config.env.id}"
+    check_fits("alg.id", config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, run)
+    check_fits("alg.policy.id", config.alg.policy.id, PolicyRegistry, TurnPolicyRegistry, run)
     _check_text(config)
     chosen = [
         ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),

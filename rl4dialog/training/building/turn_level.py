@@ -16,13 +16,14 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     EnvRegistry,
+    PolicyRegistry,
     TaskRegistry,
     TurnAlgorithmRegistry,
     TurnPolicyRegistry,
     TurnRewardRegistry,
     TurnWarmStartRegistry,
 )
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
@@ -39,8 +40,10 @@ def check_turn_level(config: TurnLevelConfig) -> None:
     """
     if n_processes() > 1:
         raise ConfigError(f"env.id: {config.env.id} trains in one process, not in {n_processes()}")
-    check_fits(config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, f"env.id: {config.env.id}")
     policy = config.alg.policy
+    run = f"env.id: {config.env.id}"
+    check_fits("alg.id", config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, run)
+    check_fits("alg.policy.id", policy.id, TurnPolicyRegistry, PolicyRegistry, run)
     chosen: list[tuple[str, Registry, str, dict[str, Any]]] = [
         ("alg.args", TurnAlgorithmRegistry, config.alg.id, config.alg.args),
         ("alg.policy.args", TurnPolicyRegistry, policy.id, policy.args),
@@ -73,12 +76,13 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         registry.check(id, args, where)
 
 
-def check_fits(id: str, registry: Registry, other: Registry, run: str) -> None:
-    """Check that an algorithm is not one of another kind of run.
+def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
+    """Check that an algorithm or a policy is not one of another kind of run.
 
     Args:
-        id: ``alg.id``.
-        registry: The algorithms of this kind.
+        key: The key of its id.
+        id: Its id.
+        registry: Those of this kind.
         other: Those of the other kind.
         run: The key that selects this kind, with its value.
 
@@ -86,7 +90,7 @@ def check_fits(id: str, registry: Registry, other: Registry, run: str) -> None:
         ConfigError: If it is.
     """
     if id in other and id not in registry:
-        raise ConfigError(f"alg.id: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
+        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
 
 
 def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
@@ -113,9 +117,10 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
         built.policy.made_for = fingerprint
     except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         close(vec_env)
+        hint = "; env.args.action: composite makes actions discrete" if config.env.id == "dialogue_acts" else ""
         raise ConfigError(
             f"alg.id: {config.alg.id} cannot be combined with env.id: {config.env.id}, or with these alg.args and "
-            f"alg.policy.args: {error}"
+            f"alg.policy.args: {error}{hint if 'MultiBinary' in str(error) else ''}"
         ) from error
     return built
 
@@ -179,7 +184,7 @@ def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
         first = make()  # in this process, where its errors are shown as they are
         fingerprint = first.get_wrapper_attr("fingerprint") if first.has_wrapper_attr("fingerprint") else ""
         first.close()
-    except ConfigError:
+    except RL4DialogError:
         raise
     except Exception as error:
         raise ConfigError(

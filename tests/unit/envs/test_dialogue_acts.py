@@ -13,6 +13,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from worlds import goals, tiny_world
 
+from rl4dialog.core.errors import RewardError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
 from rl4dialog.envs.vectorize import vectorize
@@ -180,6 +181,27 @@ def test_worker_processes_give_what_one_process_gives() -> None:
         found.append((np.stack(observations), np.stack(rewards)))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def raises(turn: TaskTurn) -> float:
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (raises, r"\(raises\) raised ValueError: boom"),
+        (lambda turn: "lots", r"must be a finite number, not 'lots'"),
+        (lambda turn: float("nan"), r"must be a finite number, not nan"),
+        (lambda turn: None, r"must be a finite number, not None"),
+    ],
+    ids=["raises", "text", "nan", "none"],
+)
+def test_reward_that_is_no_number_names_the_turn(reward: Any, message: str) -> None:
+    env = DialogueActEnv(tiny_world, turn_reward=reward)
+    env.reset(seed=0)
+    with pytest.raises(RewardError, match=f"the reward of turn 1 of a dialogue about goal '.*' .*{message}"):
+        env.step(env.rule_action())
 
 
 def test_reward_sees_every_turn_and_the_outcome() -> None:
