@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from gguf_file import write_llama
+from multiwoz_files import write_multiwoz
 from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
@@ -50,7 +52,9 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         if config.get("warm_start", {}).get("id") == "replay":
             config["warm_start"]["args"]["n_turns"] = 32
         if "path" in config.get("task", {}).get("args", {}):
-            config["task"]["args"]["path"] = str(write_original(config["task"]["id"], data))
+            is_multiwoz = config["task"]["id"] == "multiwoz"
+            write = write_multiwoz if is_multiwoz else functools.partial(write_original, "camrest")
+            config["task"]["args"]["path"] = str(write(data))
         return config
     model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
