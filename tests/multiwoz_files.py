@@ -104,7 +104,13 @@ def write_multiwoz(folder: Path, **splits: dict[str, Any]) -> str:
     (folder / "db").mkdir(parents=True)
     for name, entities in DATABASE.items():
         (folder / "db" / f"{name}_db.json").write_text(json.dumps(entities))
-    several = {f"PMUL{i}": dialogue(train={**TRAIN, "reqt": ["price"] * (i % 2)}, hotel=HOTEL) for i in range(10)}
+    several = {
+        f"PMUL{i}": dialogue(
+            train={**TRAIN, "reqt": ["price"] * (i % 2)},
+            hotel={**HOTEL, "book": {**HOTEL["book"], "people": str(i % 8 + 1)}},
+        )
+        for i in range(10)
+    }
     given = {"val": several, "test": {"MUL1": dialogue(attraction=ATTRACTION, taxi=TAXI)}, **splits}
     for split, records in given.items():
         (folder / f"{split}.json").write_text(json.dumps(records))
