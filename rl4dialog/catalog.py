@@ -171,6 +171,10 @@ TaskRegistry = Registry(
     needs_all=True,
 )
 
+NluRegistry = Registry("nlu", {"templates": "rl4dialog.tasks.dialogue_acts.pipeline:TemplateNlu"}, provided=("world",))
+NlgRegistry = Registry("nlg", {"templates": "rl4dialog.tasks.dialogue_acts.pipeline:TemplateNlg"}, provided=("world",))
+TrackerRegistry = Registry("tracker", {}, provided=("world",))
+
 EnvRegistry = Registry(
     "environment",
     {
@@ -183,6 +187,9 @@ EnvRegistry = Registry(
         "task",
         "task_args",
         "turn_reward",
+        "nlu",
+        "nlg",
+        "tracker",
         "end_of_turn",
         "samples",
         "reward_parts",

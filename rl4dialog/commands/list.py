@@ -18,7 +18,8 @@ KINDS = (
         "callbacks",
         "environments",
     ),
-    *("tasks", "turn-level-algorithms", "turn-level-policies", "turn-level-rewards", "turn-level-warm-starts"),
+    *("tasks", "nlus", "nlgs"),
+    *("turn-level-algorithms", "turn-level-policies", "turn-level-rewards", "turn-level-warm-starts"),
 )
 
 
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         "callbacks": catalog.CallbackRegistry,
         "environments": catalog.EnvRegistry,
         "tasks": catalog.TaskRegistry,
+        "nlus": catalog.NluRegistry,
+        "nlgs": catalog.NlgRegistry,
         "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
         "turn-level-policies": catalog.TurnPolicyRegistry,
         "turn-level-rewards": catalog.TurnRewardRegistry,

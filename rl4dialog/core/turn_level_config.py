@@ -52,6 +52,12 @@ class TurnLevelConfig(RunConfig):
     """World of the dialogues. Required for ``env.id: dialogue_acts``."""
     reward_fn: ComponentConfig | None = None
     """Reward of a turn, for environments that take one, such as ``dialogue_acts``."""
+    nlu: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: understanding of the user's words. Default: acts reach the agent as acts."""
+    tracker: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: tracker of constraints and bookings. Default: fixed rules."""
+    nlg: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: words of the agent's acts. Default: acts reach the user as acts."""
     warm_start: ComponentConfig | None = None
     """Training before the first iteration, such as ``id: bc``."""
     train_evaluation: TurnLevelEvaluationConfig

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import ConfigError, RewardError, shown
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, composite_acts, delexicalized
+from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
@@ -22,6 +22,7 @@ from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome, outcome_of
+from rl4dialog.tasks.dialogue_acts.pipeline import Nlg, Nlu, TrackedBelief, Tracker, as_acts
 from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn, TurnReward
 from rl4dialog.tasks.dialogue_acts.transcript import transcript
@@ -72,6 +73,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             is added to them.
         turn_limit: What the limit of turns does to an episode.
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
+        nlu: What builds the agent's understanding, from the world. With it, the user speaks in the words of templates.
+        tracker: What builds the agent's tracker.
+        nlg: What builds the agent's words. With it, the user understands them by templates.
         goal_split: Split of the goals.
         turn_reward: Reward of a turn.
         keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``; see
@@ -96,6 +100,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         n_composites: Count = 120,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
         convlab2: bool = False,
+        nlu: Callable[..., Nlu] | None = None,
+        tracker: Callable[..., Tracker] | None = None,
+        nlg: Callable[..., Nlg] | None = None,
         goal_split: str = "train",
         turn_reward: TurnReward | None = None,
         keeps_transcripts: bool = False,
@@ -108,6 +115,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
         self._user = AgendaUser(world.ontology, places=world.places, **(user or {}))
+        self._nlu = None if nlu is None else nlu(world=world)
+        self._tracker = None if tracker is None else tracker(world=world)
+        self._nlg = None if nlg is None else nlg(world=world)
         self._reward = TaskReward() if turn_reward is None else turn_reward
         self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
         self.lexicalizer = Lexicalizer(world.ontology, world.database)
@@ -151,22 +161,25 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         truncated = is_last and self._turn_limit == "truncates"
         return observation, reward, is_over and not truncated, truncated, info
 
-    def begin(self, goal: Goal, acts: Sequence[DialogueAct]) -> NDArray[np.int8]:
+    def begin(
+        self, goal: Goal, acts: Sequence[DialogueAct], heard: list[DialogueAct] | None = None
+    ) -> NDArray[np.int8]:
         """Begin a dialogue with an utterance of the user, who may be a person.
 
         Args:
             goal: The user's goal; one without domains if it is not known.
             acts: What the user says.
+            heard: What the agent understands of it; ``None`` to find out.
 
         Returns:
             The observation.
         """
         self._goal = goal
-        self.belief = BeliefState(self.world.ontology)
+        self.belief = self._new_belief()
         self.exchanges: list[Exchange] = []
         self._rewards: list[float] = []
         self._last_action = self._silence
-        return self.listen(acts)
+        return self.listen(acts, heard)
 
     def speak(self, action: Any) -> tuple[Exchange, dict[str, Any]]:
         """Say the chosen acts.
@@ -183,17 +196,32 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             heard = [chosen[i] for i in sorted(kept)]
         said = self.lexicalizer.say(heard, self.belief, self._goal)
         self.belief.say(said.acts)
+        text, reaching = "", said.acts
+        if self._nlg is not None:
+            text = self._nlg.generate([list(act) for act in said.acts])
+            reaching = self.world.templates.parse(text, self._user_acts)
         exchange = Exchange(
-            tuple(self._user_acts), tuple(self.heard), tuple(chosen), tuple(said.acts), tuple(said.bookings)
+            tuple(self._user_acts), tuple(self.heard), tuple(chosen), tuple(reaching), tuple(said.bookings), text
         )
         self.exchanges.append(exchange)
         self._last_action = action
         return exchange, {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
 
-    def listen(self, acts: Sequence[DialogueAct]) -> NDArray[np.int8]:
-        """Hear an utterance of the user, and return the observation."""
+    def listen(self, acts: Sequence[DialogueAct], heard: list[DialogueAct] | None = None) -> NDArray[np.int8]:
+        """Hear an utterance of the user.
+
+        Args:
+            acts: What the user says.
+            heard: What the agent understands of it; ``None`` to find out.
+
+        Returns:
+            The observation.
+        """
         self._user_acts = acts
-        self.heard = self._errors.understood(acts, self.np_random)
+        if heard is None and self._nlu is not None:
+            heard = self.understand(self.world.templates.render(acts, "user"))
+            heard = self._errors.understood(heard, self.np_random)
+        self.heard = self._errors.understood(acts, self.np_random) if heard is None else heard
         self.belief.hear(self.heard)
         heard, progress = delexicalized(self.heard), self._progress(len(self.exchanges))
         return self._vectorizer.observation(heard, self._last_action, self.belief, progress)
@@ -217,9 +245,15 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         allowed = ~(self._composites[:, ~sayable] != 0).any(axis=1)
         return allowed if allowed.any() else ~allowed
 
-    def hears_all(self) -> None:
-        """Make no semantic errors from now on, for talks with people."""
-        self._errors.rate = 0.0
+    def understand(self, text: str) -> list[DialogueAct]:
+        """What the agent understands of words, without semantic errors: with its NLU, or with templates."""
+        templates = self.world.templates
+        last = self.exchanges[-1] if self.exchanges else None
+        if self._nlu is None:
+            about = [DialogueAct(INFORM, self.belief.active), *last.said] if last is not None else []
+            return templates.parse(text, about)
+        context = [last.text or templates.render(last.said, "agent")] if last is not None else []
+        return as_acts(self._nlu.predict(text, context), "nlu: predict()")
 
     def rule_action(self) -> Any:
         """The action of the rule policy in this state.
@@ -260,7 +294,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """
         found: list[tuple[NDArray[np.int8], Any, int]] = []
         for dialogue in self.world.dialogues["train"]:
-            belief, last = BeliefState(self.world.ontology), self._silence
+            belief, last = self._new_belief(), self._silence
             for i, turn in enumerate(dialogue.turns):
                 belief.hear(turn.user)
                 heard = delexicalized(turn.user)
@@ -273,6 +307,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             found = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
         observations, actions, ends = zip(*found, strict=True)
         return np.stack(observations), np.array(actions), np.array(ends, np.int8)
+
+    def _new_belief(self) -> BeliefState:
+        ontology = self.world.ontology
+        return BeliefState(ontology) if self._tracker is None else TrackedBelief(ontology, self._tracker)
 
     def _paid(self, turn: TaskTurn) -> float:
         """Reward of a turn.

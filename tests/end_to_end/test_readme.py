@@ -28,9 +28,12 @@ from rl4dialog.tasks.guess_what.things import THINGS
 from rl4dialog.training.building.components import check_components
 
 
-@pytest.mark.parametrize("page", ["docs/configs.md", "docs/coming_from/openrl.md"])
-def test_config_by_example_is_valid(page: str) -> None:
-    check_components(parse_config(yaml_of(page, "seed:"), page))
+@pytest.mark.parametrize(
+    ("page", "start"),
+    [("docs/configs.md", "seed:"), ("docs/coming_from/openrl.md", "seed:"), ("docs/coming_from/convlab2.md", "task:")],
+)
+def test_config_by_example_is_valid(page: str, start: str) -> None:
+    check_components(parse_config(yaml_of(page, start), page))
 
 
 def test_datapools_by_example_are_valid(tmp_path: Path) -> None:

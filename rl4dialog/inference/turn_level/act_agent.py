@@ -12,7 +12,7 @@ from gymnasium.spaces import MultiBinary
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.inference.turn_level.loading import TurnLevelAgent
-from rl4dialog.tasks.dialogue_acts.acts import BYE, GENERAL, INFORM, DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import BYE, GENERAL, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_text
 from rl4dialog.tasks.dialogue_acts.outcome import Outcome, outcome_of
 
@@ -37,8 +37,8 @@ class ActReply:
 class ActAgent:
     """A policy in a conversation with a person.
 
-    What the person says is understood by the world's templates, without semantic errors. Where the policy would say
-    nothing, because no single act is more likely than not, it says the most likely one.
+    What the person says is understood by the run's ``nlu``, or the world's templates, without semantic errors. Where
+    the policy would say nothing, because no single act is more likely than not, it says the most likely one.
 
     Args:
         agent: The policy, in an environment ``dialogue_acts``.
@@ -55,7 +55,6 @@ class ActAgent:
         if not isinstance(env, DialogueActEnv):
             raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues, so there is nobody to chat with")
         self._env: DialogueActEnv = env
-        self._env.hears_all()
         agent.player(envs)  # an environment without a rule policy is an error now, not at the first reply
         self._rng = np.random.default_rng(seed)
         self.reset()
@@ -79,17 +78,17 @@ class ActAgent:
     def reply(self, text: str) -> ActReply:
         """Reply to what a person said."""
         templates = self._env.world.templates
-        understood = templates.parse(text, self._context() if self._has_begun else ())
+        if not self._has_begun:
+            self._env.begin(self._goal, (), [])
+        understood = self._env.understand(text)
         if not understood:
             return ActReply([], (), "")
         if any(act.intent == BYE for act in understood):  # a simulated user's goodbye ends the dialogue, too
             goodbye = DialogueAct(BYE, GENERAL)
             return ActReply(understood, (goodbye,), templates.render([goodbye], "agent"))
-        env = self._env
-        observation = env.listen(understood) if self._has_begun else env.begin(self._goal, understood)
         self._has_begun = True
-        exchange, _ = self._env.speak(self._action(observation))
-        return ActReply(understood, exchange.said, templates.render(exchange.said, "agent"))
+        exchange, _ = self._env.speak(self._action(self._env.listen(understood, understood)))
+        return ActReply(understood, exchange.said, exchange.text or templates.render(exchange.said, "agent"))
 
     def outcome(self) -> Outcome | None:
         """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
@@ -97,10 +96,6 @@ class ActAgent:
             return None
         world = self._env.world
         return outcome_of(self._goal, self._env.exchanges, True, world.ontology, world.database)
-
-    def _context(self) -> list[DialogueAct]:
-        """What the conversation is about, and what the agent said last."""
-        return [DialogueAct(INFORM, self._env.belief.active), *self._env.exchanges[-1].said]
 
     def _action(self, observation: Any) -> Any:
         policy: Any = self._agent.policy

@@ -29,8 +29,9 @@ class Exchange(NamedTuple):
         user: What the user said.
         heard: What the agent understood.
         chosen: The agent's delexicalized acts.
-        said: The agent's acts with values.
+        said: The agent's acts with values, as the user understands them.
         bookings: Bookings that were made.
+        text: The agent's words; empty if acts reach the user as acts.
     """
 
     user: tuple[DialogueAct, ...]
@@ -38,6 +39,7 @@ class Exchange(NamedTuple):
     chosen: tuple[DialogueAct, ...]
     said: tuple[DialogueAct, ...]
     bookings: tuple[Booking, ...] = ()
+    text: str = ""
 
 
 @dataclass

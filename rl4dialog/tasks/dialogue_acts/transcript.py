@@ -54,7 +54,7 @@ def transcript(
         turns.append(
             {
                 "speaker": SPEAKERS[AGENT],
-                "text": templates.render(exchange.said, "agent"),
+                "text": exchange.text or templates.render(exchange.said, "agent"),
                 "acts": _plain(exchange.said),
                 "chosen": _plain(exchange.chosen),
                 "bookings": [booking._asdict() for booking in exchange.bookings],

@@ -16,8 +16,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     EnvRegistry,
+    NlgRegistry,
+    NluRegistry,
     PolicyRegistry,
     TaskRegistry,
+    TrackerRegistry,
     TurnAlgorithmRegistry,
     TurnPolicyRegistry,
     TurnRewardRegistry,
@@ -30,6 +33,8 @@ from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.functional.distributed import n_processes
+
+_PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
 
 
 def check_turn_level(config: TurnLevelConfig) -> None:
@@ -53,6 +58,10 @@ def check_turn_level(config: TurnLevelConfig) -> None:
     else:
         _spec(config.env.id)
     accepted = _parameters(config.env.id)
+    parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
+    for key, _, block in parts:
+        if block is not None and key not in accepted:
+            raise ConfigError(f"{key} cannot be combined with env.id: {config.env.id}, which has no dialogue acts")
     if config.reward_fn is not None and "turn_reward" not in accepted:
         raise ConfigError(f"reward_fn cannot be combined with env.id: {config.env.id}, which pays its own reward")
     if (config.task is not None) != ("task" in accepted):
@@ -66,6 +75,7 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         ("task", TaskRegistry, config.task),
         ("reward_fn", TurnRewardRegistry, config.reward_fn),
         ("warm_start", TurnWarmStartRegistry, config.warm_start),
+        *parts,
     ):
         if block is not None:
             chosen.append((f"{key}.args", registry, block.id, block.args))
@@ -165,6 +175,10 @@ def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = 
     provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": keeps_transcripts}
     if config.task is not None:
         provided |= {"task": TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
+    for key, registry in _PARTS.items():
+        part = getattr(config, key)
+        if part is not None:
+            provided[key] = functools.partial(registry.get, part.id, part.args)
     if reward is not None:
         provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
     accepted = _parameters(env.id)

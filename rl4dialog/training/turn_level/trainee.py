@@ -17,7 +17,7 @@ from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.conversations import changed_conversations
 from rl4dialog.runs.progress import Progress, duration, say
-from rl4dialog.runs.summary import print_summary
+from rl4dialog.runs.summary import is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.turn_level import (
     build_evaluation_envs,
@@ -97,7 +97,8 @@ class TurnLevelTrainee(Trainee):
         evaluation = Evaluation(metrics, [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
-        numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
+        shown = {key: value for key, value in evaluation.metrics.items() if is_headline(key)}
+        numbers = "".join(f"{key} {value:.3f}, " for key, value in shown.items())
         say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
         envs = self._evaluation_envs[split]
         if iteration == 0 and split == "test" and has_rule_player(envs):

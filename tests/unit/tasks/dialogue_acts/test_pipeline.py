@@ -1,0 +1,124 @@
+"""Understanding, tracking and words of the agent as parts that can be replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import ONTOLOGY, tiny_world
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.tasks.dialogue_acts.pipeline import TemplateNlg, TemplateNlu, TrackedBelief, as_acts
+
+
+def rule_dialogues(n: int = 40, **parts: Any) -> list[dict[str, Any]]:
+    env, found = DialogueActEnv(tiny_world, **parts), []
+    for seed in range(n):
+        env.reset(seed=seed)
+        is_over = False
+        while not is_over:
+            *_, is_over, _, _ = env.step(env.rule_action())
+        found.append(env.transcript())
+    return found
+
+
+def test_words_of_templates_change_nothing() -> None:
+    in_words, in_acts = rule_dialogues(nlu=TemplateNlu, nlg=TemplateNlg), rule_dialogues()
+    assert [each["outcome"] for each in in_words] == [each["outcome"] for each in in_acts]
+    assert [turn["text"] for turn in in_words[3]["turns"]] == [turn["text"] for turn in in_acts[3]["turns"]]
+
+
+class Deaf:
+    """Understands every request as one for the area."""
+
+    def __init__(self, world: Any) -> None:
+        self.heard: list[tuple[str, list[str]]] = []
+
+    def predict(self, utterance: str, context: list[str]) -> list[list[str]]:
+        self.heard.append((utterance, context))
+        return [["request", "restaurant", "area", ""]]
+
+
+class Mumbling:
+    def __init__(self, world: Any) -> None:
+        pass
+
+    def generate(self, action: list[list[str]]) -> str:
+        return "Mhm."
+
+
+def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says() -> None:
+    env = DialogueActEnv(tiny_world, nlu=Deaf, nlg=Mumbling)
+    env.reset(seed=0)
+    assert env.heard == [DialogueAct("request", "restaurant", "area")]
+    env.step(env.rule_action())
+    first, second, *_ = env.transcript()["turns"]
+    assert first["understood"] == [["request", "restaurant", "area", ""]] != first["acts"]
+    assert (second["text"], second["acts"]) == ("Mhm.", []) and second["chosen"]
+    assert [context for _, context in env._nlu.heard] == [[], ["Mhm."]]  # type: ignore[union-attr]
+
+
+class ConvLabTracker:
+    """The shape of ConvLab-2's trackers."""
+
+    def __init__(self, world: Any) -> None:
+        self.n_sessions = 0
+
+    def init_session(self) -> None:
+        self.n_sessions += 1
+        self.state: dict[str, Any] = {"belief_state": {"restaurant": {"semi": {"food": ""}, "book": {"day": ""}}}}
+
+    def update(self, user_act: list[list[str]]) -> dict[str, Any]:
+        for intent, domain, slot, value in user_act:
+            if domain == "restaurant" and intent == "inform":
+                self.state["belief_state"]["restaurant"]["semi" if slot in ("food", "area") else "book"][slot] = value
+        return self.state
+
+
+def test_constraints_and_bookings_come_from_the_tracker() -> None:
+    tracker = ConvLabTracker(None)
+    belief = TrackedBelief(ONTOLOGY, tracker)
+    belief.hear(
+        [
+            DialogueAct("inform", "restaurant", "area", "center"),
+            DialogueAct("inform", "restaurant", "day", "monday"),
+            DialogueAct("request", "restaurant", "phone"),
+        ]
+    )
+    about = belief.domains["restaurant"]
+    assert about.constraints == {"area": "centre"} and about.booking == {"day": "monday"}
+    assert about.requested == ["phone"] and belief.domains["train"].constraints == {}
+    assert TrackedBelief(ONTOLOGY, tracker).domains["restaurant"].constraints == {} and tracker.n_sessions == 2
+
+
+def test_tracker_is_used_in_dialogues_and_in_demonstrations() -> None:
+    env = DialogueActEnv(tiny_world, tracker=ConvLabTracker)
+    assert len(env.demonstrations()[0])
+    env.reset(seed=0)
+    assert isinstance(env.belief, TrackedBelief)
+
+
+@pytest.mark.parametrize("state", [None, {}, {"belief_state": []}, {"belief_state": {"restaurant": {"semi": 3}}}])
+def test_tracker_of_another_shape_is_refused(state: Any) -> None:
+    tracker = ConvLabTracker(None)
+    belief = TrackedBelief(ONTOLOGY, tracker)
+    tracker.update = lambda user_act: state  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=r"tracker: update\(\) must return \{'belief_state'"):
+        belief.hear([])
+
+
+@pytest.mark.parametrize("found", [None, ["inform"], [["inform"]], [[1, 2, 3, 4, 5]], 7])
+def test_acts_of_another_shape_are_refused(found: Any) -> None:
+    with pytest.raises(ConfigError, match=r"nlu must return acts as \[intent, domain, slot, value\]"):
+        as_acts(found, "nlu")
+
+
+def test_acts_are_read_with_two_to_four_texts() -> None:
+    assert as_acts([["bye", "general"], ("inform", "restaurant", "food", "thai")], "nlu") == [
+        DialogueAct("bye", "general"),
+        DialogueAct("inform", "restaurant", "food", "thai"),
+    ]
+    assert np.array_equal(as_acts([], "nlu"), [])
