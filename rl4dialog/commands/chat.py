@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     acting = load_turn_level(args)
     loaded = load_chosen(args) if acting is None else None
 
-    from rl4dialog.serving.terminal import TerminalChat, console_reader
+    from rl4dialog.serving.line_chat import console_reader
 
     def write(text: str) -> None:
         print(text, end="", flush=True)
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     read_line = console_reader(sys.stdin, write)
     if loaded is not None:
         from rl4dialog.inference.chat_agent import ChatAgent
+        from rl4dialog.serving.terminal import TerminalChat
 
         agent = ChatAgent(loaded, model_name(args))
         TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()

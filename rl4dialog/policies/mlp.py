@@ -16,6 +16,7 @@ def mlp_policy(
     observation_space: spaces.Space,
     net_arch: list[Count] | dict[str, list[Count]] | None = None,
     activation: Literal["relu", "tanh", "elu", "leaky_relu", "silu"] | None = None,
+    n_quantiles: Count | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Fully connected networks: the algorithm's ``MlpPolicy``, or ``MultiInputPolicy`` for ``Dict`` observations.
 
@@ -24,10 +25,12 @@ def mlp_policy(
         net_arch: Units of the hidden layers, for all networks or by network: ``{pi: [64], vf: [64]}`` on-policy,
             ``{pi: [64], qf: [64]}`` for actor-critic algorithms off-policy. Default: the algorithm's.
         activation: Activation function. Default: the algorithm's.
+        n_quantiles: ``qrdqn`` only: number of quantiles. Default: 200.
 
     Returns:
         The name of the policy in stable-baselines3, and its ``policy_kwargs``.
     """
-    kwargs = {"net_arch": net_arch, "activation_fn": None if activation is None else _ACTIVATIONS[activation]}
+    activation_fn = None if activation is None else _ACTIVATIONS[activation]
+    kwargs = {"net_arch": net_arch, "activation_fn": activation_fn, "n_quantiles": n_quantiles}
     name = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else "MlpPolicy"
     return name, {key: value for key, value in kwargs.items() if value is not None}

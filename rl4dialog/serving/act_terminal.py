@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.core.json_lines import append_record
-from rl4dialog.serving.slash_commands import Command, parse_command
-from rl4dialog.serving.terminal import visible
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.line_chat import LineChat, visible
+from rl4dialog.serving.slash_commands import Command
 
 COMMANDS = {
     "help": Command("", "list the commands"),
@@ -68,8 +66,8 @@ class Agent(Protocol):
         """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
 
 
-class ActTerminalChat:
-    """A line-by-line dialogue between a person and an agent.
+class ActTerminalChat(LineChat):
+    """A dialogue between a person and an agent.
 
     Args:
         agent: The agent.
@@ -78,54 +76,14 @@ class ActTerminalChat:
     """
 
     def __init__(self, agent: Agent, read_line: Callable[[str], str], write: Callable[[str], None]) -> None:
-        self._agent, self._read_line, self._write = agent, read_line, write
+        super().__init__(read_line, write, COMMANDS)
+        self._agent = agent
         self._shows_acts, self._goal = False, ""
         self._messages: list[dict[str, str]] = []
-        self._commands: dict[str, Callable[[str], None]] = {
-            "help": self._help,
-            "goal": self._start_goal,
-            "done": self._score,
-            "acts": self._toggle_acts,
-            "reset": self._reset,
-            "save": self._save,
-        }
 
-    def run(self) -> None:
-        """Chat until /quit or the end of the input."""
-        about = ", ".join(self._agent.domains)
-        self._write(f"Chat with {self._agent.name} about: {about}.\n")
+    def _greet(self) -> None:
+        self._write(f"Chat with {self._agent.name} about: {', '.join(self._agent.domains)}.\n")
         self._write("Type /goal for a goal to reach, /help for commands, /quit or Ctrl-D to end.\n")
-        continues = True
-        while continues:
-            try:
-                continues = self.take(self._read_line("you: ").strip())
-            except EOFError:
-                self._write("\n")
-                return
-            except KeyboardInterrupt:
-                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
-            except RL4DialogError as error:
-                self._write(f"error: {error}\n")
-
-    def take(self, line: str) -> bool:
-        """Process a line: run a command, or reply.
-
-        Returns:
-            Whether the chat continues.
-
-        Raises:
-            ConfigError: If the command is unknown, or cannot be executed.
-        """
-        if not line:
-            return True
-        if not line.startswith("/"):
-            self._reply(line)
-            return True
-        name, argument = parse_command(line, COMMANDS)
-        if name == "quit":
-            return False
-        self._commands[name](argument)
-        return True
 
     def _reply(self, text: str) -> None:
         reply = self._agent.reply(text)
@@ -141,20 +99,15 @@ class ActTerminalChat:
         self._messages += [{"role": "user", "content": text}, {"role": "assistant", "content": reply.text}]
         if any(act.intent == _GOODBYE for act in reply.understood):
             if self._agent.outcome() is not None:
-                self._score("")
-            self._reset("")
+                self._do_done("")
+            self._do_reset("")
 
-    def _help(self, argument: str) -> None:
-        del argument
-        for name, command in COMMANDS.items():
-            self._write(f"  {f'/{name} {command.argument}'.strip():<12} {command.help}\n")
-
-    def _start_goal(self, argument: str) -> None:
+    def _do_goal(self, argument: str) -> None:
         del argument
         self._goal, self._messages = self._agent.draw_goal(), []
         self._write(f"Goal: {self._goal}\nSay goodbye, or /done, when you have everything.\n")
 
-    def _score(self, argument: str) -> None:
+    def _do_done(self, argument: str) -> None:
         del argument
         outcome = self._agent.outcome()
         if outcome is None:
@@ -164,24 +117,19 @@ class ActTerminalChat:
         else:
             self._write(f"Failure: {'; '.join(outcome.failures)}.\n")
 
-    def _toggle_acts(self, argument: str) -> None:
+    def _do_acts(self, argument: str) -> None:
         del argument
         self._shows_acts = not self._shows_acts
         self._write(f"Dialogue acts are {'shown' if self._shows_acts else 'hidden'}.\n")
 
-    def _reset(self, argument: str) -> None:
+    def _do_reset(self, argument: str) -> None:
         del argument
         self._agent.reset()
         self._goal, self._messages = "", []
         self._write("A new dialogue begins.\n")
 
-    def _save(self, argument: str) -> None:
-        path = Path(argument).expanduser()
-        if path.suffix != ".jsonl":
-            raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
-        if not self._messages:
-            raise ConfigError("there is no dialogue to save yet")
+    def _do_save(self, argument: str) -> None:
         outcome = self._agent.outcome()
         scored = {} if outcome is None else {"goal_text": self._goal, "success": outcome.success}
-        append_record(path, {"messages": self._messages, "model": self._agent.name, **scored})
-        self._write(f"Appended to {path}.\n")
+        about = {"messages": self._messages, "model": self._agent.name, **scored}
+        self._append(argument, about if self._messages else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from rl4dialog.serving.terminal import visible
+from rl4dialog.serving.line_chat import visible
 
 
 def escaped(text: str) -> str:

@@ -1,29 +1,27 @@
-"""A chat in the terminal. Input and output are passed in, so pipes and tests can use it too."""
+"""A chat with a language model in the terminal."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.core.json_lines import append_record
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.slash_commands import COMMANDS, parse_command
+from rl4dialog.serving.line_chat import LineChat, visible
+from rl4dialog.serving.slash_commands import COMMANDS
 
 _EMPTY = "(empty reply)"
 
 
-class TerminalChat:
-    """A line-by-line conversation between a user and a model.
+class TerminalChat(LineChat):
+    """A conversation between a user and a language model.
 
     Args:
         model: The model.
@@ -47,57 +45,15 @@ class TerminalChat:
         feedback: Path = Path("feedback.jsonl"),
     ) -> None:
         self.conversation = Conversation()
-        self._model, self._read_line, self._write = model, read_line, write
+        super().__init__(read_line, write, COMMANDS)
+        self._model = model
         self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
         self._temperature: float | None = None
         self._n_asked = 0
         self._told: set[str] = set()
-        self._commands = {
-            "help": self._help,
-            "reset": self._reset,
-            "undo": self._undo,
-            "persona": self._persona,
-            "temperature": self._change_temperature,
-            "rate": self._rate,
-            "correct": self._correct,
-            "save": self._save,
-        }
 
-    def run(self) -> None:
-        """Chat until /quit or the end of the input."""
+    def _greet(self) -> None:
         self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")
-        continues = True
-        while continues:
-            try:
-                line = self._read_line("you: ").strip()
-                continues = self.take(line)
-            except EOFError:
-                self._write("\n")
-                return
-            except KeyboardInterrupt:
-                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
-            except RL4DialogError as error:
-                self._write(f"error: {error}\n")
-
-    def take(self, line: str) -> bool:
-        """Process a line: run a command, or reply to a message.
-
-        Returns:
-            Whether the chat continues.
-
-        Raises:
-            ConfigError: If the command is unknown, or cannot be executed.
-        """
-        if not line:
-            return True
-        if not line.startswith("/"):
-            self._reply(line)
-            return True
-        name, argument = parse_command(line)
-        if name == "quit":
-            return False
-        self._commands[name](argument)
-        return True
 
     # -- replies ------------------------------------------------------------------------------------------------------
 
@@ -146,26 +102,21 @@ class TerminalChat:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    def _help(self, argument: str) -> None:
-        del argument
-        for name, command in COMMANDS.items():
-            self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
-
-    def _reset(self, argument: str) -> None:
+    def _do_reset(self, argument: str) -> None:
         del argument
         self.conversation.reset()
         self._write("The conversation was reset.\n")
 
-    def _undo(self, argument: str) -> None:
+    def _do_undo(self, argument: str) -> None:
         del argument
         taken_back = self.conversation.undo()
         self._write(f"Undone: {taken_back[0]}\n" if taken_back else "There is nothing to undo.\n")
 
-    def _persona(self, argument: str) -> None:
+    def _do_persona(self, argument: str) -> None:
         self.conversation.persona = argument or None
         self._write(f"Persona: {argument}\n" if argument else "The model has no persona.\n")
 
-    def _change_temperature(self, argument: str) -> None:
+    def _do_temperature(self, argument: str) -> None:
         try:
             temperature = float(argument)
         except ValueError:
@@ -177,13 +128,13 @@ class TerminalChat:
         greedy = "" if samples else "; it has no effect, because this model does not sample"
         self._write(f"The temperature is {temperature:g}{greedy}.\n")
 
-    def _rate(self, argument: str) -> None:
+    def _do_rate(self, argument: str) -> None:
         ratings = {"up": 1, "down": -1}
         if argument not in ratings:
             raise ConfigError(f"/rate needs up or down, not {argument!r}")
         self._judge("rating", rating=ratings[argument])
 
-    def _correct(self, argument: str) -> None:
+    def _do_correct(self, argument: str) -> None:
         self._judge("correction", correction=argument)
         self._write("The conversation keeps the model's reply.\n")
 
@@ -196,33 +147,6 @@ class TerminalChat:
         append_feedback(self._feedback, Feedback(kind, turns, replies, persona=self.conversation.persona, **verdict))
         self._write(f"Appended to {self._feedback}.\n")
 
-    def _save(self, argument: str) -> None:
-        path = Path(argument).expanduser()
-        if path.suffix != ".jsonl":
-            raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
-        if not self.conversation.turns:
-            raise ConfigError("there is no conversation to save yet")
-        append_record(path, {"messages": self.conversation.messages(), "model": self._model.name})
-        self._write(f"Appended to {path}.\n")
-
-
-def visible(text: str) -> str:
-    """Replace control characters, which could move the cursor or change colors."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
-
-
-def console_reader(stdin: TextIO, write: Callable[[str], None]) -> Callable[[str], str]:
-    """Return a line reader: with editing and history on a terminal, with an echo for a pipe."""
-    if stdin.isatty():
-        with suppress(ImportError):
-            importlib.import_module("readline")  # enables line editing in `input`
-        return input
-
-    def read(prompt: str) -> str:
-        line = stdin.readline()
-        if not line:
-            raise EOFError
-        write(f"{prompt}{line.rstrip()}\n")
-        return line
-
-    return read
+    def _do_save(self, argument: str) -> None:
+        record = {"messages": self.conversation.messages(), "model": self._model.name}
+        self._append(argument, record if self.conversation.turns else None)

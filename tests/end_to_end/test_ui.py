@@ -24,7 +24,7 @@ from rl4dialog.commands import ui
 from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
-from rl4dialog.serving.terminal import visible
+from rl4dialog.serving.line_chat import visible
 
 ROOT = Path(__file__).parents[2]
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}

@@ -94,7 +94,7 @@ def test_acts_are_shown_on_request() -> None:
 def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
     printed = talk(f"/save {file}", "/goal", "tea?", f"/save {file}", "/save x.txt")
-    assert "error: there is no dialogue to save yet" in printed
+    assert "error: there is no conversation to save yet" in printed
     assert "error: /save needs a .jsonl file, not 'x.txt'" in printed
     (record,) = map(json.loads, file.read_text().splitlines())
     assert record["goal_text"] == "Find tea." and record["success"] is True

@@ -11,8 +11,9 @@ import pytest
 from echo_model import Echo
 
 from rl4dialog.core.feedback import JudgedReply, read_feedback
+from rl4dialog.serving.line_chat import console_reader
 from rl4dialog.serving.slash_commands import COMMANDS
-from rl4dialog.serving.terminal import TerminalChat, console_reader
+from rl4dialog.serving.terminal import TerminalChat
 
 
 class Talk:

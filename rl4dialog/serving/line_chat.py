@@ -1,0 +1,116 @@
+"""The loop of a chat in the terminal: lines are messages or commands. Input and output are passed in."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.json_lines import append_record
+from rl4dialog.serving.slash_commands import Command, parse_command
+
+
+class LineChat(ABC):
+    """A line-by-line conversation.
+
+    A command ``/name`` calls the method ``_do_name`` with its argument; ``/quit`` ends the chat.
+
+    Args:
+        read_line: Prompts for a line; raises EOFError at the end of the input.
+        write: Prints text verbatim.
+        commands: The commands.
+    """
+
+    def __init__(
+        self, read_line: Callable[[str], str], write: Callable[[str], None], commands: Mapping[str, Command]
+    ) -> None:
+        self._read_line, self._write, self._commands = read_line, write, commands
+
+    @abstractmethod
+    def _greet(self) -> None:
+        """Say who is there."""
+
+    @abstractmethod
+    def _reply(self, text: str) -> None:
+        """Reply to a message."""
+
+    def run(self) -> None:
+        """Chat until /quit or the end of the input."""
+        self._greet()
+        continues = True
+        while continues:
+            try:
+                line = self._read_line("you: ").strip()
+                continues = self.take(line)
+            except EOFError:
+                self._write("\n")
+                return
+            except KeyboardInterrupt:
+                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
+            except RL4DialogError as error:
+                self._write(f"error: {error}\n")
+
+    def take(self, line: str) -> bool:
+        """Process a line: run a command, or reply to a message.
+
+        Returns:
+            Whether the chat continues.
+
+        Raises:
+            ConfigError: If the command is unknown, or cannot be executed.
+        """
+        if not line:
+            return True
+        if not line.startswith("/"):
+            self._reply(line)
+            return True
+        name, argument = parse_command(line, self._commands)
+        if name == "quit":
+            return False
+        getattr(self, f"_do_{name}")(argument)
+        return True
+
+    def _do_help(self, argument: str) -> None:
+        del argument
+        for name, command in self._commands.items():
+            self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
+
+    def _append(self, argument: str, record: Mapping[str, Any] | None) -> None:
+        """Append a record to the file of ``/save``.
+
+        Raises:
+            ConfigError: If it is no ``.jsonl`` file, or there is no record.
+        """
+        path = Path(argument).expanduser()
+        if path.suffix != ".jsonl":
+            raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
+        if record is None:
+            raise ConfigError("there is no conversation to save yet")
+        append_record(path, record)
+        self._write(f"Appended to {path}.\n")
+
+
+def visible(text: str) -> str:
+    """Replace control characters, which could move the cursor or change colors."""
+    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
+
+
+def console_reader(stdin: TextIO, write: Callable[[str], None]) -> Callable[[str], str]:
+    """Return a line reader: with editing and history on a terminal, with an echo for a pipe."""
+    if stdin.isatty():
+        with suppress(ImportError):
+            importlib.import_module("readline")  # enables line editing in `input`
+        return input
+
+    def read(prompt: str) -> str:
+        line = stdin.readline()
+        if not line:
+            raise EOFError
+        write(f"{prompt}{line.rstrip()}\n")
+        return line
+
+    return read
