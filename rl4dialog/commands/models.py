@@ -55,8 +55,8 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
         ConfigError: If the arguments do not fit together, or the agent cannot be built.
         RunFolderError: If the run has no such policy.
     """
-    if args.run_path is None and (args.config_path is None or args.model is not None):
-        return None
+    if (args.run_path is None) == (args.config_path is None) or args.model is not None:
+        return None  # a model, or arguments that `load_chosen` refuses
 
     from rl4dialog.core.turn_level_config import TurnLevelConfig
     from rl4dialog.inference.saved_run import read_run_config
