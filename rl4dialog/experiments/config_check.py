@@ -172,6 +172,7 @@ class _Outside:
         config["tokenizer"].setdefault("vocab_size", 300)
         alg = config["alg"]
         (alg["policy"]["args"] if kind_of(config).has_rollouts else alg)["model_name"] = model_name
+        (config.get("lora") or {}).pop("layers_to_transform", None)  # a tiny model has few layers
         pool = config["datapool"]
         args = pool.get("args") or {}
         DataPoolRegistry.resolve(pool["id"])

@@ -36,6 +36,7 @@ class LoRA:
     def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
         peft = _peft()
         check_settings(settings)
+        _check_layers(model, settings.get("layers_to_transform"))
         try:
             with warnings.catch_warnings():
                 # GPT-2 stores transposed weights, which peft detects.
@@ -100,6 +101,15 @@ def _peft() -> Any:
     except ImportError as error:
         raise ConfigError("lora needs the package peft: pip install 'rl4dialog[lora]'") from error
     return peft
+
+
+def _check_layers(model: PreTrainedModel, layers: int | list[int] | None) -> None:
+    config = model.config
+    n_layers = max(getattr(config, name, 0) for name in ("num_hidden_layers", "encoder_layers", "decoder_layers"))
+    chosen = [layers] if isinstance(layers, int) else layers or []
+    missing = [layer for layer in chosen if not (is_whole_number(layer, at_least=0) and layer < n_layers)]
+    if missing and n_layers:  # peft ignores a layer that does not exist
+        raise ConfigError(f"lora.layers_to_transform: the model has the layers 0 to {n_layers - 1}, not {missing[0]!r}")
 
 
 def _targets_hint(model: PreTrainedModel) -> str:

@@ -186,6 +186,13 @@ def test_lora_settings_that_fit_nothing_are_refused() -> None:
         LoRA(make_gpt2(TOKENIZER), {"target_modules": ["q_proj"]})
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "t5"])
+def test_lora_of_a_layer_that_the_model_lacks_is_refused(architecture: str) -> None:
+    policy_of(architecture, lora={**LORA, "layers_to_transform": [0, 1]})
+    with pytest.raises(ConfigError, match=r"lora\.layers_to_transform: the model has the layers 0 to 1, not 2"):
+        policy_of(architecture, lora={**LORA, "layers_to_transform": [1, 2]})
+
+
 def test_an_offloaded_reference_gives_the_same_log_probs() -> None:
     batch = batch_of()
     here, there = policy_of("gpt2"), policy_of("gpt2", offload_reference=True)
