@@ -18,6 +18,7 @@ from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_ac
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
+from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
@@ -27,19 +28,13 @@ from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn, TurnReward
 from rl4dialog.tasks.dialogue_acts.transcript import transcript
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
-from rl4dialog.tasks.dialogue_acts.world import World
-
-
-@functools.cache
-def _world(task: Callable[..., World], args: str) -> World:
-    """Build a world once per process."""
-    return task(**json.loads(args))
+from rl4dialog.tasks.dialogue_acts.world import World, built_world
 
 
 @functools.cache
 def _composites(task: Callable[..., World], args: str, size: int) -> NDArray[np.int8]:
     """The most frequent combinations of acts of a world, and each act alone, as bits. Shape (combinations, acts)."""
-    world = _world(task, args)
+    world = built_world(task, args)
     turns = (turn.system for dialogue in world.dialogues["train"] for turn in dialogue.turns)
     alone = ((act,) for act in world.system_acts.acts)
     chosen = dict.fromkeys([*composite_acts(turns, world.system_acts, size), *alone])
@@ -108,7 +103,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         keeps_transcripts: bool = False,
     ) -> None:
         args = json.dumps(dict(task_args or {}), sort_keys=True)
-        self.world = world = _world(task, args)
+        self.world = world = built_world(task, args)
         self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
         self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
@@ -147,7 +142,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def step(self, action: Any) -> tuple[NDArray[np.int8], float, bool, bool, dict[str, Any]]:
         exchange, info = self.speak(action)
         observation = self.listen(self._user.reply(exchange.said))
-        is_last = len(self.exchanges) >= self._max_turns and not self._user.is_over
+        is_last = len(self.dialogue.exchanges) >= self._max_turns and not self._user.is_over
         is_over = self._user.is_over or is_last
         outcome = self.outcome() if is_over else None
         reward = self._paid(TaskTurn(exchange, outcome, self.convlab_outcome))
@@ -174,9 +169,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         Returns:
             The observation.
         """
-        self._goal = goal
-        self.belief = self._new_belief()
-        self.exchanges: list[Exchange] = []
+        self.dialogue = TaskDialogue(
+            goal, self._new_belief(), self.lexicalizer, self.np_random, self._errors, self._max_acts
+        )
         self._rewards: list[float] = []
         self._last_action = self._silence
         return self.listen(acts, heard)
@@ -189,23 +184,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """
         if self._composites is not None:
             action = self._composites[int(action)]
-        chosen = self.world.system_acts.decode(action)
-        heard = chosen
-        if len(chosen) > self._max_acts:
-            kept = self.np_random.choice(len(chosen), self._max_acts, replace=False)
-            heard = [chosen[i] for i in sorted(kept)]
-        said = self.lexicalizer.say(heard, self.belief, self._goal)
-        self.belief.say(said.acts)
-        text, reaching = "", said.acts
+        said, n_unheard = self.dialogue.say(self.world.system_acts.decode(action))
         if self._nlg is not None:
             text = self._nlg.generate([list(act) for act in said.acts])
-            reaching = self.world.templates.parse(text, self._user_acts)
-        exchange = Exchange(
-            tuple(self._user_acts), tuple(self.heard), tuple(chosen), tuple(reaching), tuple(said.bookings), text
-        )
-        self.exchanges.append(exchange)
+            self.dialogue.reword(text, self.world.templates.parse(text, self.dialogue.told))
         self._last_action = action
-        return exchange, {"unheard_acts": len(chosen) - len(heard), "unsayable_acts": said.n_unsayable}
+        return self.dialogue.exchanges[-1], {"unheard_acts": n_unheard, "unsayable_acts": said.n_unsayable}
 
     def listen(self, acts: Sequence[DialogueAct], heard: list[DialogueAct] | None = None) -> NDArray[np.int8]:
         """Hear an utterance of the user.
@@ -217,14 +201,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         Returns:
             The observation.
         """
-        self._user_acts = acts
+        dialogue = self.dialogue
         if heard is None and self._nlu is not None:
-            heard = self.understand(self.world.templates.render(acts, "user"))
-            heard = self._errors.understood(heard, self.np_random)
-        self.heard = self._errors.understood(acts, self.np_random) if heard is None else heard
-        self.belief.hear(self.heard)
-        heard, progress = delexicalized(self.heard), self._progress(len(self.exchanges))
-        return self._vectorizer.observation(heard, self._last_action, self.belief, progress)
+            heard = dialogue.with_errors(self.understand(self.world.templates.render(acts, "user")))
+        dialogue.listen(acts, heard)
+        progress = self._progress(len(dialogue.exchanges))
+        return self._vectorizer.observation(delexicalized(dialogue.heard), self._last_action, dialogue.belief, progress)
 
     @property
     def fingerprint(self) -> str:
@@ -239,7 +221,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             be 0 and whether it may be 1. If no combination can be said, all may be chosen.
         """
         acts = self.world.system_acts.acts
-        sayable = np.array([self.lexicalizer.can_say(act, self.belief) for act in acts])
+        sayable = np.array([self.lexicalizer.can_say(act, self.dialogue.belief) for act in acts])
         if self._composites is None:
             return np.stack([np.ones_like(sayable), sayable], axis=1).ravel()
         allowed = ~(self._composites[:, ~sayable] != 0).any(axis=1)
@@ -248,9 +230,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def understand(self, text: str) -> list[DialogueAct]:
         """What the agent understands of words, without semantic errors: with its NLU, or with templates."""
         templates = self.world.templates
-        last = self.exchanges[-1] if self.exchanges else None
+        last = self.dialogue.exchanges[-1] if self.dialogue.exchanges else None
         if self._nlu is None:
-            about = [DialogueAct(INFORM, self.belief.active), *last.said] if last is not None else []
+            about = [DialogueAct(INFORM, self.dialogue.belief.active), *last.said] if last is not None else []
             return templates.parse(text, about)
         context = [last.text or templates.render(last.said, "agent")] if last is not None else []
         return as_acts(self._nlu.predict(text, context), "nlu: predict()")
@@ -261,7 +243,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         With combinations, it is the largest one that contains only acts of the rule policy. If there is none, because
         the rule policy says something that the vocabulary does not contain, it is the first one.
         """
-        bits = self.world.system_acts.encode(self._rule_policy.act(self.belief, self.heard))
+        bits = self.world.system_acts.encode(self._rule_policy.act(self.dialogue.belief, self.dialogue.heard))
         if self._composites is None:
             return bits
         is_part = ~(self._composites > bits).any(axis=1)
@@ -269,19 +251,18 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
 
     def outcome(self) -> Outcome:
         """Outcome of the dialogue so far."""
-        world = self.world
-        return outcome_of(self._goal, self.exchanges, self._user.is_complete, world.ontology, world.database)
+        dialogue, complete = self.dialogue, self._user.is_complete
+        return outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.ontology, self.world.database)
 
     def convlab_outcome(self) -> ConvLabOutcome:
         """Outcome of the dialogue so far, by ConvLab-2's rules."""
+        dialogue, complete = self.dialogue, self._user.is_complete
         ontology, database = self.world.ontology, self.world.database
-        complete = self._user.is_complete
-        return convlab_outcome_of(self._goal, self.exchanges, complete, ontology, database, self._user_acts)
+        return convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, ontology, database, dialogue.told)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.transcript.transcript` writes it."""
-        outcome, is_over, templates = self.outcome(), self._user.is_over, self.world.templates
-        return transcript(self._goal, self.exchanges, self._rewards, self._user_acts, outcome, is_over, templates)
+        return transcript(self.dialogue, self._rewards, self.outcome(), self._user.is_over, self.world.templates)
 
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
         """Turns of the training dialogues, with the belief that the agent would have had in them.
@@ -319,7 +300,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             RewardError: If the reward fails, or is not a finite number.
         """
         name = getattr(self._reward, "__name__", type(self._reward).__name__)
-        where = f"the reward of turn {len(self.exchanges)} of a dialogue about goal {self._goal.id!r} ({name})"
+        turn_of = f"turn {len(self.dialogue.exchanges)} of a dialogue about goal {self.dialogue.goal.id!r}"
+        where = f"the reward of {turn_of} ({name})"
         try:
             paid = self._reward(turn)
         except Exception as error:

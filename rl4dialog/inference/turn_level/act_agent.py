@@ -95,7 +95,7 @@ class ActAgent:
         if not self._has_begun or self._goal is _NO_GOAL:
             return None
         world = self._env.world
-        return outcome_of(self._goal, self._env.exchanges, True, world.ontology, world.database)
+        return outcome_of(self._goal, self._env.dialogue.exchanges, True, world.ontology, world.database)
 
     def _action(self, observation: Any) -> Any:
         policy: Any = self._agent.policy

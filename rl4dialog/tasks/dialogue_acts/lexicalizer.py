@@ -44,11 +44,13 @@ class Said:
 
     Attributes:
         acts: Acts with values, as the user hears them.
+        values: Value of each delexicalized act that was said with one.
         bookings: Bookings that were made by saying it.
         n_unsayable: Number of chosen acts that have no value and are therefore not said.
     """
 
     acts: list[DialogueAct] = field(default_factory=list)
+    values: dict[DialogueAct, str] = field(default_factory=dict)
     bookings: list[Booking] = field(default_factory=list)
     n_unsayable: int = 0
 
@@ -98,7 +100,7 @@ class Lexicalizer:
             spec = self._ontology[name]
             if act.intent in BOOKS:
                 if not any(booking.domain == name for booking in said.bookings):
-                    self._book(act._replace(domain=name), spec, about, goal, said)
+                    self._book(act, spec, about, goal, said)
                 continue
             value = act.value
             if value:
@@ -106,6 +108,7 @@ class Lexicalizer:
                 if not value:
                     said.n_unsayable += 1
                     continue
+                said.values[act] = value
             said.acts.append(DialogueAct(act.intent, name, act.slot, value))
             if spec.generated and act.slot == spec.key:
                 said.bookings.append(Booking(name, value, dict(about.constraints), ""))
@@ -184,6 +187,7 @@ class Lexicalizer:
         said.bookings.append(Booking(spec.name, entity, values, reference))
         told = {spec.key: entity, **values, REFERENCE: reference}
         said.acts += [DialogueAct(act.intent, spec.name, slot, value) for slot, value in told.items()]
+        said.values[act] = told.get(act.slot, "")
 
 
 def _digest(name: str, values: Mapping[str, str]) -> int:

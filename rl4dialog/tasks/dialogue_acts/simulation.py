@@ -11,6 +11,7 @@ from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn
+from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
@@ -51,17 +52,13 @@ def simulate(
     Returns:
         The turns, up to the one after which the user leaves.
     """
-    belief, exchanges = BeliefState(ontology), list[Exchange]()
+    dialogue = TaskDialogue(goal, BeliefState(ontology), lexicalizer, rng, errors)
     told = user.reset(goal, rng)
-    while not user.is_over and len(exchanges) < max_turns:
-        heard = errors.understood(told, rng) if errors is not None else list(told)
-        belief.hear(heard)
-        chosen = policy.act(belief, heard)
-        said = lexicalizer.say(chosen, belief, goal)
-        belief.say(said.acts)
-        exchanges.append(Exchange(tuple(told), tuple(heard), tuple(chosen), tuple(said.acts), tuple(said.bookings)))
+    while not user.is_over and len(dialogue.exchanges) < max_turns:
+        dialogue.listen(told)
+        said, _ = dialogue.say(policy.act(dialogue.belief, dialogue.heard))
         told = user.reply(said.acts)
-    return exchanges
+    return dialogue.exchanges
 
 
 def corpus_dialogue(

@@ -8,7 +8,8 @@ from typing import Any
 
 from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
-from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_text
+from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
+from rl4dialog.tasks.dialogue_acts.goals import goal_text
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
@@ -16,10 +17,8 @@ _OUTCOME = ("success", "complete", "match", "book")
 
 
 def transcript(
-    goal: Goal,
-    exchanges: Sequence[Exchange],
+    dialogue: TaskDialogue,
     rewards: Sequence[float],
-    last_words: Sequence[DialogueAct],
     outcome: Outcome,
     user_is_over: bool,
     templates: Templates,
@@ -27,10 +26,8 @@ def transcript(
     """Write a dialogue as plain JSON types.
 
     Args:
-        goal: The user's goal.
-        exchanges: The dialogue.
-        rewards: Reward of each exchange.
-        last_words: What the user said after the last exchange.
+        dialogue: The dialogue.
+        rewards: Reward of each turn of the agent.
         outcome: Its outcome.
         user_is_over: Whether the user has left.
         templates: Words of both sides.
@@ -42,7 +39,7 @@ def transcript(
         ``ended_by``; ``failures`` in words.
     """
     turns: list[dict[str, Any]] = []
-    for exchange, reward in zip(exchanges, rewards, strict=True):
+    for exchange, reward in zip(dialogue.exchanges, rewards, strict=True):
         turns.append(
             {
                 "speaker": SPEAKERS[PARTNER],
@@ -64,18 +61,23 @@ def transcript(
     turns.append(
         {
             "speaker": SPEAKERS[PARTNER],
-            "text": templates.render(last_words, "user"),
-            "acts": _plain(last_words),
+            "text": templates.render(dialogue.told, "user"),
+            "acts": _plain(dialogue.told),
         }
     )
     return {
-        "goal": goal.to_json(),
-        "goal_text": goal_text(goal.domains, templates),
+        "goal": dialogue.goal.to_json(),
+        "goal_text": goal_text(dialogue.goal.domains, templates),
         "turns": turns,
         "outcome": {key: value for key, value in outcome.numbers().items() if key in _OUTCOME},
         "ended_by": "partner" if user_is_over else "max_turns",
-        "failures": [] if outcome.success else [*outcome.failures, *_causes(exchanges, outcome, user_is_over)],
+        "failures": failures(dialogue.exchanges, outcome, user_is_over),
     }
+
+
+def failures(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> list[str]:
+    """Why a dialogue failed, in words; empty if it did not."""
+    return [] if outcome.success else [*outcome.failures, *_causes(exchanges, outcome, user_is_over)]
 
 
 def _causes(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> Iterable[str]:

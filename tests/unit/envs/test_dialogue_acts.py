@@ -103,7 +103,7 @@ def test_evaluation_splits_have_their_own_goals() -> None:
     env = DialogueActEnv(tiny_world, goal_split="val")
     for seed in range(5):
         env.reset(seed=seed)
-        assert repr(env._goal.domains) in seen["val"]
+        assert repr(env.dialogue.goal.domains) in seen["val"]
 
 
 def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
@@ -121,7 +121,7 @@ def test_masks_allow_what_can_be_said() -> None:
     masks = env.action_masks().reshape(-1, 2)
     assert masks[:, 0].all()
     for act, (_, may_say) in zip(env.world.system_acts.acts, masks, strict=True):
-        said = env.lexicalizer.say([act], env.belief, env._goal)
+        said = env.lexicalizer.say([act], env.dialogue.belief, env.dialogue.goal)
         assert bool(may_say) == (said.n_unsayable == 0), act
 
 

@@ -53,7 +53,7 @@ class Mumbling:
 def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says() -> None:
     env = DialogueActEnv(tiny_world, nlu=Deaf, nlg=Mumbling)
     env.reset(seed=0)
-    assert env.heard == [DialogueAct("request", "restaurant", "area")]
+    assert env.dialogue.heard == [DialogueAct("request", "restaurant", "area")]
     env.step(env.rule_action())
     first, second, *_ = env.transcript()["turns"]
     assert first["understood"] == [["request", "restaurant", "area", ""]] != first["acts"]
@@ -98,7 +98,7 @@ def test_tracker_is_used_in_dialogues_and_in_demonstrations() -> None:
     env = DialogueActEnv(tiny_world, tracker=ConvLabTracker)
     assert len(env.demonstrations()[0])
     env.reset(seed=0)
-    assert isinstance(env.belief, TrackedBelief)
+    assert isinstance(env.dialogue.belief, TrackedBelief)
 
 
 @pytest.mark.parametrize("state", [None, {}, {"belief_state": []}, {"belief_state": {"restaurant": {"semi": 3}}}])

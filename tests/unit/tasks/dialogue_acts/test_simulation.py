@@ -84,7 +84,7 @@ def test_dialogue_is_that_of_the_environment() -> None:
         env.reset(seed=3, options={"goal": goal})
         said, is_over = [], False
         while not is_over:
-            acts = policy.act(env.belief, env.heard)
+            acts = policy.act(env.dialogue.belief, env.dialogue.heard)
             _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
             said.append(sorted(env.lexicalizer.say(acts, BeliefState(world.ontology)).acts))
         exchanges = simulate(policy, user, world.ontology, lexicalizer, goal, rng(3))

@@ -70,9 +70,9 @@ def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_pat
     env.reset()
     heard = []
     while not user.is_over:
-        env.belief.hear(said)
-        answer = lexicalizer.say(policy.act(env.belief, said), env.belief).acts
-        env.belief.say(answer)
+        env.dialogue.belief.hear(said)
+        answer = lexicalizer.say(policy.act(env.dialogue.belief, said), env.dialogue.belief).acts
+        env.dialogue.belief.say(answer)
         said = user.reply(answer)
         heard += [str(act) for act in said]
     assert user.is_complete
@@ -124,9 +124,9 @@ def test_convlab2s_blocks_describe_the_state(tmp_path: Path) -> None:
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(train=TRAIN)})
     env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, blocks="convlab2")
     observation, _ = env.reset(seed=0)
-    env.belief.domains["train"].reference = "A"
-    env.belief.domains["train"].constraints["leaveAt"] = "23:00"
-    env.belief.domains["train"].booking["people"] = "3"
+    env.dialogue.belief.domains["train"].reference = "A"
+    env.dialogue.belief.domains["train"].constraints["leaveAt"] = "23:00"
+    env.dialogue.belief.domains["train"].booking["people"] = "3"
     observation, *_ = env.step(np.zeros(3, np.int8))
     layout = env._vectorizer.layout()
     on = {layout[i] for i in np.flatnonzero(observation)}
@@ -150,7 +150,7 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
     env.reset(seed=seed)
     is_over = False
     while not is_over:
-        *_, is_over, _, info = env.step(vocabulary.encode(policy.act(env.belief, env.heard)))
+        *_, is_over, _, info = env.step(vocabulary.encode(policy.act(env.dialogue.belief, env.dialogue.heard)))
     assert info["is_success"] and info["outcome"]["convlab2/success"] == info["outcome"]["convlab2/book"] == 1
 
 

@@ -38,7 +38,7 @@ def success(n: int, error_rate: float = 0.0, told: int = 0) -> float:
 def play(env: DialogueActEnv, policy: RulePolicy, goal: Goal, seed: int = 0) -> bool:
     env.reset(seed=seed, options={"goal": goal})
     while True:
-        action = env.world.system_acts.encode(policy.act(env.belief, env.heard))
+        action = env.world.system_acts.encode(policy.act(env.dialogue.belief, env.dialogue.heard))
         _, _, terminated, _, info = env.step(action)
         if terminated:
             return bool(info["is_success"])
@@ -98,7 +98,7 @@ def test_vocabulary_has_all_that_the_rule_policy_says(world: World) -> None:
         env.reset(seed=seed, options={"goal": goal})
         is_over = False
         while not is_over:
-            acts = policy.act(env.belief, env.heard)
+            acts = policy.act(env.dialogue.belief, env.dialogue.heard)
             assert all(each in world.system_acts for each in acts)
             _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
 
@@ -181,8 +181,8 @@ def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> 
     assert play(env, policy, goal)
     env.reset(seed=0, options={"goal": goal})
     for _ in range(2):
-        env.step(world.system_acts.encode(policy.act(env.belief, env.heard)))
-    env.belief.domains["taxi"].constraints["to"] = "nowhere"
-    _, _, is_over, _, info = env.step(world.system_acts.encode(policy.act(env.belief, env.heard)))
+        env.step(world.system_acts.encode(policy.act(env.dialogue.belief, env.dialogue.heard)))
+    env.dialogue.belief.domains["taxi"].constraints["to"] = "nowhere"
+    _, _, is_over, _, info = env.step(world.system_acts.encode(policy.act(env.dialogue.belief, env.dialogue.heard)))
     assert is_over and not info["is_success"]
     assert env.outcome().domains["taxi"].failures == ["wrong taxi: to"]
