@@ -26,13 +26,14 @@ DataPoolRegistry = Registry(
         "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "rated_dialogues": "rl4dialog.data.rated_dialogues:RatedDialogues",
         "small_talk": "rl4dialog.data.small_talk:SmallTalk",
+        "task_dialogues": "rl4dialog.tasks.dialogue_acts.datapool:TaskDialogues",
         "totto": "rl4dialog.data.totto:ToTTo",
         "wmt14_processed_en_de": "rl4dialog.data.translation:WMT14ProcessedEnDe",
         "wmt16": "rl4dialog.data.translation:WMT16",
         "wmt16newsonly": "rl4dialog.data.translation:WMT16NewsOnly",
     },
     constructor="prepare",
-    provided=("split", "render_chat"),
+    provided=("split", "render_chat", "world"),
 )
 
 RewardFunctionRegistry = Registry(
@@ -77,6 +78,7 @@ RewardFunctionRegistry = Registry(
 PartnerRegistry = Registry(
     "partner",
     {
+        "agenda_user": "rl4dialog.tasks.dialogue_acts.agenda_partner:AgendaUserPartner",
         "facts": "rl4dialog.partners.facts:FactsPartner",
         "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
@@ -84,7 +86,7 @@ PartnerRegistry = Registry(
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
     },
-    provided=("tokenizer", "max_prompt_length", "max_length"),
+    provided=("tokenizer", "max_prompt_length", "max_length", "world"),
 )
 
 MetricRegistry = Registry(

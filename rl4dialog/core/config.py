@@ -81,6 +81,10 @@ class TextConfig(RunConfig):
     """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
     ``reward_model``.
     """
+    task: ComponentConfig | None = None
+    """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
+    partner ``agenda_user``.
+    """
     env: EnvConfig | None = None
     """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     warm_start: WarmStartConfig | None = None

@@ -82,6 +82,9 @@ def _problems(reply: PartnerReply) -> Iterator[str]:
         yield f"info['labels'] is {shown(reply.info['labels'])}; it must be a mapping such as {{'intent': [2]}}"
     if not isinstance(reply.leaves, bool):
         yield f"leaves is {shown(reply.leaves)}; it must be True or False"
+    for name, value in (("spoken", reply.spoken), ("heard", reply.heard)):
+        if not isinstance(value, str):
+            yield f"{name} is {shown(value)}; it must be a string, empty if nothing differs"
     if not (reply.failed is None or isinstance(reply.failed, str)):
         yield f"failed is {shown(reply.failed)}; it must be a message, or None"
 

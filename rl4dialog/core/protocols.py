@@ -252,6 +252,10 @@ class Partner(ABC):
         """Return what the partner makes of the conversation so far, such as ``{"success": 1.0}``."""
         return {}
 
+    def failures(self) -> Sequence[str]:
+        """Return why the partner did not reach its goal in the conversation so far, in words; for people only."""
+        return ()
+
 
 class Player(ABC):
     """A scripted speaker of the agent's side, for demonstrations and as floor or ceiling of evaluations."""

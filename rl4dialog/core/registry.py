@@ -143,6 +143,10 @@ class Registry:
         parameters = parameters_of(self._factory(self.resolve(id)))
         return {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
 
+    def takes(self, id: str, name: str) -> bool:
+        """Whether an id has an argument of this name."""
+        return name in parameters_of(self._factory(self.resolve(id)))
+
     def describe(self, id: str) -> tuple[str, str]:
         """Return the first line of an id's docstring, and its arguments as text."""
         return summary(self.resolve(id)), ", ".join(self.arguments(id))

@@ -49,7 +49,9 @@ class TurnLevelConfig(RunConfig):
     env: TurnLevelEnvConfig
     """Environments."""
     task: ComponentConfig | None = None
-    """World of the dialogues. Required for ``env.id: dialogue_acts``."""
+    """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
+    partner ``agenda_user``.
+    """
     reward_fn: ComponentConfig | None = None
     """Reward of a turn, for environments that take one, such as ``dialogue_acts``."""
     nlu: ComponentConfig | None = None

@@ -149,6 +149,7 @@ class Turn:
         reward: Reward of the utterance, if the agent said it in a conversation.
         paid: What the partner paid the agent for the utterance.
         truncated: Whether the utterance was cut at the length limit.
+        spoken: What was really said, if the agent reads or writes another text, such as one with placeholders.
     """
 
     text: str
@@ -158,6 +159,12 @@ class Turn:
     reward: float = 0.0
     paid: float = 0.0
     truncated: bool = False
+    spoken: str = ""
+
+    @property
+    def for_people(self) -> str:
+        """The utterance as people read it."""
+        return self.spoken or self.text
 
     def __deepcopy__(self, memo: object) -> Turn:
         return self  # as a prompt
@@ -176,6 +183,7 @@ class Dialogue:
         outcome: The partner's account of the conversation, such as ``{"success": 1.0}``.
         ended_by: Cause of the end: the ``agent`` or its ``partner`` ended it, ``max_turns`` were reached, or the last
             utterance was cut at the ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
+        failures: Why the partner did not reach its goal, in words.
     """
 
     id: str | int
@@ -185,6 +193,7 @@ class Dialogue:
     n_given: int = 0
     outcome: Mapping[str, float] = field(default_factory=dict)
     ended_by: EndedBy | None = None
+    failures: tuple[str, ...] = ()
 
     @property
     def said(self) -> tuple[Turn, ...]:
@@ -225,6 +234,8 @@ class PartnerReply:
             sample, for rewards and metrics that need them.
         leaves: Whether the partner ends the conversation after this text.
         failed: Message of a failure. The conversation then counts as failed, like one whose reward fails.
+        spoken: What the partner really says, if the agent reads another text; only shown to people.
+        heard: The agent's utterance as the partner hears it, if that is another text; only shown to people.
     """
 
     text: str | None = None
@@ -233,6 +244,8 @@ class PartnerReply:
     info: Mapping[str, Any] = field(default_factory=dict)
     leaves: bool = False
     failed: str | None = None
+    spoken: str = ""
+    heard: str = ""
 
 
 def given_turns(history: Sequence[str]) -> tuple[Turn, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
@@ -10,10 +12,11 @@ from rl4dialog.data.pool import TextGenPool
 
 @dataclass
 class Data:
-    """The samples of a run, and how its dialogue format ends a turn."""
+    """The samples of a run, how its dialogue format ends a turn, and what returns the world of its task."""
 
     pools: dict[str, TextGenPool]
     turn_marker: str | None
+    world: Callable[[], Any] | None = None
 
     def samples(self, split: str, limit: int | None = None) -> list[Sample]:
         """Samples of a split, the first ``limit`` of them."""

@@ -194,7 +194,7 @@ class Conversation:
                 f"env.args.first_speaker: partner it must return a first utterance"
             )
         text = reply.text or ""
-        self._turns = [Turn(text, PARTNER)]
+        self._turns = [Turn(text, PARTNER, spoken=reply.spoken)]
         prompt = self._own_prompt()
         self._see(prompt.restarted(prompt.later_opening, PromptTurn(text, self.frame.to_agent)))
         self._follow(reply)
@@ -213,9 +213,9 @@ class Conversation:
         if self.partner is not None:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
             self._outcome = checked_outcome(outcome, self._partners_name)
-        self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended))
+        self._turns.append(Turn(own_text, AGENT, paid=reply.reward, truncated=not ended, spoken=reply.heard))
         if reply.text:
-            self._turns.append(Turn(reply.text, PARTNER))
+            self._turns.append(Turn(reply.text, PARTNER, spoken=reply.spoken))
         self.n_turns += 1
         is_last = self.n_turns >= self.rules.max_turns
         # A partner with nothing more to say does not end a conversation whose turns are over anyway.
@@ -235,7 +235,8 @@ class Conversation:
     def dialogue(self, ended_by: EndedBy | None = None) -> Dialogue:
         """The conversation so far."""
         meta_data, turns = self.sample.meta_data or {}, tuple(self._turns)
-        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by)
+        failures = tuple(self.partner.failures()) if ended_by is not None and self.partner is not None else ()
+        return Dialogue(self.sample.id, turns, None, meta_data, self._n_given, self._outcome, ended_by, failures)
 
     @property
     def texts(self) -> list[str]:

@@ -24,8 +24,9 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
 
     Returns:
         ``turns``: each with its ``speaker`` (``partner`` or ``agent``) and ``text``, the ``reward`` of what the agent
-        said (``None`` if it has none), and ``given: True`` if it belongs to the sample; ``outcome`` and ``ended_by``,
-        as in the dialogue.
+        said (``None`` if it has none), what was ``spoken`` if that is another text, and ``given: True`` if it belongs
+        to the sample; ``outcome`` and ``ended_by``, as in the dialogue. Of a conversation about a goal, also the
+        ``goal_text`` and the ``failures``.
     """
     turns = []
     for i, turn in enumerate(dialogue.turns):
@@ -34,14 +35,19 @@ def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
             record["given"] = True
         elif turn.speaker == AGENT:
             record["reward"] = None if math.isnan(turn.reward) else turn.reward
+        if turn.spoken:
+            record["spoken"] = turn.spoken
         turns.append(record)
-    return {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
+    record = {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
+    if isinstance(goal := dialogue.meta_data.get(GOAL_KEY), str):
+        record |= {GOAL_KEY: goal, FAILURES_KEY: list(dialogue.failures)}
+    return record
 
 
 def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
     """Read a conversation back from the record of a prediction; ``None`` for a single reply.
 
-    Of a conversation about a goal, the ``goal_text`` and the ``failures`` are in its meta data.
+    Of a conversation about a goal, the ``goal_text`` is in its meta data.
 
     Raises:
         ValueError: If the record is not one of :func:`conversation_record`.
@@ -60,7 +66,8 @@ def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
         n_given=sum(given),
         outcome={str(key): float(value) for key, value in outcome.items() if is_number(value)},
         ended_by=ended_by,
-        meta_data={key: record[key] for key in (GOAL_KEY, FAILURES_KEY) if key in record},
+        meta_data={GOAL_KEY: record[GOAL_KEY]} if GOAL_KEY in record else {},
+        failures=tuple(map(str, record.get(FAILURES_KEY) or ())),
     )
 
 
@@ -72,11 +79,6 @@ def changed_conversations(
     changed = [(old, new) for old, new in rows if TURNS_KEY in new and old.get(TURNS_KEY) != new[TURNS_KEY]]
     read = [tuple(map(recorded_conversation, each)) for each in changed[:: max(1, len(changed) // n)][:n]]
     return [(old, new) for old, new in read if old is not None and new is not None]
-
-
-def failures_of(dialogue: Dialogue) -> list[str]:
-    """Why the partner of a conversation did not reach its goal, in words."""
-    return list(map(str, dialogue.meta_data.get(FAILURES_KEY) or ()))
 
 
 def ending(dialogue: Dialogue) -> str:
@@ -92,4 +94,10 @@ def _recorded_turn(record: Any) -> Turn:
         raise ValueError(f"each turn needs a speaker ({' or '.join(numbers)}) and a text")
     reward: Any = record.get("reward", 0.0)
     # A reward that was not finite is null in the file.
-    return Turn(record["text"], numbers[record["speaker"]], reward=float(reward) if is_number(reward) else math.nan)
+    spoken = record.get("spoken", "")
+    return Turn(
+        record["text"],
+        numbers[record["speaker"]],
+        reward=float(reward) if is_number(reward) else math.nan,
+        spoken=spoken if isinstance(spoken, str) else "",
+    )

@@ -194,7 +194,7 @@ def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
     for turn in turns[:_MAX_TURNS_SHOWN]:
         is_paid = has_rewards and turn.speaker == AGENT and not math.isnan(turn.reward)
         reward = f" ({turn.reward:+.3g})" if is_paid else ""
-        lines.append(f"{SPEAKERS[turn.speaker]}: {_one_line(turn.text) or '(nothing)'}{reward}")
+        lines.append(f"{SPEAKERS[turn.speaker]}: {_one_line(turn.for_people) or '(nothing)'}{reward}")
     if len(turns) > _MAX_TURNS_SHOWN:
         lines.append(f"... {len(turns) - _MAX_TURNS_SHOWN} more utterances")
     return Text("\n".join([*lines, last_line] if last_line else lines), overflow="fold")

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl4dialog.runs.conversations import failures_of
 from rl4dialog.runs.report.predictions import Predictions
 from rl4dialog.runs.report.samples import Conversation, Sample
 
@@ -53,7 +52,7 @@ def failure_counts(
 
 def _counted(predictions: Predictions) -> Counter[str]:
     held = [each for each in predictions.conversations if each is not None]
-    return Counter(cause for conversation in held for cause in set(failures_of(conversation)))
+    return Counter(cause for conversation in held for cause in set(conversation.failures))
 
 
 def _causes(conversation: str | Conversation | None) -> list[str]:

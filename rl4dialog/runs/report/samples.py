@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Turn
-from rl4dialog.runs.conversations import GOAL_KEY, ending, failures_of
+from rl4dialog.runs.conversations import GOAL_KEY, ending
 from rl4dialog.runs.report.predictions import Predictions
 
 MAX_SAMPLES = 200
@@ -158,12 +158,12 @@ def _reply(predictions: Predictions, row: int) -> str | Conversation:
     if conversation is None:
         return _clipped(predictions.replies[row])
     said = [_bubble(turn) for turn in conversation.said]
-    return Conversation(said, ending(conversation), failures_of(conversation))
+    return Conversation(said, ending(conversation), list(conversation.failures))
 
 
 def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
     has_reward = turn.speaker == AGENT and not is_given and not math.isnan(turn.reward)
-    return Bubble(SPEAKERS[turn.speaker], _clipped(turn.text), turn.reward if has_reward else None)
+    return Bubble(SPEAKERS[turn.speaker], _clipped(turn.for_people), turn.reward if has_reward else None)
 
 
 def _score(predictions: Predictions | None, key: str, row: int) -> float | None:

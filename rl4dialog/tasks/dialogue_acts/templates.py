@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from rl4dialog.tasks.dialogue_acts.acts import (
@@ -295,11 +295,26 @@ class Templates:
             return [DialogueAct(intent, name)]
         return self._requests(body, name)  # such as "and the postcode, please"
 
+    def slots_named(self, text: str, domain: str) -> list[str]:
+        """Slots of a domain whose nouns occur in a text, in their order there."""
+        pattern, slot_of = self._nouns[domain]
+        return list(dict.fromkeys(slot_of[noun.lower()] for noun in pattern.findall(text)))
+
+    def domain_named(self, text: str) -> str:
+        """The domain whose noun occurs first in a text; empty if there is none."""
+        about = self._domain.search(text)
+        return self._domain_of[about[1].lower()] if about else ""
+
+    def distinctive_values(self, domain: str) -> Iterator[tuple[str, str]]:
+        """Slots of a domain and their known values, in lower case; without numbers and nouns of domains."""
+        for slot, values in self._values[domain].items():
+            for value in values:
+                if len(value) > 3 and not value.isdigit() and value not in self._domain_of:
+                    yield slot, value
+
     def _requests(self, body: str, name: str) -> list[DialogueAct]:
         """Requests for the slots whose nouns occur in a sentence."""
-        pattern, slot_of = self._nouns[name]
-        slots = dict.fromkeys(slot_of[noun.lower()] for noun in pattern.findall(body))
-        return [DialogueAct(REQUEST, name, slot) for slot in slots]
+        return [DialogueAct(REQUEST, name, slot) for slot in self.slots_named(body, name)]
 
     def _items_in(self, piece: str, name: str) -> list[tuple[str, str]]:
         """Slots and values of a piece between commas."""

@@ -12,7 +12,9 @@ from accelerate.utils import is_deepspeed_available
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     DataPoolRegistry,
+    PartnerRegistry,
     PolicyRegistry,
+    TaskRegistry,
     TurnAlgorithmRegistry,
     TurnPolicyRegistry,
 )
@@ -32,7 +34,7 @@ from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.training.building.algorithm_checks import check_algorithm
 from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.generation import build_post_processor
-from rl4dialog.training.building.partner import check_partner
+from rl4dialog.training.building.partner import check_partner, chosen_partners
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.reward_model import check_model_names
 from rl4dialog.training.building.toolkit import metrics_and_rewards
@@ -77,9 +79,33 @@ def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
         raise ConfigError(f"datapool.id: {pool.id} has no prompts; it is for alg.id: reward_model")
 
 
+def _check_task(config: TextConfig) -> None:
+    """Check that there is a task where one is needed, and only there, and check its id and arguments.
+
+    Raises:
+        ConfigError: If not.
+    """
+    read_by = [f"datapool.id: {config.datapool.id}"] if DataPoolRegistry.takes(config.datapool.id, "world") else []
+    for chosen, where in chosen_partners(config):
+        if PartnerRegistry.takes(chosen.id, "world"):
+            read_by.append(f"{where}.id: {chosen.id}")
+    if config.task is None:
+        if read_by:
+            known = ", ".join(TaskRegistry.ids())
+            raise ConfigError(f"the key 'task' is missing, which {read_by[0]} needs (known: {known})")
+        return
+    if not read_by:
+        raise ConfigError(
+            f"task cannot be combined with datapool.id: {config.datapool.id} and this partner, which read no task; use "
+            f"datapool task_dialogues and partner agenda_user, or remove it"
+        )
+    TaskRegistry.check(config.task.id, config.task.args, "task.args")
+
+
 def _check_text(config: TextConfig) -> None:
     _check_datapool(config)
     check_partner(config)
+    _check_task(config)
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)

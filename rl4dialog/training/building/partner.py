@@ -56,7 +56,8 @@ def abilities(chosen: ComponentConfig) -> Any:
     """
     partner = PartnerRegistry.resolve(chosen.id)
     is_class = inspect.isclass(partner)
-    if is_class and (issubclass(partner, PartnerService) or "tokenizer" in inspect.signature(partner).parameters):
+    is_provided = PartnerRegistry.provided & inspect.signature(partner).parameters.keys()
+    if is_class and (issubclass(partner, PartnerService) or is_provided):
         return partner
     return _built(chosen)
 
@@ -71,6 +72,7 @@ def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPa
     partner = _built(
         chosen,
         tokenizer=texts.tokenizer,
+        world=texts.data.world,
         max_prompt_length=texts.lengths.prompt,
         max_length=args.max_partner_length or texts.lengths.reply,
     )

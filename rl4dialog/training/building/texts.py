@@ -16,6 +16,7 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.task import task_world
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = N
         DataError: If a file is missing or malformed, or a split is empty.
     """
     render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
+    world = task_world(config.task)
     pools = {}
     for split in SPLITS:
         pool = DataPoolRegistry.get(
-            config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat
+            config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat, world=world
         )
         if len(pool) == 0:
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool
-    return Data(pools, getattr(pools["train"], "end_of_turn", None))
+    return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
