@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import ConfigError, RewardError, shown
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, UserSettings
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
 from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
@@ -89,7 +89,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         max_turns: Count = 20,
         error_rate: Fraction = 0.0,
         max_system_acts: Count | None = None,
-        user: Mapping[str, Any] | None = None,
+        user: UserSettings | None = None,
         blocks: Sequence[str] | str = DEFAULT_BLOCKS,
         action: Literal["multi_binary", "composite"] = "multi_binary",
         n_composites: Count = 120,
@@ -109,7 +109,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
         self._errors = SemanticErrors(error_rate, world.values, requestable)
-        self._user = AgendaUser(world.ontology, places=world.places, **(user or {}))
+        self._user = AgendaUser(world.ontology, places=world.places, **dict[str, Any](user or {}))
         self._nlu = None if nlu is None else nlu(world=world)
         self._tracker = None if tracker is None else tracker(world=world)
         self._nlg = None if nlg is None else nlg(world=world)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
 
+from rl4dialog.core.arguments import Count
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOKS,
     BYE,
@@ -26,6 +29,14 @@ from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, satisfies
 
 _GOODBYE = DialogueAct(BYE, GENERAL)
+
+
+class UserSettings(TypedDict, total=False):
+    """Arguments of `AgendaUser` that a config can set."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+    max_acts: Count
+    patience: Count | None
 
 
 class AgendaUser:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, UserSettings
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
@@ -59,9 +59,10 @@ class AgendaUserPartner(Partner):
         world: Callable[[], World],
         error_rate: Fraction = 0.0,
         max_system_acts: Count | None = None,
-        user: Mapping[str, Any] | None = None,
+        user: UserSettings | None = None,
     ) -> None:
-        self._world_of, self._error_rate, self._settings = world, error_rate, dict(user or {})
+        self._world_of, self._error_rate = world, error_rate
+        self._settings: dict[str, Any] = {**(user or {})}
         self._max_acts = max_system_acts
         self._user: AgendaUser | None = None
 

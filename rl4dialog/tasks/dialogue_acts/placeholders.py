@@ -55,15 +55,16 @@ class Delexicalizer:
         """Delexicalize an utterance of the agent.
 
         Values of its acts are replaced, and other values of the database about the same domain. The number of entities
-        that were found is the placeholder of ``choice``. Words of templates become the same words with placeholders.
+        that were found is the placeholder of ``choice``. Words of templates become the same words with placeholders;
+        so does an utterance of which only the acts are known.
 
         Args:
-            text: The utterance.
+            text: The utterance; empty if its words are not known.
             acts: Its acts, with values.
             active: The domain that is being talked about.
         """
-        if text == self._templates.render(acts, "agent"):
-            return self._templates.render(_with_placeholders(acts, active), "agent")
+        if text in ("", self._templates.render(acts, "agent")):
+            return self._templates.render(with_placeholders(acts, active), "agent")
         about = {act.domain if act.domain != BOOKING else active for act in acts} - {GENERAL, ""} or {active} - {""}
         known = {act.value.lower(): (_domain(act, active), act.slot) for act in acts if act.value and act.slot}
         for name in sorted(about):
@@ -100,7 +101,7 @@ def _spelled(letters: str) -> str:
     return r"[\W_]+".join(map(re.escape, letters.split()))
 
 
-def _with_placeholders(acts: Sequence[DialogueAct], active: str) -> list[DialogueAct]:
+def with_placeholders(acts: Sequence[DialogueAct], active: str) -> list[DialogueAct]:
     """Acts with placeholders as values."""
     values: dict[tuple[str, str, str], list[str]] = {}
     found = []

@@ -80,7 +80,8 @@ class ReplyReader:
         Returns:
             Delexicalized acts, each one once; none if nothing is understood.
         """
-        name = active or (next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else "")
+        only = next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else ""
+        name = active if active in self._ontology else only
         found: dict[DialogueAct, None] = {}
         for sentence in _SENTENCES.split(text):
             informs = [act for act in placeholders_in(sentence) if self._is_known(act)]
