@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl4dialog.commands.models import add_model_arguments, add_policy, load_chosen, load_turn_level, model_name
 from rl4dialog.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl4dialog.inference.task_agent import TaskAgent
 
 HELP = "chat with a run's model, or any model, in the terminal"
 
@@ -49,17 +53,26 @@ def run(args: argparse.Namespace) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     read_line = console_reader(sys.stdin, write)
-    if loaded is not None:
+    if loaded is not None and loaded.config.task is None:
         from rl4dialog.inference.chat_agent import ChatAgent
         from rl4dialog.serving.terminal import TerminalChat
 
         agent = ChatAgent(loaded, model_name(args))
         TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()
+        return 0
+    from rl4dialog.serving.task_terminal import TaskTerminalChat
+
+    if args.show_reward or args.feedback is not None:
+        raise ConfigError("--show_reward and --feedback are for chats without a task; /goal scores this one")
+    task_agent: TaskAgent
     if acting is not None:
         from rl4dialog.inference.turn_level.act_agent import ActAgent
-        from rl4dialog.serving.act_terminal import ActTerminalChat
 
-        if args.show_reward or args.feedback is not None:
-            raise ConfigError("--show_reward and --feedback are for chats with language models; /goal scores this one")
-        ActTerminalChat(ActAgent(acting, args.seed), read_line, write).run()
+        task_agent = ActAgent(acting, args.seed)
+    else:
+        from rl4dialog.inference.words_agent import WordsAgent
+
+        assert loaded is not None
+        task_agent = WordsAgent(loaded, model_name(args), args.seed)
+    TaskTerminalChat(task_agent, read_line, write).run()
     return 0

@@ -29,7 +29,7 @@ class ChatAgent:
         name: Name for display and for records.
 
     Raises:
-        ConfigError: If the run's datapool contains no dialogues.
+        ConfigError: If the run's datapool contains no dialogues, or those of a task.
     """
 
     def __init__(self, loaded: LoadedPolicy, name: str) -> None:
@@ -38,6 +38,11 @@ class ChatAgent:
             raise ConfigError(
                 f"datapool {loaded.config.datapool.id!r} of {name} contains no dialogues, so chat is not available; "
                 "use rl4dialog generate instead"
+            )
+        if loaded.config.task is not None:
+            raise ConfigError(
+                f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and numbers of the "
+                f"database, which this page does not keep; use rl4dialog chat in the terminal"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
         left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()

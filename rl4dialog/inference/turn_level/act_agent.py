@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium.spaces import MultiBinary
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.inference.task_agent import TaskAgent
 from rl4dialog.inference.turn_level.loading import TurnLevelAgent
-from rl4dialog.tasks.dialogue_acts.acts import BYE, GENERAL, DialogueAct
-from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_text
-from rl4dialog.tasks.dialogue_acts.outcome import Outcome, outcome_of
-
-_NO_GOAL = Goal("", {})
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.tasks.dialogue_acts.goals import Goal
+from rl4dialog.tasks.dialogue_acts.outcome import Exchange
 
 
-@dataclass(frozen=True)
-class ActReply:
-    """A turn of the agent.
-
-    Attributes:
-        understood: Acts in what the person said; empty if nothing was understood, and then the agent says nothing.
-        acts: Acts of the agent.
-        text: The same in words; empty if the agent says nothing.
-    """
-
-    understood: list[DialogueAct]
-    acts: tuple[DialogueAct, ...]
-    text: str
-
-
-class ActAgent:
+class ActAgent(TaskAgent):
     """A policy in a conversation with a person.
 
     What the person says is understood by the run's ``nlu``, or the world's templates, without semantic errors. Where
@@ -49,53 +32,27 @@ class ActAgent:
     """
 
     def __init__(self, agent: TurnLevelAgent, seed: int | None = None) -> None:
-        self.name, self._agent = agent.name, agent
+        self._agent = agent
         envs = agent.envs("test")
         env = envs.envs[0].unwrapped
         if not isinstance(env, DialogueActEnv):
             raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues, so there is nobody to chat with")
         self._env: DialogueActEnv = env
         agent.player(envs)  # an environment without a rule policy is an error now, not at the first reply
-        self._rng = np.random.default_rng(seed)
-        self.reset()
+        super().__init__(agent.name, env.world, seed)
 
     @property
-    def domains(self) -> tuple[str, ...]:
-        """What the agent can talk about."""
-        return tuple(self._env.world.ontology.domains)
+    def _exchanges(self) -> Sequence[Exchange]:
+        return self._env.dialogue.exchanges
 
-    def reset(self) -> None:
-        """Begin a new dialogue, without a goal."""
-        self._goal, self._has_begun = _NO_GOAL, False
+    def _begin(self, goal: Goal) -> None:
+        self._env.begin(goal, (), [])
 
-    def draw_goal(self) -> str:
-        """Begin a new dialogue about a test goal, and return the goal in words."""
-        self.reset()
-        goals = self._env.world.goals["test"]
-        self._goal = goals[int(self._rng.integers(len(goals)))]
-        return goal_text(self._goal.domains, self._env.world.templates)
+    def _understand(self, text: str) -> list[DialogueAct]:
+        return self._env.understand(text)
 
-    def reply(self, text: str) -> ActReply:
-        """Reply to what a person said."""
-        templates = self._env.world.templates
-        if not self._has_begun:
-            self._env.begin(self._goal, (), [])
-        understood = self._env.understand(text)
-        if not understood:
-            return ActReply([], (), "")
-        if any(act.intent == BYE for act in understood):  # a simulated user's goodbye ends the dialogue, too
-            goodbye = DialogueAct(BYE, GENERAL)
-            return ActReply(understood, (goodbye,), templates.render([goodbye], "agent"))
-        self._has_begun = True
-        exchange, _ = self._env.speak(self._action(self._env.listen(understood, understood)))
-        return ActReply(understood, exchange.said, exchange.text or templates.render(exchange.said, "agent"))
-
-    def outcome(self) -> Outcome | None:
-        """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
-        if not self._has_begun or self._goal is _NO_GOAL:
-            return None
-        world = self._env.world
-        return outcome_of(self._goal, self._env.dialogue.exchanges, True, world.ontology, world.database)
+    def _answer(self, understood: list[DialogueAct]) -> Exchange:
+        return self._env.speak(self._action(self._env.listen(understood, understood)))[0]
 
     def _action(self, observation: Any) -> Any:
         policy: Any = self._agent.policy

@@ -18,7 +18,7 @@ from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import goal_of
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Outcome, outcome_of
-from rl4dialog.tasks.dialogue_acts.placeholders import filled, placeholders_in
+from rl4dialog.tasks.dialogue_acts.placeholders import placeholders_in
 from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
 from rl4dialog.tasks.dialogue_acts.state_text import user_text
 from rl4dialog.tasks.dialogue_acts.transcript import failures
@@ -89,12 +89,9 @@ class AgendaUserPartner(Partner):
     def reply(self, history: list[str]) -> PartnerReply:
         assert self._user is not None
         text = history[-1]
-        chosen = self._reader.read(text, self._dialogue.belief.active)
+        said = self._dialogue.say_text(text, self._reader)
         self._n_placeholders += len(placeholders_in(text))
-        self._n_unparsed += not chosen
-        said, _ = self._dialogue.say(chosen)
-        values = {act[1:]: value for act, value in said.values.items()}
-        self._dialogue.reword(filled(text, values))
+        self._n_unparsed += not self._dialogue.exchanges[-1].chosen
         self._dialogue.listen(self._user.reply(said.acts))
         return self._said()
 

@@ -12,6 +12,8 @@ from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer, Said
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange
+from rl4dialog.tasks.dialogue_acts.placeholders import filled
+from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
 
 
 class TaskDialogue:
@@ -79,6 +81,20 @@ class TaskDialogue:
             Exchange(tuple(self.told), tuple(self.heard), tuple(chosen), tuple(said.acts), tuple(said.bookings))
         )
         return said, len(chosen) - len(spoken)
+
+    def say_text(self, text: str, reader: ReplyReader) -> Said:
+        """Say what a user understands of words with placeholders; the user hears their values.
+
+        Args:
+            text: The agent's words.
+            reader: Understands them.
+
+        Returns:
+            What is said.
+        """
+        said, _ = self.say(reader.read(text, self.belief.active))
+        self.reword(filled(text, {act[1:]: value for act, value in said.values.items()}))
+        return said
 
     def reword(self, text: str, reaching: Sequence[DialogueAct] | None = None) -> None:
         """Note the words of the last turn.

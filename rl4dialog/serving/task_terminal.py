@@ -22,7 +22,7 @@ _GOODBYE = "bye"
 
 
 class Reply(Protocol):
-    """A turn of the agent; see `rl4dialog.inference.turn_level.act_agent.ActReply`."""
+    """A turn of the agent; see `rl4dialog.inference.task_agent.TaskReply`."""
 
     @property
     def understood(self) -> Sequence[Any]: ...
@@ -66,7 +66,7 @@ class Agent(Protocol):
         """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
 
 
-class ActTerminalChat(LineChat):
+class TaskTerminalChat(LineChat):
     """A dialogue between a person and an agent.
 
     Args:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl4dialog.serving.act_terminal import ActTerminalChat
+from rl4dialog.serving.task_terminal import TaskTerminalChat
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 
 
@@ -63,7 +63,7 @@ def talk(*lines: str) -> str:
             raise EOFError
         return line
 
-    ActTerminalChat(Cafe(), read, printed.append).run()
+    TaskTerminalChat(Cafe(), read, printed.append).run()
     return "".join(printed)
 
 
