@@ -30,7 +30,7 @@ from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
-_WITHOUT_FILES = ("dummy_pool", "openers", "random_numbers", "small_talk")
+_WITHOUT_FILES = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
 _TINY = {
     "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),
     "builtin/tiny-bart": ("bart", "blender", "pegasus"),
@@ -108,6 +108,8 @@ def _check(
             config = _with_generated_ratings(config)
         elif issubclass(kind_of(config), TextConfig):
             config = outside.replace(config, folder / "data", report.stand_ins)
+        if "path" in config.get("task", {}).get("args", {}) and config["task"]["id"] == "camrest":
+            config["task"]["args"]["path"] = str(write_original("camrest", folder / "task"))
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
         report.failed = step
         file = folder / "config.yml"

@@ -41,8 +41,8 @@ class ChatAgent:
             )
         if loaded.config.task is not None:
             raise ConfigError(
-                f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and numbers of the "
-                f"database, which this page does not keep; use rl4dialog chat in the terminal"
+                f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and counts of the "
+                f"database, which are kept only by rl4dialog chat, in the terminal"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
         left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()

@@ -29,7 +29,9 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
+    "task_dialogues": {"n_test": 4},
 }
+OWN_DATA = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
 
 
 def tiny_model(name: str, folder: Path) -> str:
@@ -47,21 +49,21 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
         return config
+    if "path" in config.get("task", {}).get("args", {}):
+        is_multiwoz = config["task"]["id"] == "multiwoz"
+        write = write_multiwoz if is_multiwoz else functools.partial(write_original, "camrest")
+        config["task"]["args"]["path"] = str(write(data))
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
         if config.get("warm_start", {}).get("id") == "replay":
             config["warm_start"]["args"]["n_turns"] = 32
-        if "path" in config.get("task", {}).get("args", {}):
-            is_multiwoz = config["task"]["id"] == "multiwoz"
-            write = write_multiwoz if is_multiwoz else functools.partial(write_original, "camrest")
-            config["task"]["args"]["path"] = str(write(data))
         return config
     model_name = tiny_model(path.stem.split("_")[0], data)
     config["tokenizer"] = {"model_name": model_name, "vocab_size": 300}
     config.get("lora", {}).pop("layers_to_transform", None)  # the tiny model has no such layers
     pool = config["datapool"]
     pool.setdefault("args", {}).update(FEW_SAMPLES.get(pool["id"], {}))
-    if pool["id"] not in ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk"):
+    if pool["id"] not in OWN_DATA:
         pool["args"]["path"] = str(write_original(pool["id"], data))
 
     alg, evaluation = config["alg"], config["train_evaluation"]

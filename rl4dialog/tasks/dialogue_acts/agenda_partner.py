@@ -70,6 +70,8 @@ class AgendaUserPartner(Partner):
         self._world = world = self._world_of()  # here, so that no world is sent to a worker process
         if meta_info.get("goal") is None:
             raise DataError("partner 'agenda_user' needs samples with a goal; use the datapool task_dialogues")
+        if meta_info.get("world", world.fingerprint) != world.fingerprint:
+            raise DataError(f"the goal is one of another world, or the database of {world.name} has changed")
         goal = goal_of(meta_info["goal"], world.ontology, "meta_data['goal']")
         rng = np.random.default_rng(seed)
         if self._user is None:

@@ -47,8 +47,9 @@ class TaskDialogues(TextGenPool):
 
         Returns:
             A pool with one sample per goal. The prompt is the user's first utterance, and the reference is the agent's
-            reply. In the meta data are ``history``, the ``goal``, the ``goal_text`` in words, and the ``continuation``,
-            which contains all later utterances, starting with the user's answer.
+            reply. In the meta data are ``history``, the ``goal``, the ``goal_text`` in words, the ``world`` (a hash of
+            its acts and database), and the ``continuation``, which contains all later utterances, starting with the
+            user's answer.
 
         Raises:
             DataError: If files of the world are missing or malformed, or a split has no dialogue with a goal.
@@ -71,6 +72,7 @@ class TaskDialogues(TextGenPool):
             meta_data = {
                 "history": [first],
                 "goal": dialogue.goal.to_json(),
+                "world": built.fingerprint,
                 "goal_text": goal_text(dialogue.goal.domains, built.templates),
                 "continuation": continuation,
             }

@@ -139,7 +139,10 @@ def test_the_same_seed_gives_the_same_dialogue_also_in_another_process() -> None
     assert answers(partner) == answers(sent) == answers(partner)
 
 
-@pytest.mark.parametrize("meta_data", [{}, {"goal": None}, {"goal": {"domains": {"hotel": {}}}}])
+@pytest.mark.parametrize(
+    "meta_data",
+    [{}, {"goal": None}, {"goal": {"domains": {"hotel": {}}}}, {"goal": {"domains": {"taxi": {}}}, "world": "another"}],
+)
 def test_sample_without_a_goal_of_this_world_is_an_error(meta_data: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="goal"):
         AgendaUserPartner(tiny).reset(meta_data, 0)

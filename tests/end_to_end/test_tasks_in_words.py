@@ -1,0 +1,187 @@
+"""A language model in a task, against a simulated user: training, resume, evaluation, report, simulation, chat."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from runs import complete_run, lines, run_folder, train
+
+from rl4dialog import cli
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.inference.chat_agent import ChatAgent
+from rl4dialog.inference.loading import LoadedPolicy, load_policy
+from rl4dialog.inference.words_agent import WordsAgent
+
+CONFIG: dict[str, Any] = {
+    "task": {"id": "town_guide", "args": {"n_dialogues": 24}},
+    "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 400},
+    "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0, "match": 0.5}, "per_turn": -0.02}},
+    "datapool": {"id": "task_dialogues", "args": {"n_val": 2, "n_test": 8}},
+    "env": {
+        "n_envs": 4,
+        "vec_env": "dummy",
+        "args": {
+            "max_prompt_length": 200,
+            "max_episode_length": 16,
+            "max_turns": 4,
+            "first_speaker": "partner",
+            "context_turns": 1,
+            "partner": {"id": "agenda_user", "args": {"error_rate": 0.15}},
+        },
+    },
+    "alg": {
+        "id": "ppo",
+        "args": {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "credit": "turn"},
+        "kl_div": {"coeff": 0.02},
+        "policy": {
+            "id": "causal_lm_actor_critic_policy",
+            "args": {
+                "model_name": "builtin/tiny-gpt2",
+                "generation_kwargs": {"do_sample": True, "top_k": 0, "max_new_tokens": 16},
+            },
+        },
+    },
+    "train_evaluation": {
+        "n_iters": 2, "eval_batch_size": 8, "eval_every": 2, "save_every": 1,
+        "metrics": [{"id": "conversation"}],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("words")
+    with complete_run(folder, CONFIG):
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path) -> Path:
+    return run_folder(workshop)
+
+
+@pytest.fixture(scope="module")
+def loaded(workshop: Path) -> LoadedPolicy:
+    return load_policy(run_folder(workshop))
+
+
+def test_predictions_have_the_goal_what_was_said_and_why_it_failed(run: Path) -> None:
+    records = json.loads((run / "epoch_2_test_split_predictions.json").read_text())
+    assert len(records) == 8
+    for record in records:
+        assert record["goal_text"].startswith("You are looking for")
+        first, second = record["turns"][:2]
+        assert (first["speaker"], second["speaker"]) == ("partner", "agent")
+        assert " | " in first["text"] and " | " not in first["spoken"]
+        assert bool(record["failures"]) == (record["outcome"]["success"] == 0)
+    page = (run / "report.html").read_text()
+    assert "<b>Goal:</b> You are looking for" in page
+    assert "Why conversations failed" in page
+    assert not re.search(r'class="bubble">[^<]* \| ', page), "people read what was said"
+
+
+def test_metrics_have_the_outcome(run: Path) -> None:
+    metrics = lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
+    assert metrics.keys() > {f"conversation/{name}" for name in ("success", "complete", "inform_f1", "unparsed")}
+
+
+def test_resumed_run_equals_the_uninterrupted_one(run: Path, tmp_path: Path) -> None:
+    config = copy.deepcopy(CONFIG)
+    config["train_evaluation"]["n_iters"] = 1
+    assert train(tmp_path, config) == 0
+    assert train(tmp_path, CONFIG, "--resume", "auto") == 0
+    for name in ("model/model.safetensors", "epoch_2_test_split_predictions.json"):
+        assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes(), name
+
+
+def test_worker_processes_change_nothing(run: Path, tmp_path: Path) -> None:
+    config = copy.deepcopy(CONFIG)
+    config["env"] |= {"vec_env": "blocks", "n_workers": 2}
+    assert train(tmp_path, config) == 0
+    name = "model/model.safetensors"
+    assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_simulated_dialogues_have_the_outcome(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "dialogues.jsonl"
+    assert cli.main(["simulate", "--run", str(run), "--n", "3", "--output", str(output)]) == 0
+    assert all("success" in record["outcome"] for record in lines(output))
+
+
+def test_people_read_values_and_are_scored(loaded: LoadedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def chat(text: str, history: list[str] = (), **_: Any) -> str:  # type: ignore[assignment]
+        seen.append((text, list(history)))
+        return "[restaurant_name] is good, the number is [restaurant_phone]."
+
+    monkeypatch.setattr(loaded, "chat", chat)
+    agent = WordsAgent(loaded, "words", seed=3)
+    assert agent.outcome() is None
+    while not (goal := agent.draw_goal()).startswith("You are looking for a restaurant"):
+        pass
+    assert agent.reply("mumble mumble").understood == []
+    reply = agent.reply("I need a restaurant in the north")
+    assert reply.text.startswith(next(act.value for act in reply.acts if act.slot == "name"))
+    assert "[" not in reply.text
+    told, history = seen[-1]
+    assert told.startswith("I am looking for a restaurant in the north. | restaurant: area north; ")
+    assert history == [], "only the last utterance is shown, as in training"
+    outcome = agent.outcome()
+    assert outcome is not None and set(outcome.domains) <= {"restaurant", "hotel", "sight", "taxi"}, goal
+    assert agent.reply("goodbye").text == "Goodbye."
+
+
+def test_chat_command_takes_a_goal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("/goal\nI need a cheap hotel\n/acts\n/done\n/quit\n"))
+    assert cli.main(["chat", "--run", str(run), "--seed", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "Goal: You are looking for" in said and "agent: " in said
+    assert "Failure: " in said or "Success: " in said
+
+
+def test_pages_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
+    with pytest.raises(ConfigError, match=r"trained for the task town_guide.*rl4dialog chat"):
+        ChatAgent(loaded, "words")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": None}, r"the key 'task' is missing, which datapool\.id: task_dialogues needs \(known: camrest"),
+        ({"task": {"id": "town"}}, r"unknown task 'town'.*town_guide"),
+        ({"task": {"id": "town_guide", "args": {"sead": 1}}}, r"task\.args\.sead"),
+        ({"task": {"id": "camrest", "args": {"path": "nowhere"}}}, r"nowhere"),
+        ({"datapool": {"id": "guess_what"}}, r"partner 'agenda_user' needs samples with a goal"),
+        ({"env__args__partner": {"id": "scripted", "args": {"replies": ["hm"]}}, "datapool": {"id": "guess_what"},
+          "env__args__first_speaker": "sample"},
+         r"task cannot be combined with datapool\.id: guess_what"),
+        ({"env__args__partner__args": {"error_rate": 1.2}}, r"env\.args\.partner\.args\.error_rate"),
+        ({"reward_fn": {"id": "outcome", "args": {"weights": {"sucess": 1}}}}, r"'sucess'.*agenda_user reports succ"),
+    ],
+)  # fmt: skip
+def test_wrong_combinations_are_errors(
+    change: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = copy.deepcopy(CONFIG)
+    for path, value in change.items():
+        *parents, last = path.split("__")
+        block = config
+        for parent in parents:
+            block = block[parent]
+        if value is None:
+            del block[last]
+        else:
+            block[last] = value
+    (tmp_path / "x.yml").write_text(yaml.safe_dump(config))
+    assert cli.main(["train", "--config_path", str(tmp_path / "x.yml"), "--dry_run"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error.replace("\n", " ")), error
