@@ -79,7 +79,7 @@ def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | N
     return None
 
 
-def smoothed(values: Sequence[float], window: int = 5) -> list[float]:
+def smoothed(values: Sequence[float], window: int = 3) -> list[float]:
     """Mean of each value and those before it, of at most ``window`` values."""
     return [float(np.mean(values[max(0, end - window) : end])) for end in range(1, len(values) + 1)]
 
