@@ -132,6 +132,6 @@ def write_outcomes(outcomes: Outcomes, path: Path) -> None:
 
 
 def _seconds(run: Run) -> float:
-    keys = ("time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
+    keys = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
     columns = itertools.chain.from_iterable(run.column(key) for key in keys)
     return sum(value for value in columns if not math.isnan(value))

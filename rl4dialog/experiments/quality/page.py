@@ -41,7 +41,8 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
         parts += [heading, _matched_text(outcomes, kl), _matched_table(plan, outcomes, kl)]
         parts.append(f"![metric against KL]({picture})")
     if len(outcomes.labels()) > 1:
-        parts += ["## Tokens to the same training reward", _tokens_table(outcomes)]
+        if _counts_tokens(outcomes):
+            parts += ["## Tokens to the same training reward", _tokens_table(outcomes)]
         parts += ["## Probability of improvement", _improvement_table(plan, outcomes)]
     parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -95,17 +96,29 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     starts = {tuple(sorted(run.before.items())) for run in outcomes.done}
     before = "before training" if len(starts) == 1 else "before training (mean)"
     mean_before = {key: sum(run.before[key] for run in outcomes.done) / len(outcomes.done) for key in plan.metrics}
-    rows.append([before, "", *(_number(mean_before[key]) for key in plan.metrics), "", "", ""])
+    on_text = _counts_tokens(outcomes)
+    of_text = ["", ""] if on_text else []  # KL and tokens, which other runs have not
+    rows.append([before, "", *(_number(mean_before[key]) for key in plan.metrics), "", *of_text])
     for label in outcomes.labels():
         runs = outcomes.of(label)
         cells = [_interval(estimate([run.after[key] for run in runs])) for key in plan.metrics]
-        kl = _number(_mean([run.kls[-1] for run in runs if run.kls]))
-        hours, tokens = _mean([run.hours for run in runs]), _mean([sum(run.tokens) for run in runs])
-        rows.append([label, str(len(runs)), *cells, kl, f"{hours * 60:.0f} min", f"{tokens / 1000:.0f}k"])
+        if on_text:
+            tokens = _mean([sum(run.tokens) for run in runs])
+            of_text = [_number(_mean([run.kls[-1] for run in runs if run.kls])), f"{tokens / 1000:.0f}k"]
+        rows.append([label, str(len(runs)), *cells, _minutes(_mean([run.hours for run in runs])), *of_text])
     if first.references:
         ceiling = [_number(first.references.get(key)) for key in plan.metrics]
-        rows.append(["reference replies", "", *ceiling, "", "", ""])
-    return _table(["", "seeds", *plan.metrics.values(), "KL", "training time", "tokens"], rows)
+        rows.append(["reference replies", "", *ceiling, "", *([""] * len(of_text))])
+    return _table(["", "seeds", *plan.metrics.values(), "training time", *(["KL", "tokens"] if on_text else [])], rows)
+
+
+def _counts_tokens(outcomes: Outcomes) -> bool:
+    """Whether the runs are on text."""
+    return all(math.isfinite(sum(run.tokens)) for run in outcomes.done)
+
+
+def _minutes(hours: float) -> str:
+    return f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
 def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:

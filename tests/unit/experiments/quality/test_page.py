@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +26,18 @@ def test_the_tables_have_means_and_intervals(plan: QualityPlan, outcomes: Outcom
     test = table(page, "Test metrics")
     assert test["before training"][1:3] == ["0.500", "0.200"]
     assert test["PPO"][0] == "5" and test["PPO"][1].startswith("0.620 [0.60")
-    assert test["PPO"][3:] == ["0.200", "30 min", "50k"]
+    assert test["PPO"][3:] == ["30 min", "0.200", "50k"]
     assert test["reference replies"][1:3] == ["0.900", "1.000"]
     assert table(page, "Change by training")["RLOO"] == ["0.060 [0.060, 0.060]", "0.000 [0.000, 0.000]"]
+
+
+def test_runs_without_text_have_neither_kl_nor_tokens(plan: QualityPlan, outcomes: Outcomes) -> None:
+    runs = [replace(run, kls=[], tokens=[math.nan] * 3, hours=0.01) for run in outcomes.done]
+    page = markdown_page(plan, Outcomes(runs), "c", "p.png")
+    assert table(page, "Test metrics")[""] == ["seeds", "intent", "METEOR", "training time"]
+    assert table(page, "Test metrics")["PPO"][3:] == ["36 s"]
+    assert table(page, "Test metrics")["reference replies"][3:] == [""]
+    assert "nan" not in page and "Tokens to" not in page and "same KL" not in page
 
 
 def test_curves_are_compared_at_the_same_kl(plan: QualityPlan, outcomes: Outcomes) -> None:
