@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.arguments import Count, Fraction
-from rl4dialog.core.errors import ConfigError, RewardError, shown
+from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, UserSettings
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
@@ -30,6 +31,8 @@ from rl4dialog.tasks.dialogue_acts.transcript import transcript
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 from rl4dialog.tasks.dialogue_acts.world import World, built_world
 
+_logger = logging.getLogger(__name__)
+
 
 @functools.cache
 def _composites(task: Callable[..., World], args: str, size: int) -> NDArray[np.int8]:
@@ -39,6 +42,9 @@ def _composites(task: Callable[..., World], args: str, size: int) -> NDArray[np.
     alone = ((act,) for act in world.system_acts.acts)
     chosen = dict.fromkeys([*composite_acts(turns, world.system_acts, size), *alone])
     return np.stack([world.system_acts.encode(acts) for acts in chosen])
+
+
+_LOST = "%s: %d of the %d %s of the corpus are not imitated, because no action has this %s; %s to keep them"
 
 
 class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
@@ -240,12 +246,18 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def rule_action(self) -> Any:
         """The action of the rule policy in this state.
 
-        With combinations, it is the largest one that contains only acts of the rule policy. If there is none, because
-        the rule policy says something that the vocabulary does not contain, it is the first one.
+        With combinations, it is the largest one that contains only acts of the rule policy.
+
+        Raises:
+            DataError: If no combination contains only acts of the rule policy.
         """
-        bits = self.world.system_acts.encode(self._rule_policy.act(self.dialogue.belief, self.dialogue.heard))
+        acts = self._rule_policy.act(self.dialogue.belief, self.dialogue.heard)
+        bits = self.world.system_acts.encode(acts)
         if self._composites is None:
             return bits
+        if not bits.any():
+            said = " ".join(map(str, acts))
+            raise DataError(f"{self.world.name}: no action has the rule policy's {said}; lower min_count")
         is_part = ~(self._composites > bits).any(axis=1)
         return int((is_part * self._composites.sum(axis=1)).argmax())
 
@@ -267,25 +279,37 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:
         """Turns of the training dialogues, with the belief that the agent would have had in them.
 
-        With combinations, turns whose combination has no number are left out.
+        Acts outside the vocabulary are left out and, with combinations, turns whose combination has no number. A
+        warning says how many.
 
         Returns:
             Observations, shape (turns, length of the layout); actions, shape (turns, number of acts) or, with
             combinations, (turns,); and 1 for the last turn of each dialogue, shape (turns,).
         """
         found: list[tuple[NDArray[np.int8], Any, int]] = []
+        n_acts = n_unknown = 0
         for dialogue in self.world.dialogues["train"]:
             belief, last = self._new_belief(), self._silence
             for i, turn in enumerate(dialogue.turns):
                 belief.hear(turn.user)
                 heard = delexicalized(turn.user)
                 observation = self._vectorizer.observation(heard, last, belief, self._progress(i))
-                last = self.world.system_acts.encode(delexicalized(turn.system))
+                acts = delexicalized(turn.system)
+                last = self.world.system_acts.encode(acts)
+                n_acts, n_unknown = n_acts + len(acts), n_unknown + len(acts) - int(last.sum())
                 found.append((observation, last, int(i == len(dialogue.turns) - 1)))
                 belief.say(turn.system)
         if self._composites is not None:
             number = {composite.tobytes(): i for i, composite in enumerate(self._composites)}
-            found = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
+            known = [(o, number[a.tobytes()], end) for o, a, end in found if a.tobytes() in number]
+            if len(known) < len(found):
+                n_lost = len(found) - len(known)
+                _logger.warning(
+                    _LOST, self.world.name, n_lost, len(found), "turns", "combination", "raise n_composites"
+                )
+            found = known
+        elif n_unknown:
+            _logger.warning(_LOST, self.world.name, n_unknown, n_acts, "acts", "act", "lower min_count")
         observations, actions, ends = zip(*found, strict=True)
         return np.stack(observations), np.array(actions), np.array(ends, np.int8)
 

@@ -28,8 +28,9 @@ class RulePolicy:
         lexicalizer: Finds the entities that fit.
         many: The policy asks for another constraint while at least this number of entities fit.
         told: Constraints that it repeats with an offer, so that the user can correct them.
-        vocabulary: The agent's acts. For an act that it lacks, the policy says the one of the domain ``booking``, and
-            for ``nooffer``, that the number of choices is 0.
+        vocabulary: The agent's acts. For an act that it lacks, the policy says the one of the domain ``booking``, for
+            ``nooffer``, that the number of choices is 0, and for ``reqmore``, its offer or, at the beginning, a
+            request for a constraint.
     """
 
     def __init__(
@@ -50,15 +51,21 @@ class RulePolicy:
             belief: The belief, with what was heard.
             heard: The user's last acts, as understood.
         """
-        return [self._sayable(act) for act in self._chosen(belief, heard)]
+        return [self._sayable(act, belief.active) for act in self._chosen(belief, heard)]
 
-    def _sayable(self, act: DialogueAct) -> DialogueAct:
+    def _sayable(self, act: DialogueAct, active: str) -> DialogueAct:
         """The act, or one of the vocabulary that does the same."""
         if self._vocabulary is None or act in self._vocabulary:
             return act
         if act.intent == NO_OFFER:
             return DialogueAct(INFORM, act.domain, CHOICE, "1")
+        if act.intent == REQ_MORE:
+            offer = DialogueAct(INFORM, active, self._ontology[active].key, "1") if active else None
+            return offer or next(filter(self._asks_for_a_constraint, self._vocabulary.acts), act)
         return act._replace(domain=BOOKING)
+
+    def _asks_for_a_constraint(self, act: DialogueAct) -> bool:
+        return act.intent == REQUEST and act.slot in self._ontology[act.domain].informable
 
     def _chosen(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
         if any(act.intent == BYE for act in heard):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -13,10 +14,11 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from worlds import goals, tiny_world
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
 from rl4dialog.envs.vectorize import vectorize
+from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn
 
 
@@ -136,6 +138,27 @@ def test_combination_of_acts_is_what_is_said() -> None:
         assert chosen == [list(act) for act in env.world.system_acts.decode(env._composites[action])]  # type: ignore[index]
 
 
+def test_what_no_action_has_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    env = DialogueActEnv(tiny_world, action="composite", n_composites=1)
+    n_learned = len(env.demonstrations()[0])
+    n_turns = sum(len(dialogue.turns) for dialogue in env.world.dialogues["train"])
+    assert 0 < n_learned < n_turns
+    assert f"tiny: {n_turns - n_learned} of the {n_turns} turns of the corpus are not imitated" in caplog.text
+    caplog.clear()
+    rare = dataclasses.replace(env.world, system_acts=ActVocabulary(env.world.system_acts.acts[:3]))
+    DialogueActEnv(lambda: rare).demonstrations()
+    assert "acts of the corpus are not imitated, because no action has this act; lower min_count" in caplog.text
+
+
+def test_rule_policy_never_does_what_it_did_not_choose() -> None:
+    world = tiny_world()
+    trains = ActVocabulary(act for act in world.system_acts.acts if act.domain == "train")
+    env = DialogueActEnv(lambda: dataclasses.replace(world, system_acts=trains), action="composite")
+    env.reset(seed=0, options={"goal": goals()[0]})
+    with pytest.raises(DataError, match=r"no action has the rule policy's .*inform\(name=1\)"):
+        env.rule_action()
+
+
 def test_demonstrations_are_those_of_the_tracker_in_simulation() -> None:
     env = DialogueActEnv(tiny_world)
     observations, actions, ends = env.demonstrations()
@@ -224,3 +247,16 @@ def _values(goal: Any) -> set[str]:
         for values in (wanted.info, wanted.fail_info, wanted.book, wanted.fail_book)
         for value in values.values()
     }
+
+
+def test_rule_policy_without_reqmore_asks_or_repeats_its_offer() -> None:
+    world = tiny_world()
+    asking = ActVocabulary([*world.system_acts.acts, DialogueAct(REQUEST, "restaurant", "area")])
+    assert DialogueAct(REQ_MORE, GENERAL) not in asking
+    env = DialogueActEnv(lambda: dataclasses.replace(world, system_acts=asking))
+    env.reset(seed=0)
+    env.begin(goals()[0], (), [])
+    assert asking.decode(env.rule_action()) == [DialogueAct(REQUEST, "restaurant", "area")]
+    env.listen([DialogueAct(INFORM, "restaurant", "food", "thai")])
+    env.dialogue.belief.domains["restaurant"].offered = "thai north 0"
+    assert asking.decode(env.rule_action()) == [DialogueAct(INFORM, "restaurant", "name", "1")]
