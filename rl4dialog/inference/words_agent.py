@@ -15,6 +15,7 @@ from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange
 from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
 from rl4dialog.tasks.dialogue_acts.state_text import user_text
+from rl4dialog.training.building.task import task_world
 
 
 class WordsAgent(TaskAgent):
@@ -33,7 +34,7 @@ class WordsAgent(TaskAgent):
     """
 
     def __init__(self, loaded: LoadedPolicy, name: str, seed: int | None = None) -> None:
-        world = loaded.data.world
+        world = task_world(loaded.config.task)
         if world is None:
             raise ConfigError(f"{name} was not trained for a task")
         self._loaded, self._seed = loaded, seed
