@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, DialogueAct
 from rl4dialog.tasks.dialogue_acts.belief import BeliefState
 from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer, Said
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange
-from rl4dialog.tasks.dialogue_acts.placeholders import filled
+from rl4dialog.tasks.dialogue_acts.placeholders import filled, placeholders_in
 from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
 
 
@@ -93,7 +93,13 @@ class TaskDialogue:
             What is said.
         """
         said, _ = self.say(reader.read(text, self.belief.active))
-        self.reword(filled(text, {act[1:]: value for act, value in said.values.items()}))
+        values = {act[1:]: value for act, value in said.values.items()}
+        for _, name, slot, number in placeholders_in(text):  # "no [restaurant_food] restaurants" is about a constraint
+            about = self.belief.domains.get(name)
+            wanted = about.constraints.get(slot, DONT_CARE) if about is not None else DONT_CARE
+            if number == "1" and wanted != DONT_CARE:
+                values.setdefault((name, slot, number), wanted)
+        self.reword(filled(text, values))
         return said
 
     def reword(self, text: str, reaching: Sequence[DialogueAct] | None = None) -> None:

@@ -96,6 +96,14 @@ def test_agent_reads_the_state_and_people_read_what_was_said() -> None:
     assert partner.failures() == []
 
 
+def test_what_is_not_offered_is_named() -> None:
+    partner = begun(tiny().goals["train"][0])
+    partner.open()
+    text = "There is no [restaurant_food] food in the [restaurant_area], [restaurant_food_2]."
+    answer = partner.reply([text])
+    assert answer.heard == "There is no thai food in the north, [restaurant_food_2]."
+
+
 def test_misunderstood_words_are_not_what_was_said() -> None:
     partner = begun(tiny().goals["train"][0], seed=1, error_rate=0.99)
     opening = partner.open()
