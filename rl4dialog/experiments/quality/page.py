@@ -161,7 +161,8 @@ def _tokens_table(outcomes: Outcomes) -> str:
     """Tokens to a reward that every run reaches, and how well the critic predicted returns at the start."""
     first = sum(run.rewards[0] for run in outcomes.done) / len(outcomes.done)
     # Not the highest one: near the plateau, the number of tokens is a matter of chance.
-    level = first + _SHARE_OF_GAIN * (min(max(smoothed(run.rewards)) for run in outcomes.done) - first)
+    highest = min(max(smoothed(run.rewards)) for run in outcomes.done)
+    level = min(first + _SHARE_OF_GAIN * (highest - first), highest)
     text = (
         f"Agent tokens, in thousands, until the mean task reward of the rollouts of three iterations reaches "
         f"{_number(level)}: {_SHARE_OF_GAIN:.0%} of the way from the first rollouts to the highest that every run "
