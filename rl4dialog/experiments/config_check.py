@@ -256,6 +256,7 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
         evaluation["n_iters"] = N_ITERATIONS
         config["env"].update(n_envs=2, vec_env="dummy")
         args = alg.get("args") or {}
+        args.pop("critic_warmup_iters", None)  # the policy is to be trained
         alg["args"] = {**args, "n_steps": 4, **({"batch_size": 8} if "batch_size" in args else {})}
         blocks += [config["env"]["args"], alg["policy"]["args"].get("generation_kwargs")]
     for block in filter(None, blocks):

@@ -77,6 +77,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         n_envs = alg["args"].get("n_generations", 2)
         config["env"].update(n_envs=n_envs, vec_env="dummy")
         alg["args"].update(n_steps=4, **({"batch_size": 4 * n_envs} if "batch_size" in alg["args"] else {}))
+        alg["args"].pop("critic_warmup_iters", None)  # more than the one iteration
         evaluation["n_iters"] = 1
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
