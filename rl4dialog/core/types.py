@@ -150,6 +150,9 @@ class Turn:
         paid: What the partner paid the agent for the utterance.
         truncated: Whether the utterance was cut at the length limit.
         spoken: What was really said, if the agent reads or writes another text, such as one with placeholders.
+        ids: Token ids of the utterance, its end included, if they are known; see ``Dialogue.tokenizer``.
+        token_rewards: Rewards of these tokens, which come in addition to ``reward``, paid on the last one.
+        log_probs: Log-probabilities of these tokens under the policy that sampled them.
     """
 
     text: str
@@ -160,6 +163,9 @@ class Turn:
     paid: float = 0.0
     truncated: bool = False
     spoken: str = ""
+    ids: tuple[int, ...] | None = None
+    token_rewards: tuple[float, ...] | None = None
+    log_probs: tuple[float, ...] | None = None
 
     @property
     def for_people(self) -> str:
@@ -184,6 +190,9 @@ class Dialogue:
         ended_by: Cause of the end: the ``agent`` or its ``partner`` ended it, ``max_turns`` were reached, or the last
             utterance was cut at the ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
         failures: Why the partner did not reach its goal, in words.
+        terminated: Whether nothing can be earned after the last turn; false if the conversation was cut, for example at
+            a limit of turns.
+        tokenizer: Hash of the tokenizer that the ``ids`` of turns belong to.
     """
 
     id: str | int
@@ -194,6 +203,8 @@ class Dialogue:
     outcome: Mapping[str, float] = field(default_factory=dict)
     ended_by: EndedBy | None = None
     failures: tuple[str, ...] = ()
+    terminated: bool = True
+    tokenizer: str | None = None
 
     @property
     def said(self) -> tuple[Turn, ...]:
