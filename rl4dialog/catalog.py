@@ -139,6 +139,8 @@ PolicyRegistry = Registry(
         "maskable_causal_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableCausalLMActorCriticPolicy",
         "maskable_seq2seq_lm_actor_critic_policy": "rl4dialog.policies.maskable:MaskableSeq2SeqLMActorCriticPolicy",
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
+        "value_guided_causal_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedCausalLMPolicy",
+        "value_guided_seq2seq_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedSeq2SeqLMPolicy",
     },
     provided=(
         *("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
@@ -161,6 +163,20 @@ AlgorithmRegistry = Registry(
         *("policy", "env", "policy_kwargs", "seed", "kl_controller", "collector", "normalize_rewards"),
         *("supervised_loss", "rollout_buffer_class", "rollout_buffer_kwargs", "sharding", "_init_setup_model"),
     ),
+)
+
+OfflineAlgorithmRegistry = Registry(
+    "offline algorithm",
+    {
+        "awac": "rl4dialog.algorithms.offline.awac:AWAC",
+        "bc": "rl4dialog.algorithms.offline.bc:BC",
+        "cql": "rl4dialog.algorithms.offline.cql:CQL",
+        "filtered_bc": "rl4dialog.algorithms.offline.bc:FilteredBC",
+        "ilql": "rl4dialog.algorithms.offline.ilql:ILQL",
+        "mc_returns": "rl4dialog.algorithms.offline.mc_returns:MCReturns",
+        "psi_learning": "rl4dialog.algorithms.offline.psi_learning:PsiLearning",
+    },
+    provided=("policy", "env", "log", "policy_kwargs", "seed", "stats_window_size", "verbose"),
 )
 
 TaskRegistry = Registry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.decoding import CausalDecoder
+from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.maskable import (
     MaskableCausalLMActorCriticPolicy,
     MaskableMixin,
@@ -198,3 +201,9 @@ def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kw
     if policy._value_head is not None:
         torch.nn.init.normal_(policy._value_head.output.weight, std=0.2)
     return policy
+
+
+def causal_decoder(model: Any, ids: Any, mask: Any, prompt_cache: Any = None) -> CausalDecoder:
+    """Decoder of a whole decoder-only model."""
+    head = partial(lm_logits, model, is_plain=head_is_plain(model))
+    return CausalDecoder(model.base_model, ids, mask, head, prompt_cache)

@@ -35,18 +35,30 @@ from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
 
-class OnPolicyAlgConfig(AlgConfig):
-    of_other_kinds = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs")) | {
-        "loss_on": "reply"
-    }
-    kl_div: KLConfig
-    """KL penalty. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
+_OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
+
+
+class PolicyAlgConfig(AlgConfig):
+    of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "rewards": None}
     policy: PolicyConfig
     """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 
 
+class OnPolicyAlgConfig(PolicyAlgConfig):
+    kl_div: KLConfig
+    """KL penalty. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+
+
+class OfflineAlgConfig(PolicyAlgConfig):
+    of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "kl_div": None}
+    rewards: Literal["log", "reward_fn"] | None = None
+    """Offline algorithms only: learn from the rewards of the log, or from those that ``reward_fn`` gives its replies.
+    Default: those of the log, if the datapool has any.
+    """
+
+
 class SupervisedAlgConfig(AlgConfig):
-    of_other_kinds = dict.fromkeys(("kl_div", "policy"))
+    of_other_kinds = dict.fromkeys(("kl_div", "policy", "rewards"))
     training_args: dict[str, Any]
     """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
     model_type: Literal["causal", "seq2seq"]
@@ -61,7 +73,7 @@ class SupervisedAlgConfig(AlgConfig):
     """``supervised`` only: compute the loss on the reply only, or on the prompt and the reply."""
 
 
-class OnPolicyEvaluationConfig(TextEvaluationConfig):
+class IterationsEvaluationConfig(TextEvaluationConfig):
     n_iters: int = Field(ge=0)
     """Number of iterations. Required unless ``alg.id`` is ``supervised`` or ``reward_model``, where an iteration is an
     epoch.
@@ -122,20 +134,13 @@ class TextConfig(RunConfig):
         return self.reward_fn is not None and (self.has_rollouts or self.train_evaluation.score_predictions)
 
 
-class OnPolicyConfig(TextConfig):
-    """Config of a reinforcement learning run, in which the policy is trained on its own replies."""
+class PolicyRunConfig(TextConfig):
+    """Config of a run that trains a policy, on its own replies or on logged ones."""
 
-    has_rollouts = True
-    alg: OnPolicyAlgConfig
+    alg: PolicyAlgConfig
     """Algorithm, KL penalty and policy."""
-    train_evaluation: OnPolicyEvaluationConfig
+    train_evaluation: IterationsEvaluationConfig
     """Training length, metrics and checkpoints."""
-    reward_fn: RewardConfig
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
-    ``reward_model``.
-    """
-    env: EnvConfig
-    """Environments. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 
     @property
     def model_name(self) -> str:
@@ -153,6 +158,20 @@ class OnPolicyConfig(TextConfig):
     def saves_memory(self) -> bool:
         return bool((self.alg.policy.args.model_extra or {}).get("gradient_checkpointing"))
 
+
+class OnPolicyConfig(PolicyRunConfig):
+    """Config of a reinforcement learning run, in which the policy is trained on its own replies."""
+
+    has_rollouts = True
+    alg: OnPolicyAlgConfig
+    """Algorithm, KL penalty and policy."""
+    reward_fn: RewardConfig
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
+    ``reward_model``.
+    """
+    env: EnvConfig
+    """Environments. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
+
     @model_validator(mode="after")
     def _minibatch_fits_iteration(self) -> OnPolicyConfig:
         """Check that a minibatch is no larger than an iteration; both are counted in agent tokens."""
@@ -165,6 +184,26 @@ class OnPolicyConfig(TextConfig):
                     f"alg.args.batch_size is {args['batch_size']} agent tokens, but an iteration collects only "
                     f"n_steps * n_envs = {args['n_steps']} * {n_envs} = {n_tokens}"
                 )
+        return self
+
+
+class OfflineConfig(PolicyRunConfig):
+    """Config of a run that learns from logged conversations."""
+
+    has_rollouts = False
+    alg: OfflineAlgConfig
+    """Algorithm and policy."""
+
+    @property
+    def uses_reward(self) -> bool:
+        return self.reward_fn is not None
+
+    @model_validator(mode="after")
+    def _nothing_acts_on_rollouts(self) -> OfflineConfig:
+        if self.alg.rewards == "reward_fn" and self.reward_fn is None:
+            raise ValueError("alg.rewards: reward_fn needs the key 'reward_fn'")
+        if self.logging.log_infos:
+            raise ValueError(f"logging.log_infos has no meaning with alg.id: {self.alg.id}, which makes no rollouts")
         return self
 
 
@@ -204,16 +243,34 @@ class SupervisedConfig(TextConfig):
         return self
 
 
-KINDS: tuple[type[RunConfig], ...] = (OnPolicyConfig, SupervisedConfig, RewardModelConfig, TurnLevelConfig)
+KINDS: tuple[type[RunConfig], ...] = (
+    OnPolicyConfig,
+    OfflineConfig,
+    SupervisedConfig,
+    RewardModelConfig,
+    TurnLevelConfig,
+)
 
-_KINDS_BY_ALG: dict[str, type[RunConfig]] = {"supervised": SupervisedConfig, "reward_model": RewardModelConfig}
+OFFLINE = ("awac", "bc", "chai", "cql", "decision_transformer", "filtered_bc", "ilql", "mc_returns", "psi_learning")
+"""Ids of the toolkit's algorithms that learn from logged conversations."""
+ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "rloo", "trpo")
+"""Ids of the toolkit's algorithms that learn from rollouts of text."""
+_KINDS_BY_ALG: dict[str, type[RunConfig]] = {
+    "supervised": SupervisedConfig,
+    "reward_model": RewardModelConfig,
+    **dict.fromkeys(OFFLINE, OfflineConfig),
+    **dict.fromkeys(ON_POLICY, OnPolicyConfig),
+}
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     """Return the kind of a config that has not been validated yet."""
     if id_of(config, "env") not in (None, TEXT_GENERATION):
         return TurnLevelConfig
-    return _KINDS_BY_ALG.get(id_of(config, "alg") or "", OnPolicyConfig)
+    id, alg = id_of(config, "alg"), config.get("alg")
+    # A custom algorithm that learns from rollouts has a KL penalty.
+    is_offline = id is not None and isinstance(alg, Mapping) and alg.get("policy") and alg.get("kl_div") is None
+    return _KINDS_BY_ALG.get(id or "", OfflineConfig if is_offline else OnPolicyConfig)
 
 
 def text_config(config: RunConfig) -> TextConfig:

@@ -193,6 +193,7 @@ class Dialogue:
         terminated: Whether nothing can be earned after the last turn; false if the conversation was cut, for example at
             a limit of turns.
         tokenizer: Hash of the tokenizer that the ``ids`` of turns belong to.
+        prompt: The given turns in the format of the datapool, as the prompt before what was said.
     """
 
     id: str | int
@@ -205,6 +206,7 @@ class Dialogue:
     failures: tuple[str, ...] = ()
     terminated: bool = True
     tokenizer: str | None = None
+    prompt: str | None = None
 
     @property
     def said(self) -> tuple[Turn, ...]:

@@ -188,11 +188,11 @@ class Replies:
     def row_episodes(self) -> np.ndarray:
         """Episode index of each row, counted from 0 without gaps. Shape (B,)."""
         assert self.episode is not None
-        return np.unique(self.episode.numpy(), return_inverse=True)[1]
+        return np.unique(self.episode.cpu().numpy(), return_inverse=True)[1]
 
     def token_episodes(self) -> np.ndarray:
         """Episode index of each agent token, counted from 0 without gaps. Shape (N,)."""
-        return np.repeat(self.row_episodes(), self.response_mask.sum(dim=1).numpy())
+        return np.repeat(self.row_episodes(), self.response_mask.sum(dim=1).cpu().numpy())
 
     # -- parts ----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -11,9 +13,9 @@ from rl4dialog.functional.masks import padded
 from rl4dialog.policies.architectures import is_listed, refusal
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import TOLERANCE, Seq2SeqDecoder, decoded_log_probs
+from rl4dialog.policies.encoder_decoder import EncoderDecoder
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
 from rl4dialog.policies.models import decoder_start_id
-from rl4dialog.policies.seq2seq import EncoderDecoder
 
 _PROMPTS = [[2, 3, 4, 5, 6], [7, 8]]
 _REPLIES = [[9, 10, 11], [12, 13, 14]]
@@ -57,7 +59,8 @@ def _first_difference(model: PreTrainedModel) -> str | None:
     prompt_ids, prompt_mask = prompt_ids.to(model.device), prompt_mask.to(model.device)
     replies = torch.tensor(_REPLIES, device=model.device)
     if model.config.is_encoder_decoder:
-        hidden = EncoderDecoder(model, share_prompts=False)(prompt_ids, prompt_mask, replies[:, :-1])
+        trunk = EncoderDecoder(model, share_prompts=False)
+        hidden = trunk(prompt_ids, prompt_mask, replies[:, :-1])
     else:
         mask = torch.cat([prompt_mask, torch.ones_like(replies[:, :-1], dtype=torch.bool)], dim=1)
         whole = CausalLMActorCriticPolicy._hidden(model.base_model, torch.cat([prompt_ids, replies[:, :-1]], 1), mask)
@@ -67,7 +70,7 @@ def _first_difference(model: PreTrainedModel) -> str | None:
     if _differ(together, expected):
         return "other rows of a batch, or its padding, change log-probabilities"
     if model.config.is_encoder_decoder:
-        decoder = Seq2SeqDecoder(model, prompt_ids, prompt_mask, decoder_start_id(model))
+        decoder = Seq2SeqDecoder(trunk, prompt_ids, prompt_mask, partial(lm_logits, model, is_plain=is_plain))
         if _differ(decoded_log_probs(decoder, replies), expected):
             return "log-probabilities with its cache differ from those without"
     return None

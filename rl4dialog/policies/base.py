@@ -10,6 +10,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,7 +25,7 @@ from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_lo
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
 from rl4dialog.policies.checkpointing import checkpoint_layers
-from rl4dialog.policies.decoding import Decoder
+from rl4dialog.policies.decoding import Decoder, Head
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
@@ -155,6 +156,8 @@ class LMActorCriticPolicy(BasePolicy):
     """The transformers Auto class that loads this policy's language model."""
     maskable = False
     """Whether a mask policy restricts the allowed tokens."""
+    guided = False
+    """Whether values of tokens or replies guide the language model."""
     joins_turns = False
     """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
     _prompt_cache: PromptCache | None = None
@@ -179,9 +182,19 @@ class LMActorCriticPolicy(BasePolicy):
 
     @abstractmethod
     def _decoder(
+        self,
+        trunk: Any,
+        obs: dict[str, Tensor],
+        head: Head | None = None,
+        prompt_cache: PromptCache | None = None,
+    ) -> Decoder:
+        """Create a decoder of a trunk for the prompts of observations; without a head, for hidden states only."""
+
+    def _model_decoder(
         self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
     ) -> Decoder:
-        """Create a decoder for the prompts of observations."""
+        """Create a decoder of a whole model for the prompts of observations."""
+        return self._decoder(self._trunk(model), obs, partial(self._head, model), prompt_cache)
 
     @property
     def language_model(self) -> PreTrainedModel:
@@ -220,6 +233,10 @@ class LMActorCriticPolicy(BasePolicy):
 
     def mask_state(self) -> dict[str, Tensor]:
         """State that a maskable policy needs to resume, by name in the policy's state dict."""
+        return {}
+
+    def target_state(self) -> dict[str, Tensor]:
+        """Lagging values of a guided policy, by name in the policy's state dict."""
         return {}
 
     def get_language_model(self) -> PreTrainedModel:
@@ -319,8 +336,10 @@ class LMActorCriticPolicy(BasePolicy):
     def _sample_steps(
         self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, **kwargs: Any
     ) -> Generator[SampledTokens, None, Replies]:
-        decoder = self._decoder(self._policy_model, obs, self._prompt_cache)
-        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, self._step_editors(obs), **kwargs)
+        decoder = self._model_decoder(self._policy_model, obs, self._prompt_cache)
+        return sample_steps(
+            decoder, obs, settings, self.end_of_turn, limit, self._step_editors(obs, settings), **kwargs
+        )
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
@@ -370,9 +389,9 @@ class LMActorCriticPolicy(BasePolicy):
             logits = self._head(model, self._hidden_states(self._trunk(model), replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
-    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
-        """Editors of the logits for one generation with these observations."""
-        del obs
+    def _step_editors(self, obs: dict[str, Tensor], settings: GenerationSettings) -> list[StepEditor]:
+        """Editors of the logits for one generation with these observations and settings."""
+        del obs, settings
         return []
 
     # -- the N agent tokens of replies ------------------------------------------------------------------------------
@@ -396,6 +415,10 @@ class LMActorCriticPolicy(BasePolicy):
         """
         del replies, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
+
+    def model_logits(self, policy_hidden: Tensor) -> Tensor:
+        """Logits of the trained model alone, without temperature, mask and guidance. Shape (N, H) -> (N, V)."""
+        return self._head(self._policy_model, policy_hidden)
 
     def _values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
         """Values of the states before N tokens; 0 without a critic. Shape (N,).

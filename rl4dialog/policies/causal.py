@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.decoding import CausalDecoder, Decoder, UncachedCausalDecoder, cache_holds, keeps_states
+from rl4dialog.policies.decoding import CausalDecoder, Decoder, Head, UncachedCausalDecoder, cache_holds, keeps_states
 from rl4dialog.policies.prompt_cache import PromptCache
 
 
@@ -29,12 +30,16 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         return model.base_model
 
     def _decoder(
-        self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
+        self,
+        trunk: Any,
+        obs: dict[str, Tensor],
+        head: Head | None = None,
+        prompt_cache: PromptCache | None = None,
     ) -> Decoder:
         prompts = obs["prompt_ids"], obs["prompt_mask"]
         if self._cache_holds:
-            return CausalDecoder(model, *prompts, prompt_cache)
-        return UncachedCausalDecoder(model, *prompts, self._head_is_plain)
+            return CausalDecoder(trunk, *prompts, head, prompt_cache)
+        return UncachedCausalDecoder(trunk, *prompts, head)
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
         if self.share_prompts and self._cache_can_be_shared:

@@ -174,12 +174,13 @@ class StepEditor(Protocol):
 
     in_policy: bool
 
-    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
+    def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
         """Edit the logits of the next token, which include the temperature. Shape (n, V) -> (n, V).
 
         Args:
             logits: Output of the previous editor.
             last_ids: The previously chosen tokens, shape (n,); ``None`` in the first step.
+            hidden: The policy's last hidden states. Shape (n, H).
         """
 
     def keep(self, rows: Tensor) -> None:
@@ -258,11 +259,12 @@ def sample_steps(
     idle = False  # finished here, but not in all other processes
 
     for t in range(max_new_tokens):
-        unmasked = scale_logits(decoder.next_logits(next_ids), settings.temperature)
+        hidden = decoder.next_hidden(next_ids)
+        unmasked = scale_logits(decoder.logits(hidden), settings.temperature)
         _check_finite(unmasked)
         logits = allowed = unmasked
         for editor in editors:
-            allowed = editor.edit(allowed, next_ids)
+            allowed = editor.edit(allowed, next_ids, hidden)
             if editor.in_policy:
                 logits = allowed
         if len(processors):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 
@@ -35,5 +36,74 @@ class ValueHead(nn.Module):
     def trained_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that affect only the values. The optimizer state in checkpoints depends on this order."""
         yield from self.output.parameters()
+        if self.trunk is not None:
+            yield from (p for p in self.trunk.parameters() if p.requires_grad)
+
+
+class ActionValueHead(nn.Module):
+    """Values Q(s, a) of all A actions, such as the tokens of the vocabulary: a network with one hidden layer.
+
+    Args:
+        n_hidden: H, the width of the hidden states.
+        n_actions: A.
+        width: Width of the hidden layer; ``None`` for a linear head.
+        init_value: Value of all actions before training.
+    """
+
+    def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float = 0.0) -> None:
+        super().__init__()
+        self.inner: nn.Module = nn.Identity()
+        if width is not None:
+            self.inner = nn.Sequential(nn.Linear(n_hidden, width), nn.ReLU())
+        self.output = nn.Linear(width or n_hidden, n_actions)
+        nn.init.zeros_(self.output.weight)
+        nn.init.constant_(self.output.bias, init_value)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Values of all actions, float32. Shape (N, H) -> (N, A)."""
+        values: Tensor = self.output(self.inner(hidden.float()))
+        return values
+
+    def at(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Values of one action per state, without those of the others. Shapes (N, H), (N,) -> (N,)."""
+        return (self.inner(hidden.float()) * self.output.weight[ids]).sum(dim=-1) + self.output.bias[ids]
+
+
+class ActionValueHeads(ValueHead):
+    """Several heads Q(s, a), whose minimum is the estimate, and a head V(s).
+
+    Args:
+        n_hidden: H, the width of the hidden states.
+        trunk: As for :class:`ValueHead`.
+        n_actions: A, the number of actions.
+        n_heads: J, the number of heads Q.
+        width: As for :class:`ActionValueHead`, for all heads.
+        init_value: Value of all states and actions before training.
+    """
+
+    def __init__(
+        self,
+        n_hidden: int,
+        trunk: nn.Module | None,
+        n_actions: int,
+        n_heads: int,
+        width: int | None,
+        init_value: float = 0.0,
+    ) -> None:
+        super().__init__(n_hidden, trunk)
+        self.output = ActionValueHead(n_hidden, 1, width, init_value)
+        self.q = nn.ModuleList(ActionValueHead(n_hidden, n_actions, width, init_value) for _ in range(n_heads))
+
+    def q_at(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Values of one action per state by each head. Shapes (N, H), (N,) -> (J, N)."""
+        return torch.stack([head.at(hidden, ids) for head in self.q])  # type: ignore[operator]
+
+    def q_all(self, hidden: Tensor) -> Tensor:
+        """Values of all actions by each head. Shape (N, H) -> (J, N, A)."""
+        return torch.stack([head(hidden) for head in self.q])
+
+    def trained_parameters(self) -> Iterator[nn.Parameter]:
+        yield from self.output.parameters()
+        yield from self.q.parameters()
         if self.trunk is not None:
             yield from (p for p in self.trunk.parameters() if p.requires_grad)

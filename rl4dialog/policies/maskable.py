@@ -138,8 +138,8 @@ class MaskableMixin(LMActorCriticPolicy):
             allowed.scatter_(-1, ids.unsqueeze(-1), True)
         return mask_logits(super()._logits(replies, policy_hidden), allowed)
 
-    def _step_editors(self, obs: dict[str, Tensor]) -> list[StepEditor]:
-        return [*super()._step_editors(obs), MaskEditor(self, obs)]
+    def _step_editors(self, obs: dict[str, Tensor], settings: GenerationSettings) -> list[StepEditor]:
+        return [*super()._step_editors(obs, settings), MaskEditor(self, obs)]
 
 
 class MaskEditor:
@@ -150,9 +150,9 @@ class MaskEditor:
     def __init__(self, policy: MaskableMixin, obs: dict[str, Tensor]) -> None:
         self._policy = policy
         with policy.mask_model() as model:
-            self._decoder = policy._decoder(model, obs)
+            self._decoder = policy._model_decoder(model, obs)
 
-    def edit(self, logits: Tensor, last_ids: Tensor | None) -> Tensor:
+    def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
         with self._policy.mask_model():
             return mask_logits(logits, self._policy.allowed_tokens(self._decoder.next_logits(last_ids)))
 

@@ -28,6 +28,7 @@ MODEL_FOLDER = "model"
 CRITIC_FILE = "critic.safetensors"
 MASK_FILE = "mask.safetensors"
 REFERENCE_FILE = "reference.safetensors"
+TARGET_FILE = "target.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 
 
@@ -40,8 +41,8 @@ def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
     """
     # Gather everything before writing, so that no process waits for one that failed to write.
     weights = whole_weights(policy.language_model) if policy.lockstep else None
-    states = {file: _gathered(state) for file, state in _states(policy).items()}
-    states[OPTIMIZER_FILE] = _gathered(optimizer_tensors(policy.optimizer))
+    states = {file: gathered(state) for file, state in states_beside(policy).items()}
+    states[OPTIMIZER_FILE] = gathered(optimizer_tensors(policy.optimizer))
     if folder is None:
         return
     save_language_model(policy.language_model, folder / MODEL_FOLDER, policy.lora, weights)
@@ -74,7 +75,7 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
     """
     folder = Path(folder)
     load_language_model_weights(policy.language_model, folder / MODEL_FOLDER, policy.auto_class, policy.lora)
-    for file in _states(policy):
+    for file in states_beside(policy):
         load_state_beside(policy, folder, file)
     policy.weights_will_change()
 
@@ -96,7 +97,7 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
         return
     hint = "Use another checkpoint."
     saved = load_model(auto_class, str(folder), "language model", hint, dtype=torch.float32)
-    _copy_all(model.state_dict(), saved.state_dict())
+    copy_all(model.state_dict(), saved.state_dict())
 
 
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
@@ -105,7 +106,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     Raises:
         ModelError: If it is missing, or belongs to another kind of policy.
     """
-    expected = _states(policy).get(file, {})
+    expected = states_beside(policy).get(file, {})
     path = folder / file
     if not path.is_file():
         raise ModelError(f"{path} is missing: the folder has a language model, but not the rest of the policy")
@@ -113,7 +114,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
     if state.keys() != expected.keys():
         first = sorted(state.keys() ^ expected.keys())[0]
         raise ModelError(f"{path} does not fit a policy with critic {policy.critic_kind!r} (first difference: {first})")
-    _copy_all(expected, state)
+    copy_all(expected, state)
 
 
 def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
@@ -162,7 +163,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     return {key: torch.as_tensor(value) for key, value in flatten(states).items() if not isinstance(value, Mapping)}
 
 
-def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
+def states_beside(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
     """State dicts saved next to the language model, by file. The critic keeps the names of the first format."""
     critic_ids = {id(parameter) for parameter in policy.critic_parameters()}
     critic: dict[str, Tensor] = {
@@ -170,11 +171,16 @@ def _states(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
         for name, parameter in policy.named_parameters()
         if id(parameter) in critic_ids
     }
-    states = {CRITIC_FILE: critic, MASK_FILE: policy.mask_state(), REFERENCE_FILE: policy.reference_state()}
+    states = {
+        CRITIC_FILE: critic,
+        MASK_FILE: policy.mask_state(),
+        REFERENCE_FILE: policy.reference_state(),
+        TARGET_FILE: policy.target_state(),
+    }
     return {file: state for file, state in states.items() if state}
 
 
-def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Gathered tensors in main memory that share no storage, as safetensors requires."""
     found: dict[str, Tensor] = {}
     places: set[int] = set()
@@ -186,7 +192,7 @@ def _gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+def copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
     """Copy tensors into targets of the same names, which may be sharded.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,7 @@ class Tracker:
         lora: LoRA | None = None,
         weights: dict[str, Tensor] | None = None,
         folder_name: str = MODEL_FOLDER,
+        also: Callable[[Path], None] | None = None,
     ) -> Path:
         """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes.
 
@@ -193,6 +194,7 @@ class Tracker:
                 ``model/adapter/``.
             weights: The model's weights, if they are sharded over processes.
             folder_name: Name of the folder inside the run folder.
+            also: Writes further files to the folder.
 
         Returns:
             The folder.
@@ -200,6 +202,8 @@ class Tracker:
         with self.run_folder.replacing_folder(folder_name) as folder:
             save_language_model(model, folder, lora, weights)
             tokenizer.save_pretrained(folder)
+            if also is not None:
+                also(folder)
         return self.run_folder.path(folder_name)
 
     def close(self, exit_code: int = 0) -> None:

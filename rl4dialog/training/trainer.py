@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.registry import import_object
 from rl4dialog.core.reward_model_config import RewardModelConfig
@@ -34,6 +34,7 @@ from rl4dialog.training.trainee import Trainee
 SPLITS = ("val", "test")
 _TRAINEES: dict[type[RunConfig], str] = {
     OnPolicyConfig: "rl4dialog.training.on_policy.trainee:OnPolicyTrainee",
+    OfflineConfig: "rl4dialog.training.offline.trainee:OfflineTrainee",
     SupervisedConfig: "rl4dialog.training.supervised.trainee:SupervisedTrainee",
     RewardModelConfig: "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
     TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",

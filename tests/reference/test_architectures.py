@@ -207,7 +207,7 @@ def test_unlisted_architecture_is_examined_and_trained(name: str) -> None:
     assert model.config.model_type not in CACHED | UNCACHED
     examine(model, "some/model")
     policy, obs = policy_of(model, critic="none")
-    assert isinstance(policy._decoder(model, obs), UncachedCausalDecoder) == (name == "roberta")
+    assert isinstance(policy._model_decoder(model, obs), UncachedCausalDecoder) == (name == "roberta")
     replies = policy.generate(obs)
     batch = replies
     for row, prompt in enumerate(PROMPTS):
@@ -274,7 +274,7 @@ def test_pad_token_within_a_reply_is_a_token_like_any_other(name: str) -> None:
     policy, obs = policy_of(make_model(name), critic="none")
     replies = torch.tensor([[5, 1, 7, 1, 9]] * 4)
     batch = reply_batch(obs, replies, torch.ones_like(replies, dtype=torch.bool))
-    written = decoded_log_probs(policy._decoder(policy.language_model, obs), replies)
+    written = decoded_log_probs(policy._model_decoder(policy.language_model, obs), replies)
     close(policy.sequence_log_probs(batch), written.gather(-1, replies.unsqueeze(-1)).squeeze(-1).detach())
 
 

@@ -16,11 +16,11 @@ import torch
 from runs import make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
-from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.generation import GenerationSettings, all_steps, sample_steps
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import build_tokenizer
+from tests.tiny import causal_decoder
 
 DATA = Path(os.environ.get("RL4DIALOG_TEST_DATA", "not given"))
 STORIES = DATA / "weights" / "stories260K_hf"
@@ -39,7 +39,7 @@ def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]],
     model, tokenizer = stories
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id])
     obs = {"prompt_ids": torch.tensor(ids), "prompt_mask": torch.tensor(mask)}
-    replies = all_steps(sample_steps(CausalDecoder(model, *obs.values()), obs, GREEDY, end, n_tokens))
+    replies = all_steps(sample_steps(causal_decoder(model, *obs.values()), obs, GREEDY, end, n_tokens))
     return [
         tokenizer.decode([*torch.tensor(row)[torch.tensor(m).bool()].tolist(), *reply[keep].tolist()], True)
         for row, m, reply, keep in zip(ids, mask, replies.response_ids, replies.response_mask, strict=True)

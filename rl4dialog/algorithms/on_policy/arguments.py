@@ -8,7 +8,7 @@ import torch
 from pydantic import AfterValidator, Field, InstanceOf
 from stable_baselines3.common.type_aliases import Schedule
 
-from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings
+from rl4dialog.algorithms.schedules import ScheduleSettings
 from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
-from rl4dialog.algorithms.on_policy.schedules import ScheduleSettings, as_schedule
+from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.batching import FIXED_COST

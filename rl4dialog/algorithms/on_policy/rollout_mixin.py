@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import TextArguments
-from rl4dialog.algorithms.on_policy.schedules import SCHEDULED, as_schedule
+from rl4dialog.algorithms.schedules import SCHEDULED, as_schedule
 from rl4dialog.core.allocator import return_unused_memory
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError

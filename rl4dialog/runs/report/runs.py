@@ -89,13 +89,12 @@ def read_run(path: str | Path) -> Run:
     config = _read_object(path / CONFIG_FILE)
     if not config:
         notes.append(f"There is no {CONFIG_FILE}.")
-    has_rollouts = kind_of(config).has_rollouts
     return Run(
         path,
         config,
         _read_object(path / PROVENANCE_FILE),
-        _merge(rollouts, updates) if has_rollouts else [],
-        updates[-1] if updates and not has_rollouts else {},
+        _merge(rollouts, updates) if rollouts else [],
+        updates[-1] if updates and not rollouts else {},
         {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
         read_players(path),

@@ -7,8 +7,8 @@ from typing import Any
 from gymnasium import spaces
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import OnPolicyConfig, TextConfig
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
+from rl4dialog.core.config import OfflineConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -23,7 +23,7 @@ def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
     return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
 
-def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
+def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
     """Policy arguments, without those of the model and those without effect."""
     args = config.alg.policy.args.model_dump()
     for name in ("model_name", "apply_model_parallel", "prompt_truncation_side", "critic_from"):
@@ -31,9 +31,10 @@ def own_policy_args(config: OnPolicyConfig) -> dict[str, Any]:
     return args
 
 
-def all_arguments(config: OnPolicyConfig) -> dict[str, Any]:
-    """Arguments of an RL run's policy and algorithm, with defaults filled in."""
-    policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), AlgorithmRegistry.defaults(config.alg.id)
+def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:
+    """Arguments of a run's policy and algorithm, with defaults filled in."""
+    registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
+    policy, algorithm = PolicyRegistry.defaults(config.alg.policy.id), registry.defaults(config.alg.id)
     return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
 
 
@@ -84,7 +85,7 @@ def build_inference_policy(
 
 def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
-    if not isinstance(config, OnPolicyConfig):
+    if not isinstance(config, PolicyRunConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
     for_training = (
         *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),

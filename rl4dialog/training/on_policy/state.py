@@ -1,9 +1,4 @@
-"""Complete state of an on-policy algorithm between iterations.
-
-A checkpoint also holds ``model/`` (language model and tokenizer in transformers' format), ``critic.safetensors``,
-``mask.safetensors``, ``optimizer.safetensors``, and ``reference.safetensors`` if the reference follows the policy. The
-initial model is not saved: on resume it is rebuilt and its hash is verified.
-"""
+"""Complete state of an on-policy algorithm between iterations, and the critic of another run."""
 
 from __future__ import annotations
 
@@ -18,18 +13,11 @@ from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.envs.vectorize import env_states, load_env_states
-from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.saving import (
-    CRITIC_FILE,
-    MODEL_FOLDER,
-    load_optimizer,
-    load_policy_weights,
-    load_state_beside,
-)
-from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.policies.saving import CRITIC_FILE, MODEL_FOLDER, load_state_beside
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
-from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.policy_state import capture_policy_state, restore_policy_state, state_of_process
+from rl4dialog.training.random_state import set_random_state
 
 
 def capture_state(algorithm: Any) -> dict[str, Any]:
@@ -39,23 +27,12 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
         JSON values.
     """
     normalizer = algorithm.collector.normalizer
-    own = {
-        "random": random_state(),
-        "envs": env_states(algorithm.env),
-        "episodes": list(algorithm.ep_info_buffer or []),
+    of_run = {
+        "kl_controller": algorithm.kl_controller.state_dict(),
+        "normalizer": normalizer.state_dict() if normalizer is not None else None,
     }
-    state: dict[str, Any] = to_plain(
-        {
-            "iteration": algorithm.iteration,
-            "num_timesteps": algorithm.num_timesteps,
-            "n_updates": algorithm._n_updates,
-            "kl_controller": algorithm.kl_controller.state_dict(),
-            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
-            "normalizer": normalizer.state_dict() if normalizer is not None else None,
-            "processes": all_gather_object(own),
-        }
-    )
-    return state
+    of_process = {"envs": env_states(algorithm.env), "episodes": list(algorithm.ep_info_buffer or [])}
+    return capture_policy_state(algorithm, of_run, of_process)
 
 
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
@@ -67,23 +44,13 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
         CheckpointError: If it was written with a different number of processes or environments.
         ModelError: If its weights do not match.
     """
-    state = checkpoint.state
-    if len(state["processes"]) != n_processes():
-        raise CheckpointError(
-            f"{checkpoint.path} was written by {len(state['processes'])} processes, but this run has {n_processes()}; "
-            f"start the run with {len(state['processes'])}"
-        )
-    own = state["processes"][process_index()]
+    state, own = checkpoint.state, state_of_process(checkpoint)
     if len(own["envs"]) != algorithm.env.num_envs:
         raise CheckpointError(
             f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
         )
-    load_policy_weights(algorithm.policy, checkpoint.path)
-    load_optimizer(algorithm.policy.optimizer, checkpoint.path)
-    algorithm.num_timesteps = state["num_timesteps"]
-    algorithm._n_updates = state["n_updates"]
+    restore_policy_state(algorithm, checkpoint)
     algorithm.kl_controller.load_state_dict(state["kl_controller"])
-    algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
     if algorithm.collector.normalizer is not None:
         algorithm.collector.normalizer.load_state_dict(state["normalizer"])
     algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)

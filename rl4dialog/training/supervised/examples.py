@@ -23,9 +23,10 @@ from rl4dialog.core.types import Frame, Sample
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
+from rl4dialog.rollouts.conversation_rows import Limits, Row, joined_rows, learned_turns
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
+from rl4dialog.text.prompts import encode_prompt, encode_reply, encoder_of
 
 IGNORED_LABEL = -100
 
@@ -183,12 +184,19 @@ def build_examples(
     for sample in samples:
         before = "" if in_encoder else sample.prompt_or_input_text
         if (sample.meta_data or {}).get("continuation") and sample.references:
-            limits = max_prompt_length, max_reply_length, max_length
-            markup = frame or Frame.plain(end_of_turn)
-            turns = _turns(sample, end, *limits, markup, before, rules or ConversationRules())
+            turns = learned_turns(
+                sample.prompt_or_input_text,
+                [sample.references[0], *(sample.meta_data or {})["continuation"]],
+                end,
+                Limits(max_prompt_length, max_reply_length, max_length),
+                frame or Frame.plain(end_of_turn),
+                rules or ConversationRules(),
+                in_encoder=in_encoder,
+            )
+            turns = [turn for turn in turns if turn.reply]
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
-            examples += [turn.example() for turn in turns] if in_encoder else _rows(turns, loss_on == "all")
+            examples += [_example(row, in_encoder, loss_on == "all") for row in joined_rows(turns, not in_encoder)]
             continue
         whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
         for reference in sample.references:
@@ -231,63 +239,12 @@ def build_examples(
     return examples, truncation
 
 
-@dataclass(frozen=True)
-class _LearnedTurn:
-    """One reply in a conversation: what the model reads, and what it learns to say."""
-
-    prompt: list[int]
-    reply: list[int]
-    is_cut: bool
-    n_dropped: int
-
-    def example(self) -> SupervisedExample:
-        return SupervisedExample(input_ids=self.prompt, labels=self.reply)
-
-
-def _turns(
-    sample: Sample,
-    end: EndOfTurn,
-    max_prompt_length: int | None,
-    max_reply_length: int | None,
-    max_length: int | None,
-    frame: Frame,
-    before: str,
-    rules: ConversationRules,
-) -> list[_LearnedTurn]:
-    """All replies of the agent in a sample's conversation, with the prompts that a rollout would show."""
-    tokenizer, said = end.tokenizer, [sample.references[0], *(sample.meta_data or {})["continuation"]]
-    ends = (i for i in range(0, len(said) - 1, 2) if rules.ends("agent", said[i]) or rules.ends("partner", said[i + 1]))
-    said = said[: next(ends, len(said)) + 1]
-    whole = [encode_reply(tokenizer, text, end.marker, prompt=before) for text in said[::2]]
-    limit = min((n for n in (max_reply_length, max_length and max_length - 1) if n is not None), default=None)
-    replies = [
-        ids if limit is None or len(ids) <= limit else encode_reply(tokenizer, text, end.marker, limit, before)
-        for ids, text in zip(whole, said[::2], strict=True)
-    ]
-    room = max_length and max_length - max(map(len, replies))
-    limit = min((n for n in (max_prompt_length, room) if n is not None), default=None)
-    history = History(tokenizer, sample.prompt_or_input_text, limit, frame=frame, max_utterances=rules.context_turns)
-    turns = []
-    for i, reply in enumerate(replies):
-        turns.append(_LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))
-        if 2 * i + 2 < len(said):
-            answer, _ = rules.heard(said[2 * i + 1], frame, tokenizer)
-            history.go_on(reply, said[2 * i], answer, end)
-    return turns
-
-
-def _rows(turns: Sequence[_LearnedTurn], learns_all: bool) -> list[SupervisedExample]:
-    """Join the turns to rows; a new row begins where earlier utterances were dropped."""
-    rows: list[SupervisedExample] = []
-    for turn in turns:
-        ids = rows[-1]["input_ids"] if rows else []
-        if not rows or turn.prompt[: len(ids)] != ids:
-            rows.append(SupervisedExample(input_ids=[], labels=[]))
-            ids = []
-        between = turn.prompt[len(ids) :]
-        rows[-1]["input_ids"] = [*turn.prompt, *turn.reply]
-        rows[-1]["labels"] += [*(between if learns_all else [IGNORED_LABEL] * len(between)), *turn.reply]
-    return rows
+def _example(row: Row, in_encoder: bool, learns_all: bool) -> SupervisedExample:
+    if in_encoder:
+        return SupervisedExample(input_ids=row.prompt, labels=row.response)
+    learned = [learns_all] * len(row.prompt) + [is_agents or learns_all for is_agents in row.is_agents]
+    labels = [id if is_learned else IGNORED_LABEL for id, is_learned in zip(row.ids, learned, strict=True)]
+    return SupervisedExample(input_ids=row.ids, labels=labels)
 
 
 class PaddingCollator:

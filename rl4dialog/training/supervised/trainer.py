@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from rl4dialog.policies.encoder_decoder import EncoderDecoder
 from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.seq2seq import EncoderDecoder
 from rl4dialog.training.resumable_trainer import ResumableTrainer, TrainingLoop
 from rl4dialog.training.supervised.examples import IGNORED_LABEL
 

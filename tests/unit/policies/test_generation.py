@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from rl4dialog.core.errors import ConfigError, TrainingError
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.generation import GenerationSettings, all_steps, sample_steps
 from rl4dialog.text.end_of_turn import EndOfTurn
+from tests.tiny import causal_decoder
 
 PROMPT = [3, 4, 5]
 
@@ -29,7 +29,7 @@ def generate(
 ) -> Replies:
     ids = torch.tensor([PROMPT] * n)
     obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}
-    decoder, ends = CausalDecoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
+    decoder, ends = causal_decoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
     return all_steps(sample_steps(decoder, obs, GenerationSettings(**settings), ends, n_tokens, editors))
 
 
@@ -164,7 +164,7 @@ class OnlyOne:
     def __init__(self, token: int, in_policy: bool) -> None:
         self.token, self.in_policy = token, in_policy
 
-    def edit(self, logits: torch.Tensor, last_ids: torch.Tensor | None) -> torch.Tensor:
+    def edit(self, logits: torch.Tensor, last_ids: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
         return mask_logits(logits, torch.arange(logits.shape[1]) == self.token)
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -186,10 +186,11 @@ def test_editor_decides_what_is_drawn_and_belongs_to_the_policy_if_it_says_so(
 @torch.no_grad()
 def test_the_head_reads_compact_hidden_states(model: Any) -> None:
     inputs: list[torch.Tensor] = []
-    hook = model.get_output_embeddings().register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
     prompts = torch.tensor([[3, 4, 5], [5, 4, 3]])
-    CausalDecoder(model, prompts, torch.ones_like(prompts)).next_logits(None)
+    decoder = causal_decoder(model, prompts, torch.ones_like(prompts))
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
+    decoder.next_logits(None)
     hook.remove()
     (hidden,) = inputs
-    assert hidden.shape[:2] == (2, 1)
+    assert hidden.shape == (2, model.config.hidden_size)
     assert hidden.is_contiguous()

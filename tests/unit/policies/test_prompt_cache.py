@@ -11,8 +11,8 @@ from architectures import CAUSAL, make_model
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.policies.architectures import CONTINUED
-from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
+from tests.tiny import causal_decoder
 
 TOKENIZER = make_tokenizer()
 WINDOWED = ("gemma2", "mistral", "exaone4")
@@ -56,7 +56,7 @@ def test_logits_are_those_of_the_whole_prompt(name: str) -> None:
     cache = PromptCache()
     for prompts in turns(5):
         ids, mask = batch(prompts)
-        decoders = CausalDecoder(model, ids, mask, cache), CausalDecoder(model, ids, mask)
+        decoders = causal_decoder(model, ids, mask, cache), causal_decoder(model, ids, mask)
         last = None
         with torch.no_grad():
             for step in range(4):
@@ -77,7 +77,7 @@ def test_only_new_tokens_are_read() -> None:
     cache = PromptCache()
     with torch.no_grad():
         for prompts in turns(5):
-            CausalDecoder(model, *batch(prompts), cache).next_logits(None)
+            causal_decoder(model, *batch(prompts), cache).next_logits(None)
     # At most 4 tokens are new, or 6 where a conversation starts anew.
     assert widths == [14, 4, 6, 4, 4]
 
@@ -88,8 +88,8 @@ def test_prompt_that_is_repeated_is_read_from_its_last_token() -> None:
     ids, mask = batch([[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]])
     with torch.no_grad():
         for _ in range(2):
-            continued = CausalDecoder(model, ids, mask, cache).next_logits(None)
-            torch.testing.assert_close(continued, CausalDecoder(model, ids, mask).next_logits(None))
+            continued = causal_decoder(model, ids, mask, cache).next_logits(None)
+            torch.testing.assert_close(continued, causal_decoder(model, ids, mask).next_logits(None))
 
 
 def test_prompts_that_are_new_are_read_whole() -> None:
@@ -98,8 +98,8 @@ def test_prompts_that_are_new_are_read_whole() -> None:
     with torch.no_grad():
         for prompts in ([[1, 2, 3, 4]], [[2, 2, 3, 4, 5, 6]], [[1] * 9, [2] * 3]):
             ids, mask = batch(prompts)
-            decoder = CausalDecoder(model, ids, mask, cache)
-            torch.testing.assert_close(decoder.next_logits(None), CausalDecoder(model, ids, mask).next_logits(None))
+            decoder = causal_decoder(model, ids, mask, cache)
+            torch.testing.assert_close(decoder.next_logits(None), causal_decoder(model, ids, mask).next_logits(None))
             assert torch.equal(decoder._mask, mask)
 
 

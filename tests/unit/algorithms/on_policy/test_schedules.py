@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from runs import make_config
 
-from rl4dialog.algorithms.on_policy.schedules import as_schedule
+from rl4dialog.algorithms.schedules import as_schedule
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.training.building.components import check_components

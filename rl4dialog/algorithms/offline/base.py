@@ -1,0 +1,322 @@
+"""Base of all algorithms that learn from logged conversations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+from typing_extensions import Self
+
+from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
+from rl4dialog.core.allocator import return_unused_memory
+from rl4dialog.core.arguments import Count, Fraction, Positive
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.batching import FIXED_COST, length_groups
+from rl4dialog.functional.distributed import (
+    all_reduce,
+    all_reduce_max,
+    all_reduce_numbers,
+    broadcast,
+    n_processes,
+    process_index,
+)
+from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.value_losses import returns_to_go, step_discounts
+from rl4dialog.policies.gradient_steps import StepGuard
+from rl4dialog.rollouts.conversation_log import ConversationLog
+from rl4dialog.rollouts.offline_sampler import OfflineSampler
+
+PolicyKind = Literal["plain", "guided", "reranked"]
+
+
+class OfflineAlgorithm(BaseAlgorithm):
+    """Minibatches of whole conversations from a log. Subclasses implement :meth:`_terms`.
+
+    ``n_steps`` and ``batch_size`` count agent tokens, as in the algorithms that collect rollouts, so that both have the
+    same x-axis. The environment is stable-baselines3's; training does not step it.
+
+    Attributes:
+        needs_rewards: Whether conversations need rewards that differ.
+        policy_kind: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
+            ones, which have values of tokens and of replies.
+        data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
+        stop_requested: Set by a callback between iterations to prevent the next one.
+        sampler: Order of the conversations.
+
+    Args:
+        policy: Policy class.
+        env: Environment, for the spaces of observations and actions.
+        log: The conversations.
+        learning_rate: Learning rate. It can have a schedule: ``{start: 1e-4, end: 0, schedule: linear, warmup: 0.1}``.
+        n_steps: Agent tokens of the log per iteration.
+        batch_size: Approximate number of agent tokens per optimizer step; conversations are never split.
+        micro_batch_size: Rows per forward and backward pass. Gradients are accumulated over the minibatch. ``null``
+            leaves the size to ``split_by_length``.
+        split_by_length: Split a minibatch by length where this saves more padding than an additional pass costs.
+        gamma: Discount factor.
+        discount_per: Whether ``gamma`` discounts every ``token``, or only from one ``turn`` to the next.
+        max_grad_norm: Maximum gradient norm; larger gradients are scaled down.
+        on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
+            ``raise`` at once.
+        policy_kwargs: Arguments of the policy.
+        seed: Random seed.
+        device: Device; ``auto`` selects a GPU if there is one, otherwise the CPU.
+        stats_window_size: stable-baselines3's window of logged episodes.
+        verbose: stable-baselines3's verbosity.
+    """
+
+    needs_rewards = True
+    policy_kind: PolicyKind = "guided"
+    needs_critic = False
+    data_parallel = True
+    stop_requested = False
+
+    def __init__(
+        self,
+        policy: Any,
+        env: VecEnv,
+        log: ConversationLog,
+        learning_rate: float | Schedule | ScheduleSettings = 1e-4,
+        n_steps: Count = 65_536,
+        batch_size: Count = 2048,
+        micro_batch_size: Count | None = None,
+        split_by_length: bool = True,
+        gamma: Fraction = 0.99,
+        discount_per: Literal["token", "turn"] = "token",
+        max_grad_norm: Positive = 1.0,
+        on_nan_gradient: Literal["skip", "raise"] = "skip",
+        policy_kwargs: dict[str, Any] | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        stats_window_size: int = 100,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            policy,
+            env,
+            as_schedule(learning_rate, "learning_rate"),
+            policy_kwargs,
+            stats_window_size,
+            verbose=verbose,
+            device=device,
+            seed=seed,
+        )
+        self.log, self.n_steps, self.batch_size = log, n_steps, batch_size
+        self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
+        self.gamma, self.discount_per, self.max_grad_norm = gamma, discount_per, max_grad_norm
+        self._step_guard = StepGuard(on_nan_gradient)
+        kept = self.select(log)
+        self._kept = kept
+        self.sampler = OfflineSampler(log.n_tokens[kept], log.lengths[kept], batch_size, seed or 0)
+        self._batches: list[np.ndarray] = []
+        self._setup_model()
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        """Check constraints on config arguments beyond their types.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+        """
+        as_schedule(args.get("learning_rate"), "learning_rate")
+        n_steps, batch_size = args.get("n_steps", 65_536), args.get("batch_size", 2048)
+        if batch_size > n_steps:
+            raise ConfigError(f"alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}")
+
+    @classmethod
+    def policy_arguments(cls) -> dict[str, Any]:
+        """Arguments of the policy that the algorithm sets; a plain language model has no critic and no reference."""
+        return {"critic": "none", "reference": "none"} if cls.policy_kind == "plain" else {}
+
+    def select(self, log: ConversationLog) -> np.ndarray:
+        """Indices of the conversations to learn from; by default all. Shape (n,).
+
+        Raises:
+            ConfigError: If there are none.
+        """
+        return np.arange(len(log))
+
+    def _setup_model(self) -> None:
+        """Build the policy. All processes start with the main process's weights."""
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        self.policy = self.policy_class(
+            self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs
+        ).to(self.device)
+        broadcast([*self.policy.parameters(), *self.policy.buffers()])
+        self.policy.gradient_steps.guard = self._step_guard  # type: ignore[union-attr]
+
+    @property
+    def iteration(self) -> int:
+        """Number of iterations that have begun."""
+        return self.num_timesteps // self.timesteps_per_iteration
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Agent tokens that an iteration counts as."""
+        return self.n_steps
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str = "offline",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train on ``total_timesteps`` agent tokens of the log, in iterations of ``n_steps``."""
+        del log_interval
+        total_timesteps, callback = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        callback.on_training_start(locals(), globals())
+        while self.num_timesteps < total_timesteps:
+            callback.on_rollout_start()
+            if all_reduce_max(int(self.stop_requested)):
+                self.stop_requested = False
+                break
+            self._draw_batches()
+            self.num_timesteps += self.n_steps
+            self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+            callback.update_locals(locals())
+            callback.on_rollout_end()
+            self._step_guard.begin_iteration(self.iteration)
+            self.train(callback)
+        callback.on_training_end()
+        return self
+
+    def _draw_batches(self) -> None:
+        """Draw the minibatches of an iteration, and log them under ``rollout/``."""
+        self._batches, n_tokens = [], 0
+        while n_tokens < self.n_steps:
+            numbers = self._kept[self.sampler.next()]
+            if len(numbers) < n_processes():
+                raise ConfigError(
+                    f"a minibatch has only {len(numbers)} conversations for {n_processes()} processes; raise "
+                    f"alg.args.batch_size"
+                )
+            self._batches.append(numbers)
+            n_tokens += int(self.log.n_tokens[numbers].sum())
+        returns = self.log.returns[np.concatenate(self._batches)]
+        self.logger.record("rollout/tokens", n_tokens)
+        self.logger.record("rollout/n_conversations", len(returns))
+        self.logger.record("rollout/logged_return", float(returns.mean()))
+        self.logger.record("rollout/epoch", self.sampler.epoch)
+
+    def train(self, callback: BaseCallback | None = None) -> None:
+        """Take one optimizer step per minibatch of the iteration."""
+        policy: Any = self.policy
+        policy.set_training_mode(True)
+        self._update_learning_rate(policy.optimizer)
+        history: dict[str, list[Tensor]] = {}
+        steps = policy.gradient_steps
+        for numbers in self._batches:
+            batch = self.prepared(self.log.replies(numbers[process_index() :: n_processes()]))
+            assert batch.loss_weights is not None
+            n_tokens = all_reduce_numbers(float(batch.loss_weights.sum()))[0]
+            steps.clear()
+            sums: dict[str, Tensor] = {}
+            parts = self._parts(batch)
+            for i, part in enumerate(parts):
+                weights = part.flat("loss_weights")
+                terms = self._terms(part)
+                means = {name: (weights * values).sum() / n_tokens for name, values in terms.items()}
+                steps.backward(means["loss"], is_last=i == len(parts) - 1)
+                for name, mean in means.items():
+                    sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+            values = all_reduce(torch.stack(list(sums.values())))
+            for name, value in zip(sums, values, strict=True):
+                history.setdefault(name, []).append(value)
+            history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
+            self._after_step()
+            self._n_updates += 1
+            if callback is not None:
+                callback.on_step()
+        for name, logged in history.items():
+            stacked = torch.stack(logged)
+            self.logger.record(f"train/{name}", stacked[stacked.isfinite()].mean().item())
+        self.logger.record("train/skipped_steps", self._step_guard.n_skipped)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self._batches = []
+        return_unused_memory()
+
+    def prepared(self, batch: Replies) -> Replies:
+        """Add the numbers that need whole conversations to a minibatch, and move it to the device.
+
+        ``returns`` are those to go from each token, as logged: nothing is added after the end of a conversation that
+        was cut.
+        """
+        rewards = batch.flat("rewards").numpy()
+        discounts = self.discounts(batch).numpy()
+        returns = returns_to_go(rewards, discounts, batch.token_episodes())
+        batch.returns = batch.scattered(returns)
+        return batch.to(self.device)
+
+    def discounts(self, batch: Replies) -> Tensor:
+        """Discount of the step after each agent token. Shape (N,)."""
+        if self.discount_per == "token":
+            return torch.full((batch.n_tokens,), self.gamma, device=batch.prompt_ids.device)
+        return step_discounts(batch.token_replies(), self.gamma)
+
+    def _parts(self, batch: Replies) -> list[Replies]:
+        """Micro-batches. The rows of a conversation stay together, because states continue from one to the next."""
+        episodes = torch.as_tensor(batch.row_episodes())
+        n_episodes = int(episodes[-1]) + 1
+        fixed_cost = FIXED_COST.get(self.device.type) if self.split_by_length else None
+        if n_episodes == len(batch):
+            return list(batch.split(self.micro_batch_size, fixed_cost))
+        lengths = (batch.prompt_mask.sum(dim=1) + batch.token_mask.sum(dim=1)).cpu()
+        of_episodes = torch.zeros(n_episodes, dtype=lengths.dtype).scatter_reduce_(0, episodes, lengths, "amax")
+        size = self.micro_batch_size
+        if fixed_cost is None:
+            groups = [group.numpy() for group in torch.arange(n_episodes).split(size or n_episodes)]
+        else:
+            groups = list(length_groups(of_episodes.numpy(), fixed_cost, size))
+        device = batch.prompt_ids.device
+        parts = []
+        for group in groups:
+            rows = torch.isin(episodes, torch.as_tensor(np.sort(group))).nonzero().squeeze(1)
+            parts.append(batch[rows.to(device)])
+        return parts
+
+    def _after_step(self) -> None:
+        """Act after an optimizer step."""
+
+    @abstractmethod
+    def _terms(self, batch: Replies) -> dict[str, Tensor]:
+        """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``.
+
+        Tokens whose ``loss_weights`` is 0 count in no mean.
+
+        Args:
+            batch: Whole conversations, with ``rewards``, ``returns``, ``turn`` and ``episode``.
+        """
+
+    def imitation_loss(self, batch: Replies) -> Tensor:
+        """-log pi(a|s) of the logged tokens under the language model, at temperature 1. Shape (N,)."""
+        policy: Any = self.policy
+        logits = policy.model_logits(policy._policy_hidden(batch))
+        return -token_log_probs(logits, batch.flat("response_ids"))
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def training_state(self) -> dict[str, Any]:
+        """State of the algorithm besides weights, optimizer and counters, as JSON values."""
+        return {"sampler": self.sampler.state_dict()}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of :meth:`training_state`."""
+        self.sampler.load_state_dict(state["sampler"])
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "log"]

@@ -1,0 +1,91 @@
+"""Behaviour cloning: imitation of all conversations, or of the best ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from rl4dialog.algorithms.offline.base import OfflineAlgorithm
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.replies import Replies
+from rl4dialog.rollouts.conversation_log import ConversationLog
+
+
+class BC(OfflineAlgorithm):
+    """Behaviour cloning: the cross-entropy of the agent's tokens, without rewards."""
+
+    needs_rewards = False
+    policy_kind = "plain"
+
+    def _terms(self, batch: Replies) -> dict[str, Tensor]:
+        return {"loss": self.imitation_loss(batch)}
+
+
+class FilteredBC(BC):
+    """Behaviour cloning of the conversations with the highest returns (%BC; Chen et al. 2021, arXiv 2106.01345).
+
+    Args:
+        args: Arguments of :class:`BC`.
+        top_share: Share of conversations to keep, those with the highest returns; of equal ones, the first.
+        min_return: Lowest return to keep, instead of ``top_share``.
+        kwargs: Keyword arguments of :class:`BC`.
+    """
+
+    needs_rewards = True
+
+    def __init__(
+        self,
+        *args: Any,
+        top_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
+        min_return: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.top_share, self.min_return = top_share, min_return
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        super().check_arguments(args)
+        if (args.get("top_share") is None) == (args.get("min_return") is None):
+            raise ConfigError("alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return")
+
+    def select(self, log: ConversationLog) -> np.ndarray:
+        if self.min_return is not None:
+            kept = np.flatnonzero(log.returns >= self.min_return)
+            if not len(kept):
+                raise ConfigError(
+                    f"alg.args.min_return is {self.min_return:g}, but the highest return of the log is "
+                    f"{log.returns.max():g}; lower it"
+                )
+            return kept
+        assert self.top_share is not None
+        n = int(len(log) * self.top_share)
+        if not n:
+            raise ConfigError(f"alg.args.top_share: {self.top_share:g} of {len(log)} conversations is none; raise it")
+        return np.sort(np.argsort(-log.returns, kind="stable")[:n])
+
+
+class DecisionTransformer(BC):
+    """Imitation after a text that says the return (Decision Transformer; Chen et al. 2021, arXiv 2106.01345).
+
+    Each conversation begins with its return, such as ``return -2``. To act, the policy reads ``target_return``
+    instead. The result is an ordinary language model.
+
+    Args:
+        args: Arguments of :class:`BC`.
+        target_return: Return that evaluations ask for.
+        decimals: Decimals of returns in the text.
+        kwargs: Keyword arguments of :class:`BC`.
+    """
+
+    needs_rewards = True
+
+    def __init__(
+        self, *args: Any, target_return: float = 0.0, decimals: Annotated[int, Field(ge=0, le=6)] = 0, **kwargs: Any
+    ) -> None:
+        self.target_return, self.decimals = target_return, decimals
+        super().__init__(*args, **kwargs)

@@ -1,0 +1,149 @@
+"""Guidance of a language model's tokens by values (Snell et al. 2022, arXiv 2206.11871, section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pydantic
+from pydantic import Field
+from torch import Tensor
+from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+
+_STRICT = pydantic.ConfigDict(strict=True)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class PriorFilter:
+    """Settings of the language model before it is guided, with transformers' names.
+
+    Values of tokens that are not in the log are not learned from anything, so a guided policy should not try tokens
+    that the language model finds very unlikely; ``min_p`` excludes them.
+    """
+
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    top_k: int = Field(default=0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+
+    def kept(self, logits: Tensor) -> Tensor:
+        """Whether each token is kept. Shape (n, V) -> (n, V).
+
+        Args:
+            logits: Logits of the language model, divided by the temperature.
+        """
+        warpers = LogitsProcessorList()
+        if self.top_k > 0:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            warpers.append(TopPLogitsWarper(self.top_p))
+        if self.min_p > 0:
+            warpers.append(MinPLogitsWarper(self.min_p))
+        filtered: Tensor = warpers(None, logits)  # type: ignore[arg-type]
+        return ~filtered.isneginf()
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no token is excluded."""
+        return self == PriorFilter(temperature=self.temperature)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class Guidance:
+    """How values guide a language model.
+
+    pi(a|s) = softmax_a[ (w log filter(pi_beta(a|s)) + min(beta (Q(s,a) - V(s)), clip)) / T ], where T is the
+    temperature of ``generation_kwargs``. V changes pi only if ``clip`` is set.
+
+    Attributes:
+        beta: Weight of the advantage, in nats per unit of reward; 0 is the language model itself.
+        clip: Largest contribution of the advantage, in nats; ``None`` for no limit.
+        prior_weight: w.
+        prior: Filter of pi_beta.
+        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
+        search: ``sample`` token by token, ``beam`` search over guided log-probabilities, or ``rerank`` sampled replies
+            by their advantage.
+        num_beams: Number of beams.
+        n_candidates: Number of replies to rerank.
+        log_prob_weight: Weight of a reply's log-probability under the language model in its rank.
+    """
+
+    beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    clip: float | None = Field(default=None, gt=0)
+    prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    prior: PriorFilter = Field(default_factory=PriorFilter)
+    use: Literal["target", "online"] = "target"
+    search: Literal["sample", "beam", "rerank"] = "sample"
+    num_beams: int = Field(default=1, ge=1)
+    n_candidates: int = Field(default=1, ge=1)
+    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any] | None) -> Guidance:
+        """Parse and validate a ``guidance`` block.
+
+        Raises:
+            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
+        """
+        where, given = "alg.policy.args.guidance", dict(settings or {})
+        names = list(cls.__dataclass_fields__)
+        for key in given:
+            if key not in names:
+                raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
+        try:
+            guidance = cls(**given)
+        except pydantic.ValidationError as error:
+            problem = error.errors()[0]
+            path = ".".join(map(str, problem["loc"]))
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
+        for name, search in (("num_beams", "beam"), ("n_candidates", "rerank"), ("log_prob_weight", "rerank")):
+            if name in given and guidance.search != search:
+                raise ConfigError(f"{where}.{name} has a meaning only with {where}.search: {search}")
+        if guidance.search == "beam" and guidance.num_beams == 1:
+            raise ConfigError(f"{where}.search: beam needs num_beams of at least 2")
+        if not guidance.prior_weight and not guidance.beta:
+            raise ConfigError(f"{where}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
+        return guidance
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every token has its probability under the language model."""
+        return not self.beta and self == Guidance(
+            beta=0.0,
+            clip=self.clip,
+            use=self.use,
+            search=self.search,
+            num_beams=self.num_beams,
+            n_candidates=self.n_candidates,
+            log_prob_weight=self.log_prob_weight,
+        )
+
+
+def guided_logits(
+    logits: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, ids: Tensor | None = None
+) -> Tensor:
+    """Logits of the guided policy. Shape (n, V) -> (n, V).
+
+    Args:
+        logits: Logits of the language model, divided by the temperature. Shape (n, V).
+        advantages: Q(s, a) - V(s); without a clip, Q(s, a) gives the same policy. Shape (n, V).
+        guidance: The settings.
+        temperature: T.
+        ids: Tokens that count as kept by the filter, because they were sampled. Rounding can differ between passes.
+            Shape (n,).
+    """
+    prior = logits * (temperature / guidance.prior.temperature)
+    bonus = guidance.beta * advantages
+    if guidance.clip is not None:
+        bonus = bonus.clamp(max=guidance.clip)
+    weighted = guidance.prior_weight * prior if guidance.prior_weight != 1 else prior
+    guided = (weighted + bonus) / temperature
+    if guidance.prior.keeps_all:
+        return guided
+    kept = guidance.prior.kept(prior)
+    if ids is not None:
+        kept = kept.scatter(-1, ids.unsqueeze(-1), True)
+    return guided.masked_fill(~kept, float("-inf"))

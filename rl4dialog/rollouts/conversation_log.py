@@ -1,0 +1,257 @@
+"""Logged conversations as token ids: encoded once, stored in the cache, and read from disk as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets import Dataset
+
+from rl4dialog.core.cache import cached_folder
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
+from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.functional.replies import Replies
+from rl4dialog.rollouts.conversation_rows import LearnedTurn, Limits, joined_rows, learned_turns
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+_FILE = "conversations.arrow"
+_ROWS_AT_ONCE = 1000
+_SCHEMA = pa.schema(
+    {
+        "ids": pa.list_(pa.int32()),  # of all rows, one after the other
+        "is_agents": pa.list_(pa.bool_()),
+        "row_lengths": pa.list_(pa.int32()),
+        "prompt_lengths": pa.list_(pa.int32()),
+        "turns": pa.list_(pa.int32()),  # of the agent's tokens, like the next one
+        "rewards": pa.list_(pa.float32()),
+        "terminated": pa.bool_(),
+        "n_tokens": pa.int32(),
+        "length": pa.int32(),
+        "return": pa.float32(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class ConversationEncoder:
+    """Turns conversations into rows of token ids.
+
+    A conversation that is not terminated ends with one token more, which no loss counts: the state before it is the
+    one after the last logged token, whose value continues the return.
+
+    Attributes:
+        end: Detects the end of a reply, and has the tokenizer.
+        limits: Maximum lengths.
+        frame: Markup around the utterances.
+        rules: How much the model reads.
+        tokenizer_hash: Hash of the tokenizer; logged ids are used if theirs is the same, and texts otherwise.
+        join_turns: Whether the turns of a conversation are one row; otherwise each has its own.
+        in_encoder: Whether an encoder reads the prompts.
+        counts: Numbers of conversations and replies, and of what was cut or left out, by name.
+    """
+
+    end: EndOfTurn
+    limits: Limits
+    frame: Frame
+    rules: ConversationRules
+    tokenizer_hash: str
+    join_turns: bool = True
+    in_encoder: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def encode(self, dialogue: Dialogue) -> dict[str, Any]:
+        """Encode a conversation as a record of the store.
+
+        Raises:
+            DataError: If its prompt is unknown, it has no reply, its speakers do not alternate, or a logged id is not
+                in the vocabulary.
+        """
+        said = self._alternating(dialogue)
+        knows_ids = dialogue.tokenizer == self.tokenizer_hash
+        ids = [turn.ids if knows_ids else None for turn in said]
+        self._check_ids(dialogue, ids)
+        assert dialogue.prompt is not None
+        turns = learned_turns(
+            dialogue.prompt,
+            [turn.text for turn in said],
+            self.end,
+            self.limits,
+            self.frame,
+            self.rules,
+            ids,
+            self.in_encoder,
+        )
+        own = said[::2]
+        rewards = [r for turn, known in zip(turns, own, strict=False) for r in _token_rewards(known, turn.reply)]
+        replies = [turn for turn in turns if turn.reply]
+        n_logged, continues = len(rewards), not dialogue.terminated
+        if continues and turns[-1].reply:  # the partner has not answered, so there is no further state
+            continues = False
+            self._count("conversations that were cut before the partner's answer, and count as terminated", 1)
+        if continues:
+            replies = [*replies, LearnedTurn(turns[-1].prompt, [0], False, turns[-1].n_dropped)]
+            rewards.append(0.0)
+        rows = joined_rows(replies, self.join_turns)
+        self._count("conversations", 1)
+        self._count("replies", len(own))
+        self._count("replies without their end, which was cut", sum(turn.is_cut for turn in turns))
+        self._count("conversations whose first utterances were dropped from prompts", int(turns[-1].n_dropped > 0))
+        self._count("replies with logged token ids", sum(known is not None for known in ids[::2]))
+        return {
+            "ids": [id for row in rows for id in row.ids],
+            "is_agents": [flag for row in rows for flag in [*[False] * len(row.prompt), *row.is_agents]],
+            "row_lengths": [len(row.prompt) + len(row.response) for row in rows],
+            "prompt_lengths": [len(row.prompt) for row in rows],
+            "turns": [turn for row in rows for turn in row.turns],
+            "rewards": rewards,
+            "terminated": not continues,
+            "n_tokens": n_logged,
+            "length": max(len(row.prompt) + len(row.response) for row in rows),
+            "return": sum(rewards),
+        }
+
+    def _alternating(self, dialogue: Dialogue) -> Sequence[Turn]:
+        """What was said from the agent's first reply on."""
+        said = dialogue.said
+        if not any(turn.speaker == AGENT for turn in said):
+            raise DataError(f"conversation {dialogue.id!r} has no utterance of the agent, so there is nothing to learn")
+        for number, turn in enumerate(said):
+            if turn.speaker != (AGENT, PARTNER)[number % 2]:
+                raise DataError(
+                    f"conversation {dialogue.id!r}: utterance {dialogue.n_given + number} should be the "
+                    f"{('agent', 'partner')[number % 2]}'s, because the sides take turns; join utterances of one side"
+                )
+        return said
+
+    def _check_ids(self, dialogue: Dialogue, ids: Sequence[Sequence[int] | None]) -> None:
+        n_known = len(self.end.tokenizer)
+        for known in ids:
+            if known is not None and not all(0 <= id < n_known for id in known):
+                raise DataError(f"conversation {dialogue.id!r} has token ids beyond the vocabulary of {n_known} tokens")
+
+    def _count(self, what: str, n: int) -> None:
+        self.counts[what] = self.counts.get(what, 0) + n
+
+
+class ConversationLog:
+    """Tokenized conversations on disk.
+
+    Args:
+        folder: Folder of :meth:`build`.
+
+    Attributes:
+        hash: Hash of the conversations and the encoder's settings.
+        counts: Numbers of conversations and replies, and of what was cut, by name.
+        n_tokens: Logged tokens of the agent in each conversation. Shape (n,).
+        lengths: Length of the longest row of each conversation, in tokens. Shape (n,).
+        returns: Sum of the rewards of each conversation. Shape (n,).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.hash = folder.name.rpartition("-")[2]
+        dataset = Dataset.from_file(str(folder / _FILE))
+        self._dataset = dataset.with_format("numpy")
+        metadata = dataset.data.table.schema.metadata or {}
+        self.counts = {k.decode(): int(v) for k, v in metadata.items() if v.isdigit()}
+        columns = dataset.data.table
+        self.n_tokens: np.ndarray = columns["n_tokens"].to_numpy()
+        self.lengths: np.ndarray = columns["length"].to_numpy()
+        self.returns: np.ndarray = columns["return"].to_numpy()
+
+    @classmethod
+    def build(
+        cls, conversations: Callable[[], Iterable[Dialogue]], encoder: ConversationEncoder, key: Mapping[str, Any]
+    ) -> ConversationLog:
+        """Encode conversations, or find them in the cache.
+
+        Args:
+            conversations: Yields the conversations. Called only if they are not in the cache.
+            encoder: Encodes them.
+            key: What identifies the conversations and the encoder's settings; see
+                :func:`~rl4dialog.core.cache.cached_folder`.
+
+        Raises:
+            DataError: If there is no conversation, or one cannot be encoded.
+            RunFolderError: If there is no room on any disk.
+        """
+        return cls(cached_folder("conversations", key, lambda folder: _write(folder, conversations(), encoder)))
+
+    def __len__(self) -> int:
+        return len(self.n_tokens)
+
+    def replies(self, numbers: np.ndarray) -> Replies:
+        """Read conversations: one or more rows each, in order, with ``episode``, ``turn`` and ``rewards``.
+
+        ``loss_weights`` is 1 at logged tokens, and 0 at the token after the end of a conversation that is not
+        terminated.
+
+        Args:
+            numbers: Indices of conversations. Shape (n,).
+        """
+        records = self._dataset[numbers.tolist()]
+        prompts, responses, masks, episodes, weights = [], [], [], [], []
+        for number, ids in enumerate(records["ids"]):
+            ends = np.cumsum(records["row_lengths"][number])[:-1]
+            flags = np.split(records["is_agents"][number], ends)
+            for row, flag, n in zip(np.split(ids, ends), flags, records["prompt_lengths"][number], strict=True):
+                prompts.append(row[:n].tolist())
+                responses.append(row[n:].tolist())
+                masks.append(flag[n:])
+                episodes.append(number)
+            of_tokens = np.ones(len(records["rewards"][number]), dtype=np.float32)
+            if not records["terminated"][number]:
+                of_tokens[-1] = 0
+            weights.append(of_tokens)
+        replies = Replies.from_ids(prompts, responses)
+        replies.response_mask = replies.response_mask.clone()
+        for i, flag in enumerate(masks):
+            replies.response_mask[i, : len(flag)] = torch.from_numpy(flag)
+        replies.episode = torch.tensor(episodes)
+        replies.turn = replies.scattered(np.concatenate(records["turns"]).astype(np.int64))
+        replies.rewards = replies.scattered(np.concatenate(records["rewards"]))
+        replies.loss_weights = replies.scattered(np.concatenate(weights))
+        return replies
+
+
+def _token_rewards(turn: Turn, reply: Sequence[int]) -> list[float]:
+    """Rewards of a reply's tokens; what was paid for tokens that were cut is paid on the last one."""
+    rewards = [0.0] * len(reply)
+    for i, reward in enumerate(turn.token_rewards or ()):
+        rewards[min(i, len(reply) - 1)] += reward
+    rewards[-1] += turn.reward
+    return rewards
+
+
+def _write(folder: Path, conversations: Iterable[Dialogue], encoder: ConversationEncoder) -> None:
+    n_written = 0
+    with pa.OSFile(str(folder / "records"), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+        for records in _chunks(map(encoder.encode, conversations)):
+            writer.write_batch(pa.RecordBatch.from_pylist(records, schema=_SCHEMA))
+            n_written += len(records)
+    if not n_written:
+        raise DataError("the datapool has no conversations in split 'train'")
+    # The counts are known at the end, but stand at the beginning of the file.
+    metadata = {name: str(n) for name, n in encoder.counts.items() if n}
+    with pa.memory_map(str(folder / "records")) as source, pa.OSFile(str(folder / _FILE), "wb") as file:
+        reader = pa.ipc.open_stream(source)
+        with pa.ipc.new_stream(file, _SCHEMA.with_metadata(metadata)) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    (folder / "records").unlink()
+
+
+def _chunks(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    chunk: list[dict[str, Any]] = []
+    for record in records:
+        chunk.append(record)
+        if len(chunk) == _ROWS_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,194 @@
+"""Builds the algorithm of an offline run, and its log of conversations."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from stable_baselines3.common.vec_env import DummyVecEnv
+from transformers import PreTrainedModel
+
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import OfflineConfig
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.reward_parts import FinishedReplies
+from rl4dialog.core.types import AGENT, Dialogue, Sample
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.functional.rounding import is_constant
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
+from rl4dialog.rollouts.conversation_rows import Limits
+from rl4dialog.runs.progress import say
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.tokenizer import tokenizer_hash
+from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.texts import Texts
+
+_SCORED_AT_ONCE = 256
+
+
+def build_offline_algorithm(
+    config: OfflineConfig, texts: Texts, model: PreTrainedModel, end_of_turn: EndOfTurn, scorer: Scorer | None
+) -> Any:
+    """Build the log, the policy and the algorithm.
+
+    Raises:
+        ConfigError: If the algorithm needs rewards, and there are none or all are equal.
+        DataError: If a conversation cannot be learned.
+    """
+    algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
+    log = build_log(config, texts, end_of_turn, scorer if learns_scores(config, texts) else None)
+    if algorithm.needs_rewards:
+        _check_rewards(config, log)
+    samples = [Sample(0, "", [])]
+    lengths = texts.lengths
+
+    def make_env() -> TextGenEnv:
+        return TextGenEnv(end_of_turn, samples, [], lengths.prompt, lengths.reply, embedding_rows(model))
+
+    try:
+        return algorithm(
+            policy_class(config),
+            DummyVecEnv([make_env]),
+            log,
+            policy_kwargs={
+                **own_policy_args(config),
+                **algorithm.policy_arguments(),
+                "model": model,
+                "end_of_turn": end_of_turn,
+                "precision": config.precision,
+                "lora": config.lora,
+            },
+            seed=config.seed,
+            **config.alg.args,
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+
+
+def learns_scores(config: OfflineConfig, texts: Texts) -> bool:
+    """Whether the run learns from the scores of ``reward_fn`` instead of the rewards of the log."""
+    if config.alg.rewards is not None:
+        return config.alg.rewards == "reward_fn"
+    return config.reward_fn is not None and not texts.data.pools["train"].has_rewards
+
+
+def build_log(
+    config: OfflineConfig, texts: Texts, end_of_turn: EndOfTurn, scorer: Scorer | None = None
+) -> ConversationLog:
+    """Encode the conversations of the train split, or find them in the cache; says what was cut.
+
+    Args:
+        config: The run's config.
+        texts: The run's texts.
+        end_of_turn: Detection of reply ends.
+        scorer: Gives the rewards, instead of those of the log.
+
+    Raises:
+        DataError: If there are no conversations, or one cannot be encoded.
+    """
+    pool, lengths = texts.data.pools["train"], texts.lengths
+    env = config.env.args if config.env is not None else None
+    rules = ConversationRules()
+    if env is not None:
+        rules = ConversationRules(max_partner_length=env.max_partner_length, context_turns=env.context_turns)
+    encoder = ConversationEncoder(
+        end_of_turn,
+        Limits(lengths.prompt, lengths.target, lengths.total),
+        pool.frame(),
+        rules,
+        tokenizer_hash(texts.tokenizer),
+        join_turns=policy_class(config).joins_turns,
+        in_encoder=config.is_encoder_decoder,
+    )
+    if scorer is None:
+        key = {"conversations": conversations_hash(pool.conversations())}
+        log = ConversationLog.build(pool.conversations, encoder, {**key, **_settings(encoder)})
+    else:
+        scored = list(relabelled(pool, scorer))
+        key = {"conversations": conversations_hash(scored)}
+        log = ConversationLog.build(lambda: scored, encoder, {**key, **_settings(encoder)})
+    counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
+    rewards = "scores of reward_fn" if scorer is not None else "rewards of the log" if pool.has_rewards else "none"
+    say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
+    return log
+
+
+def relabelled(pool: TextGenPool, scorer: Scorer) -> Iterator[Dialogue]:
+    """Yield the conversations of a pool with the scores of its replies as rewards.
+
+    A reward that is paid at the end scores the last reply only; ``reward_fn.pay: turn`` scores each.
+    """
+    conversations = pool.conversations()
+    while chunk := list(itertools.islice(conversations, _SCORED_AT_ONCE)):
+        places = [(i, t) for i, each in enumerate(chunk) for t in _replies(each)]
+        scores = scorer.score(
+            FinishedReplies(
+                [chunk[i].prompt or "" for i, _ in places],
+                [chunk[i].turns[t].text for i, t in places],
+                [list(chunk[i].meta_data.get("references", [])) for i, _ in places],
+                [_meta_data(chunk[i], t) for i, t in places],
+                [chunk[i].id for i, _ in places],
+                [t == _replies(chunk[i])[-1] for i, t in places],
+                [dataclasses.replace(chunk[i], turns=chunk[i].turns[: t + 2]) for i, t in places],
+            )
+        )
+        rewards = dict(zip(places, scores.total, strict=True))
+        for i, each in enumerate(chunk):
+            turns = [
+                dataclasses.replace(turn, reward=rewards.get((i, t), 0.0), token_rewards=None)
+                for t, turn in enumerate(each.turns)
+            ]
+            yield dataclasses.replace(each, turns=tuple(turns))
+
+
+def _replies(dialogue: Dialogue) -> list[int]:
+    """Indices of the agent's turns in what was said."""
+    return [t for t, turn in enumerate(dialogue.turns) if t >= dialogue.n_given and turn.speaker == AGENT]
+
+
+def _meta_data(dialogue: Dialogue, turn: int) -> dict[str, Any]:
+    return {**dialogue.meta_data, "history": [each.text for each in dialogue.turns[:turn]]}
+
+
+def conversations_hash(conversations: Iterable[Dialogue]) -> str:
+    """Hash of all that is learned of conversations."""
+    digest = hashlib.sha256()
+    for each in conversations:
+        turns = [(t.text, t.speaker, t.reward, t.ids, t.token_rewards) for t in each.turns]
+        record = [str(each.prompt), turns, each.n_given, each.terminated, each.tokenizer]
+        digest.update(json.dumps(record).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
+    """Settings of an encoder that determine its results, as JSON values."""
+    end = encoder.end
+    return {
+        "tokenizer": encoder.tokenizer_hash,
+        "end": [sorted(end.eos_token_ids), end.marker],
+        "join_turns": encoder.join_turns,
+        "in_encoder": encoder.in_encoder,
+        **{name: dataclasses.asdict(getattr(encoder, name)) for name in ("limits", "frame", "rules")},
+    }
+
+
+def _check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
+    """Check that there is something to learn from.
+
+    Raises:
+        DataError: If all conversations have the same return.
+    """
+    if is_constant(log.returns):
+        raise DataError(
+            f"all {len(log):,} conversations of datapool {config.datapool.id!r} have the return "
+            f"{float(log.returns[0]):g}, so alg.id: {config.alg.id} has nothing to learn from; use a datapool with "
+            f"rewards, alg.rewards: reward_fn, or alg.id: bc"
+        )

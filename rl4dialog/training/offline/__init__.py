@@ -1,0 +1,1 @@
+"""Runs that learn from logged conversations."""
