@@ -27,7 +27,8 @@ class ShortestPathMetric(SentenceMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
-        tasks = [WalkTask.from_meta(info, "metric 'shortest_path'") for info in meta_infos or [{}]]
+        infos = meta_infos or [{}] * len(generated_texts)
+        tasks = [WalkTask.from_meta(info, "metric 'shortest_path'") for info in infos]
         returns = [task.return_of(text) for task, text in zip(tasks, generated_texts, strict=True)]
         walks = [task.read(text) for task, text in zip(tasks, generated_texts, strict=True)]
         return {
