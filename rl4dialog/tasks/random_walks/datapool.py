@@ -50,8 +50,7 @@ class RandomWalks(TextGenPool):
             split: ``train``, ``val`` or ``test``.
             n_nodes: Number of nodes, including the goal; they are named ``a``, the goal, to ``z``.
             edge_share: Probability of each possible edge.
-            max_steps: Number of steps after which a walk has failed; also minus its return. A reply needs one token
-                more.
+            max_steps: Number of steps after which a walk has failed. Its return is then ``-max_steps``.
             graph_seed: Random seed of the graph.
             n_train: Number of walks in ``train``. A larger number keeps the first ones; likewise below.
             n_val: Number of walks in ``val``.
