@@ -32,7 +32,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
 }
-OWN_DATA = (*("dummy_pool", "guess_what", "openers", "random_numbers", "random_walks", "small_talk", "task_dialogues"),)
+OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
 
 def tiny_model(name: str, folder: Path) -> str:
