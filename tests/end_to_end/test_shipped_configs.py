@@ -28,10 +28,11 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "openers": {"max_size": 8},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
+    "random_walks": {"n_train": 12, "n_val": 6, "n_test": 6},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
 }
-OWN_DATA = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
+OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
 
 def tiny_model(name: str, folder: Path) -> str:

@@ -54,8 +54,10 @@ KEYS = {
     "reward": {"reward/rouge"},
     "rouge": {f"lexical/rouge_{name}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "rouge_l_max": {"lexical/rouge_l_max"},
+    "rudeness": {f"rudeness/{name}" for name in ("level", "polite", "mild", "strong")},
     "sacre_bleu": {"lexical/sacrebleu"},
     "self_bleu": {"diversity_metrics/self_bleu"},
+    "shortest_path": {f"shortest_path/{name}" for name in ("return", "optimality", "reached", "illegal")},
     "spice": {"lexical/spice"},
     "spider": {"lexical/spider"},
     "summaCConv": {"consistency/summacconv"},
@@ -80,6 +82,7 @@ DIALOGUE_KEYS = {
     "conversation_reward_model": {"conversation/reward_model"},
     "persona_consistency": KEYS["persona_consistency"],
 }
+WALK = {"start": "a", "edges": {"a": ["cat"], "cat": []}, "goal": "cat", "max_steps": 3}
 TEXTS, REFERENCES = ["a cat sat a mat", "w1 w2 😀"], [["a dog sat a mat", "hi"], ["w1 w2 w3"]]
 
 
@@ -150,7 +153,7 @@ def test_metric_gives_its_keys(id: str, args: Any) -> None:
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     table = {"table": [[{"value": "cat", "is_header": False}]], "highlighted_cells": [[0, 0]]}
     infos = [
-        {"intent": [1], "persona": ["a cat"], "raw_table": {**table, "overlap_subset": overlap}}
+        {"intent": [1], "persona": ["a cat"], "raw_table": {**table, "overlap_subset": overlap}, "walk": WALK}
         for overlap in (True, False)
     ]
     found = metric.compute(["a dog sat a mat."] * 2, TEXTS, REFERENCES, infos, make_gpt2(tokenizer), "val")
@@ -181,7 +184,7 @@ def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) ->
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     texts, references = ODD_TEXTS * n_times, ODD_REFERENCES * n_times
     table = {"table": [[{"value": "cat"}]], "highlighted_cells": [[0, 0]], "overlap_subset": True}
-    infos = [{"intent": [1], "persona": ["a cat", ""], "raw_table": table}] * len(texts)
+    infos = [{"intent": [1], "persona": ["a cat", ""], "raw_table": table, "walk": WALK}] * len(texts)
     found = metric.compute(["a cat sat."] * len(texts), texts, references, infos, make_gpt2(tokenizer), "val")
     for scores, corpus in found.values():
         assert -1e6 < corpus < 1e6

@@ -39,23 +39,27 @@ SAME_AS_METRIC: dict[str, tuple[str, str]] = {
     "rouge_l_max": ("rouge_l_max", "lexical/rouge_l_max"),
     "sacre_bleu": ("sacre_bleu", "lexical/sacrebleu"),
     "sentences_with_dates": ("dates", "synthetic/dates_in_text"),
+    "shortest_path": ("shortest_path", "shortest_path/return"),
     "spider": ("spider", "lexical/spider"),
     "ter": ("ter", "lexical/ter"),
 }
 OTHERS = (
     *("common_gen_preference_model", "common_gen_repeat_penalty", "common_gen_repeat_penalty_batched", "composite"),
     *("intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
-    *("repetition_penalty", "rouge_combined"),
+    *("repetition_penalty", "rouge_combined", "rudeness"),
 )
 JUDGE = ("judge",)  # asks a model, see test_judge.py
 OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner")
 DEPENDS_ON_THE_OTHERS = ("spider",)
+PAYS_BEFORE_THE_END = ("shortest_path",)
 
 PROMPTS = ["generate a sentence with: cat."] * 3
-TEXTS = ["a cat sat on a mat", "7 8 9 on 2024-12-31", "a mat a mat a mat a mat"]
+TEXTS = ["a cat sat on a mat", "7 8 9 duh 2024-12-31", "a mat a mat a mat a mat"]
 REFERENCES = [["a cat sat on a mat today", "hi"], ["a dog sat"], ["the mat", "a mat"]]
 TABLE = {"table": [[{"value": "cat"}]], "highlighted_cells": [[0, 0]]}
-INFOS = [{"intent": [1], "concepts": ["cat"], "raw_table": TABLE}] * 3
+EDGES = {"x": ["a"], "a": ["cat", "mat"], "cat": [], "mat": []}
+WALK = {"start": "x", "edges": EDGES, "goal": "mat", "max_steps": 10}
+INFOS = [{"intent": [1], "concepts": ["cat"], "raw_table": TABLE, "walk": WALK}] * 3
 
 
 class ByLength:
@@ -114,7 +118,7 @@ def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args:
         ]
         assert alone == pytest.approx(together, abs=1e-5)
     unfinished = Scorer(parts).score(FinishedReplies(PROMPTS, TEXTS, REFERENCES, INFOS, dones=[False] * 3))
-    assert unfinished.total == [0.0] * 3
+    assert id in PAYS_BEFORE_THE_END or unfinished.total == [0.0] * 3
 
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *OTHERS])

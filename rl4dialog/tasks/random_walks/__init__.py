@@ -1,0 +1,1 @@
+"""Shortest paths, to be learned from random walks on a graph."""

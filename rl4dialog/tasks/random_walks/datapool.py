@@ -1,0 +1,118 @@
+"""The datapool: random walks, each as a reply to the name of its start node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn, is_number, is_whole_number
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.tasks.random_walks.graph import NODES, Graph, draw_graph
+from rl4dialog.tasks.random_walks.walks import WalkTask
+
+
+class RandomWalks(TextGenPool):
+    """Random walks on a seeded graph, from which shortest paths can be learned; without files or network.
+
+    Attributes:
+        graph: The graph, which is the same in all splits.
+    """
+
+    graph: Graph
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        n_nodes: Annotated[int, Field(ge=2, le=len(NODES))] = 21,
+        edge_share: Annotated[float, Field(gt=0, le=1)] = 0.1,
+        max_steps: Annotated[int, Field(ge=2)] = 10,
+        graph_seed: int = 2,
+        n_train: Count = 1000,
+        n_val: Count = 100,
+        n_test: Count = 100,
+        seed: int = 0,
+        format: FormatName = "eou",
+        render_chat: RenderChat | None = None,
+    ) -> RandomWalks:
+        """Draw the walks of one split.
+
+        All splits have the same graph, and walk number ``i`` starts at start node ``i % (n_nodes - 1)``. A number of
+        walks that is a multiple of ``n_nodes - 1`` therefore has all start nodes equally often.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            n_nodes: Number of nodes, including the goal; they are named ``a``, the goal, to ``z``.
+            edge_share: Probability of each possible edge.
+            max_steps: Number of steps after which a walk has failed. Its return is then ``-max_steps``.
+            graph_seed: Random seed of the graph.
+            n_train: Number of walks in ``train``. A larger number keeps the first ones; likewise below.
+            n_val: Number of walks in ``val``.
+            n_test: Number of walks in ``test``.
+            seed: Random seed of the walks.
+            format: ``eou`` or ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool with one sample per walk. The prompt names the start node, and the reference is the walk: the nodes
+            after the start, separated by spaces. In the meta data are ``history`` and, for the reward and the metric
+            ``shortest_path``, the ``walk``'s start, edges, goal and max_steps.
+
+        Raises:
+            DataError: If an argument is invalid, or no graph is found.
+        """
+        check_split(split)
+        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
+        _check_arguments(sizes, n_nodes, edge_share, max_steps)
+        graph = draw_graph(n_nodes, edge_share, max_steps, f"random_walks/graph/{graph_seed}")
+        dialogue_format = DialogueFormat(format, None, render_chat)
+        prompts = {start: _prompt(dialogue_format, start) for start in graph.starts}
+        meta_data = {start: {"history": [_question(start)], **WalkTask(graph, start).to_meta()} for start in prompts}
+        rng, samples = random.Random(f"random_walks/{seed}/{split}"), []
+        for number in range(sizes[f"n_{split}"]):
+            start = graph.starts[number % len(graph.starts)]
+            walk = " ".join(graph.random_walk(start, rng))
+            samples.append(Sample(f"{split}_{number}", prompts[start], [walk], meta_data[start]))
+        pool = cls(samples)
+        pool.graph = graph
+        pool.use_format(dialogue_format)
+        return pool
+
+    def conversations(self) -> Iterator[Dialogue]:
+        """Yield each walk as a conversation of one reply, with its return as reward."""
+        for sample in self._samples:
+            meta_data, (walk,) = sample.meta_data or {}, sample.references
+            reward = WalkTask.from_meta(meta_data, "datapool 'random_walks'").return_of(walk)
+            turns = (Turn(meta_data["history"][0], PARTNER), Turn(walk, AGENT, reward=reward))
+            yield Dialogue(sample.id, turns, meta_data=meta_data, n_given=1)
+
+
+def _question(start: str) -> str:
+    return f"from {start}"
+
+
+def _prompt(dialogue_format: DialogueFormat, start: str) -> Prompt:
+    prompt = dialogue_format.prompt([_question(start)])
+    if dialogue_format.name != "eou":
+        return prompt
+    # With a space before it, the first node of a reply has the token that it has everywhere else.
+    return Prompt(prompt.turns, prompt.opening, prompt.later_opening, prompt.agent_opening, reply_opening=" ")
+
+
+def _check_arguments(sizes: dict[str, int], n_nodes: int, edge_share: float, max_steps: int) -> None:
+    counts = {**dict.fromkeys(sizes, 1), "n_nodes": 2, "max_steps": 2}
+    for name, value in {**sizes, "n_nodes": n_nodes, "max_steps": max_steps}.items():
+        if not is_whole_number(value, at_least=counts[name]):
+            raise DataError(
+                f"datapool 'random_walks': {name} must be a whole number of at least {counts[name]}, not {value!r}"
+            )
+    if n_nodes > len(NODES):
+        raise DataError(f"datapool 'random_walks': n_nodes must be at most {len(NODES)}, not {n_nodes}")
+    if not (is_number(edge_share) and 0 < edge_share <= 1):
+        raise DataError(f"datapool 'random_walks': edge_share must be above 0 and at most 1, not {edge_share!r}")

@@ -1,0 +1,152 @@
+"""The datapool random_walks: walks as samples and as conversations."""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+from collections import Counter
+from typing import Any
+
+import pytest
+from other_processes import assert_other_processes_make_the_same
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import AGENT, PARTNER, Prompt, Sample
+from rl4dialog.tasks.random_walks.datapool import RandomWalks
+from rl4dialog.tasks.random_walks.walks import WalkTask
+from rl4dialog.text.prompts import encode_prompt, encode_reply
+from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.training.building.texts import texts_of
+
+
+def samples(split: str = "train", **args: Any) -> list[Sample]:
+    return [sample for sample, _ in RandomWalks.prepare(split, **args)]
+
+
+def test_sizes_are_those_promised() -> None:
+    assert [len(RandomWalks.prepare(split)) for split in ("train", "val", "test")] == [1000, 100, 100]
+
+
+def test_samples_are_walks_from_the_node_in_the_prompt() -> None:
+    pool = RandomWalks.prepare("train")
+    assert len({sample.id for sample, _ in pool}) == 1000
+    for sample, _ in pool:
+        assert sample.meta_data is not None
+        task = WalkTask.from_meta(sample.meta_data, "test")
+        assert task.graph == pool.graph
+        assert sample.prompt_or_input_text == f"from {task.start} <EOU>"
+        assert sample.meta_data["history"] == [f"from {task.start}"]
+        (text,) = sample.references
+        walk = task.read(text)
+        assert not walk.illegal and walk.n_steps == len(text.split())
+        assert walk.reached or walk.n_steps == 10
+
+
+def test_all_start_nodes_are_equally_frequent() -> None:
+    for split, size in (("train", 1000), ("test", 100)):
+        prompts = Counter(sample.prompt_or_input_text for sample in samples(split))
+        assert len(prompts) == 20 and set(prompts.values()) == {size // 20}
+
+
+def test_default_data_are_far_from_the_optimum() -> None:
+    """The numbers of the docs."""
+    graph = RandomWalks.prepare("train").graph
+    assert graph.random_return() == pytest.approx(-6.932, abs=5e-4)
+    assert graph.optimal_return() == -2.35
+
+
+def test_conversations_pay_the_return_of_the_walk() -> None:
+    pool = RandomWalks.prepare("train", n_train=4000)
+    dialogues = list(pool.conversations())
+    assert [dialogue.id for dialogue in dialogues] == [sample.id for sample, _ in pool]
+    for dialogue, (sample, _) in zip(dialogues, pool, strict=True):
+        question, walk = dialogue.turns
+        assert (question.speaker, question.text, question.reward) == (PARTNER, sample.meta_data["history"][0], 0)
+        assert (walk.speaker, walk.text) == (AGENT, sample.references[0])
+        assert walk.reward == -len(walk.text.split())
+        assert dialogue.n_given == 1 and dialogue.terminated and dialogue.meta_data == sample.meta_data
+    returns = [dialogue.turns[1].reward for dialogue in dialogues]
+    standard_error = statistics.stdev(returns) / len(returns) ** 0.5
+    assert abs(statistics.mean(returns) - pool.graph.random_return()) < 4 * standard_error < 0.25
+
+
+def test_every_node_is_the_same_token_everywhere() -> None:
+    data = samples()
+    corpus = [text for sample in data for text in texts_of(sample)]
+    tokenizer = build_tokenizer("builtin/tiny-gpt2", vocab_size=300, corpus=corpus, turn_marker="<EOU>")
+    for sample in data:
+        prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn="<EOU>")
+        reply = encode_reply(tokenizer, sample.references[0], "<EOU>", prompt=sample.prompt_or_input_text)
+        tokens = [token.removeprefix("Ġ") for token in tokenizer.convert_ids_to_tokens(prompt + reply)]
+        assert tokens == [*sample.meta_data["history"][0].split(), "<EOU>", *sample.references[0].split(), "<EOU>"]
+        assert [prompt[1], *reply[:-1]] == [
+            *tokenizer(" " + " ".join([tokens[1], sample.references[0]]), add_special_tokens=False)["input_ids"]
+        ]
+
+
+def test_splits_and_seeds_have_other_walks_on_the_same_graph() -> None:
+    pools = [
+        RandomWalks.prepare(split, seed=seed, n_train=100) for split in ("train", "val", "test") for seed in (0, 1)
+    ]
+    assert len({tuple(sample.references[0] for sample, _ in pool) for pool in pools}) == 6
+    assert all(pool.graph == pools[0].graph for pool in pools)
+    assert RandomWalks.prepare("train", graph_seed=3).graph != pools[0].graph
+    assert samples() == samples()
+
+
+def test_more_walks_leave_the_first_ones_alone() -> None:
+    assert samples(n_train=40)[:30] == samples(n_train=30)
+
+
+def test_other_processes_make_the_same_walks() -> None:
+    assert_other_processes_make_the_same(functools.partial(RandomWalks.prepare, "val", n_val=50))
+
+
+def test_global_random_state_is_untouched() -> None:
+    random.seed(3)
+    expected = random.random()
+    random.seed(3)
+    samples(n_train=5)
+    assert random.random() == expected
+
+
+def test_chat_template_has_one_user_message() -> None:
+    def render(messages: list[dict[str, str]]) -> str:
+        return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
+
+    pool = RandomWalks.prepare("val", format="chat_template", render_chat=render)
+    prompt = pool[0][0].prompt_or_input_text
+    assert prompt == "[user]from b[assistant]" and isinstance(prompt, Prompt) and prompt.reply_opening == ""
+    assert pool.end_of_turn is None
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"n_train": 0}, "n_train must be a whole number of at least 1, not 0"),
+        ({"n_nodes": 1}, "n_nodes must be a whole number of at least 2, not 1"),
+        ({"n_nodes": 27}, "n_nodes must be at most 26, not 27"),
+        ({"max_steps": True}, "max_steps must be a whole number of at least 2, not True"),
+        ({"edge_share": 0}, "edge_share must be above 0 and at most 1, not 0"),
+        ({"edge_share": "half"}, "edge_share must be above 0 and at most 1, not 'half'"),
+        ({"edge_share": 0.001}, "raise edge_share or max_steps"),
+        ({"format": "chat_template"}, "format 'chat_template' needs a tokenizer"),
+    ],
+)
+def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        RandomWalks.prepare("train", **args)
+
+
+def test_unknown_split_is_an_error() -> None:
+    with pytest.raises(DataError, match="unknown split 'dev'"):
+        RandomWalks.prepare("dev")
+
+
+def test_registry_checks_arguments_of_a_config() -> None:
+    DataPoolRegistry.check("random_walks", {"n_nodes": 26, "edge_share": 0.5, "max_steps": 6})
+    for args in ({"n_nodes": 27}, {"edge_share": 0.0}, {"max_steps": 1}, {"n_train": 0}):
+        with pytest.raises(ConfigError, match=next(iter(args))):
+            DataPoolRegistry.check("random_walks", args)
