@@ -10,6 +10,7 @@ DataPoolRegistry = Registry(
         "cnn_daily_mail": "rl4dialog.data.cnn_daily_mail:CNNDailyMail",
         "commongen": "rl4dialog.data.commongen:CommonGen",
         "conversational": "rl4dialog.data.conversational:Conversational",
+        "conversations": "rl4dialog.data.conversations.pool:LoggedConversations",
         "crd3": "rl4dialog.data.crd3:CRD3",
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
