@@ -101,8 +101,8 @@ class TextGenPool:
         """Yield conversations to learn from, in the order of the samples.
 
         By default each reference is a conversation of one turn, or of all turns if the sample has a ``continuation``,
-        in which both sides alternate. Their rewards are 0. Texts before the first utterance, such as a persona, are in
-        the meta data under `SYSTEM_KEY`.
+        in which both sides alternate. Empty references are left out. Rewards are 0. Texts before the first utterance,
+        such as a persona, are in the meta data under `SYSTEM_KEY`.
         """
         for sample in self._samples:
             info = dict(sample.meta_data or {})
@@ -110,6 +110,8 @@ class TextGenPool:
                 info[SYSTEM_KEY] = system
             later = tuple(Turn(text, i % 2) for i, text in enumerate(info.pop("continuation", ())))
             for number, reference in enumerate(sample.references[:1] if later else sample.references):
+                if not reference:
+                    continue
                 id = sample.id if len(sample.references) == 1 or later else f"{sample.id}_{number}"
                 found = reply_dialogue(id, sample.prompt_or_input_text, reference, info)
                 yield replace(found, turns=(*found.turns, *later), ended_by=None)

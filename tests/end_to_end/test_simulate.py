@@ -79,7 +79,7 @@ def test_rewards_add_up_to_what_the_outcome_is_worth(run: Path, tmp_path: Path) 
     for record in lines(tmp_path / "found.jsonl"):
         n_turns = sum(message["role"] == "assistant" for message in record["messages"])
         assert len(record["rewards"]) == n_turns and record["n_given"] == 1
-        assert record["reward"] == pytest.approx(record["outcome"]["success"] - 0.05 * n_turns)
+        assert record["return"] == pytest.approx(record["outcome"]["success"] - 0.05 * n_turns)
         assert record["ended_by"] == "partner" and record["outcome"] == {"success": 1.0}
         assert record["meta_data"]["thing"] in record["messages"][-1]["content"]
 

@@ -19,6 +19,7 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.policy import build_end_of_turn
+from rl4dialog.training.callbacks.conversation_log import ConversationLogCallback
 from rl4dialog.training.callbacks.tracking import TrackingCallback
 from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
@@ -53,6 +54,7 @@ class OnPolicyTrainee(TextTrainee):
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._is_resumed = checkpoint is not None
+        self._logs_conversations = config.logging.conversations
         self._watch: WatchCallback | None = None
         if tracker is not None:
             facts = RunFacts(
@@ -78,6 +80,8 @@ class OnPolicyTrainee(TextTrainee):
             if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
                 first.append(WorkerRecoveryCallback(env))
             last: list[BaseCallback] = []
+            if self._logs_conversations:
+                first.append(ConversationLogCallback(self._tracker))
             if self._tracker is not None and self._watch is not None:
                 tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
                 first += [tracking, self._watch]
