@@ -148,21 +148,21 @@ def _check_roles(row: Row, messages: Sequence[Message], begin: int, agents: Sequ
     """Check that two speakers take turns, after the instructions."""
     others = {message["role"] for message in messages} - {*INSTRUCTIONS, *agents}
     usual = set(ROLES.values())
+    unknown = others - usual if usual.issuperset(agents) else set()
     for number, message in enumerate(messages):
         role = message["role"]
-        if role in INSTRUCTIONS:
-            if number >= begin:
-                raise row.error(f"message {number} has the role {role}, which must come before the conversation")
-        elif role in others and (usual.issuperset(agents) and role not in usual):
+        if role in unknown:
             raise row.error(f"message {number} has the unknown role {role!r}{nearest_hint(role, usual)}")
-        elif len(others) + len(agents) > 2:
-            names = ", ".join(sorted({*others, *agents}))
-            raise row.error(f"messages has {len(others) + len(agents)} speakers ({names}); a conversation has two")
-        elif number > begin and role == messages[number - 1]["role"]:
+        if role in INSTRUCTIONS and number >= begin:
+            raise row.error(f"message {number} has the role {role}, which must come before the conversation")
+        if number > begin and role == messages[number - 1]["role"]:
             raise row.error(
                 f"messages {number - 1} and {number} are both of {role!r}, but the two sides must alternate: join them "
                 f"to one, or put an empty message of the other side between them if it said nothing"
             )
+    if len(others) + len(agents) > 2:
+        names = ", ".join(sorted({*others, *agents}))
+        raise row.error(f"messages has {len(others) + len(agents)} speakers ({names}); a conversation has two")
 
 
 def _n_given(row: Row, n_messages: int) -> int:
