@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,10 +140,6 @@ def test_conversations_are_complete(logged: Logged) -> None:
     assert {each.terminated for each in logged.conversations} == {True}, "nothing is bootstrapped"
     for conversation in logged.conversations:
         assert conversation.n_given == 1 and conversation.turns[0].text and "thing" in conversation.meta_data
-        assert conversation.outcome.keys() == {"success"} and conversation.ended_by in (
-            "partner",
-            "max_turns",
-            "length",
-        )
+        assert conversation.outcome.keys() == {"success"} and conversation.ended_by is not None
         speakers = [turn.speaker for turn in conversation.turns]
-        assert all(a != b for a, b in zip(speakers, speakers[1:], strict=False))
+        assert all(one != other for one, other in itertools.pairwise(speakers))

@@ -95,7 +95,7 @@ def test_simulated_conversations_are_a_log(run: Path, tmp_path: Path, flags: tup
         for turn in said:
             assert tokenizer.decode(turn.ids, skip_special_tokens=True).split("<EOU>")[0].strip() == turn.text
             assert (turn.log_probs is None) == bool(flags)
-            assert turn.log_probs is None or len(turn.log_probs) == len(turn.ids or ()) and max(turn.log_probs) <= 0
+            assert turn.log_probs is None or len(turn.log_probs) == len(turn.ids or ())
         assert conversation.outcome == record["outcome"] and conversation.ended_by == record["ended_by"]
 
 
