@@ -11,6 +11,7 @@ DataPoolRegistry = Registry(
         "comment_reply": "rl4dialog.tasks.comment_reply.datapool:CommentReplies",
         "commongen": "rl4dialog.data.commongen:CommonGen",
         "conversational": "rl4dialog.data.conversational:Conversational",
+        "conversations": "rl4dialog.data.conversations.pool:LoggedConversations",
         "crd3": "rl4dialog.data.crd3:CRD3",
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",

@@ -94,6 +94,8 @@ def contents(folder: Path) -> dict[str, Any]:
         name = path.relative_to(folder).as_posix()
         if path.name.endswith(".jsonl"):
             found[name] = [without_times(line) for line in lines(path)]
+        elif path.name.endswith(".jsonl.gz"):
+            found[name] = path.read_bytes()
         elif path.name.endswith("predictions.json"):
             found[name] = json.loads(path.read_text(encoding="utf-8"))
         elif path.name == "state.json":

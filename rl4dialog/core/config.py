@@ -238,8 +238,9 @@ class SupervisedConfig(TextConfig):
 
     @model_validator(mode="after")
     def _nothing_acts_on_rollouts(self) -> SupervisedConfig:
-        if self.logging.log_infos:
-            raise ValueError("logging.log_infos has no meaning with alg.id: supervised, which makes no rollouts")
+        for key in ("log_infos", "conversations"):
+            if getattr(self.logging, key):
+                raise ValueError(f"logging.{key} has no meaning with alg.id: supervised, which makes no rollouts")
         return self
 
 

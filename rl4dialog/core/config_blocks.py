@@ -378,3 +378,5 @@ class LoggingConfig(Block):
     """Log outputs and experiment trackers, in addition to the ``.jsonl`` files."""
     log_infos: list[str] = Field(default_factory=list)
     """Names of numbers in the environments' infos. Their means are logged."""
+    conversations: bool = False
+    """Write all conversations of the rollouts to ``conversations.jsonl.gz``, with rewards and token ids."""

@@ -92,6 +92,15 @@ def _parsed(line: bytes, place: str) -> Feedback:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(record, dict):
         raise DataError(f"{place}: must be a JSON object, not {shown(record)}")
+    return feedback_of(record, place)
+
+
+def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
+    """Convert a line of the file back.
+
+    Raises:
+        DataError: If it is invalid; the message contains the place.
+    """
     values = {key: value for key, value in record.items() if key != "version"}
     if record.get("version") != VERSION:
         raise DataError(f"{place}: version must be {VERSION}, not {shown(record.get('version'))}")

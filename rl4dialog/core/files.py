@@ -14,8 +14,13 @@ def read_regular(path: Path) -> bytes:
     Raises:
         OSError: If it cannot be read, or is not a regular file.
     """
+    check_regular(path)
+    return path.read_bytes()
+
+
+def check_regular(path: Path) -> None:
+    """Raise an `OSError` if a path is not a regular file, or does not exist."""
     mode = path.stat().st_mode
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
-    return path.read_bytes()

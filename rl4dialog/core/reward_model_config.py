@@ -54,6 +54,7 @@ class RewardModelConfig(RunConfig):
                 "train_evaluation.n_iters has no meaning with alg.id: reward_model; set "
                 "alg.training_args.num_train_epochs"
             )
-        if self.logging.log_infos:
-            raise ValueError("logging.log_infos has no meaning with alg.id: reward_model, which makes no rollouts")
+        for key in ("log_infos", "conversations"):
+            if getattr(self.logging, key):
+                raise ValueError(f"logging.{key} has no meaning with alg.id: reward_model, which makes no rollouts")
         return self

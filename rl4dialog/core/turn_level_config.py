@@ -71,6 +71,7 @@ class TurnLevelConfig(RunConfig):
 
     @model_validator(mode="after")
     def _log_infos_are_of_text(self) -> TurnLevelConfig:
-        if self.logging.log_infos:
-            raise ValueError(f"logging.log_infos has no meaning with env.id: {self.env.id}")
+        for key in ("log_infos", "conversations"):
+            if getattr(self.logging, key):
+                raise ValueError(f"logging.{key} has no meaning with env.id: {self.env.id}")
         return self

@@ -11,6 +11,8 @@ SPEAKERS = {PARTNER: "partner", AGENT: "agent"}
 """Names of the speakers in files and reports."""
 # Labels of a reply in the meta data of its sample, under RL4LMs' names.
 LABELS = ("intent", "emotion")
+SYSTEM_KEY = "system_message"
+"""Key of the meta data of a dialogue: the text before its first utterance, such as a persona."""
 EndedBy = Literal["agent", "partner", "max_turns", "length"]
 
 
@@ -259,6 +261,11 @@ class PartnerReply:
     failed: str | None = None
     spoken: str = ""
     heard: str = ""
+
+
+def system_text(prompt: str) -> str:
+    """Return the texts at the beginning of a prompt, such as a persona; empty if there are none or it is plain text."""
+    return " ".join(filter(None, prompt.opening[1::2])) if isinstance(prompt, Prompt) else ""
 
 
 def given_turns(history: Sequence[str]) -> tuple[Turn, ...]:

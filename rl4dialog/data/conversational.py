@@ -120,7 +120,7 @@ class Conversational(TextGenPool):
 
 def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat) -> Iterator[Sample]:
     if "chosen" in row:
-        prompt, chosen, rejected = _preference(row)
+        prompt, chosen, rejected = preference_of(row)
         if isinstance(prompt, str) and "prompt" not in row and dialogue_format.name == "chat_template":
             raise row.error(
                 "plain chosen and rejected have no separate prompt that could be the user message, which format: "
@@ -141,10 +141,10 @@ def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat
             meta_data = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}
             yield _sample(id, row, messages[:number], messages[number]["content"], dialogue_format, meta_data)
     else:
-        prompt = _plain_or_messages(row, "prompt")
+        prompt = plain_or_messages(row, "prompt")
         reply = ""
         if "completion" in row:
-            reply = _reply(row, "completion", _plain_or_messages(row, "completion"))
+            reply = reply_of(row, "completion", plain_or_messages(row, "completion"))
         yield _sample(index, row, prompt, reply, dialogue_format, {})
 
 
@@ -180,18 +180,22 @@ def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
     return sample
 
 
-def _preference(row: Row) -> tuple[str | list[Message], str, str]:
-    """Return prompt, chosen reply and rejected reply."""
-    chosen, rejected = _plain_or_messages(row, "chosen"), _plain_or_messages(row, "rejected")
+def preference_of(row: Row) -> tuple[str | list[Message], str, str]:
+    """Return prompt, chosen reply and rejected reply.
+
+    Raises:
+        DataError: If they are not of the same kind, or one is no single reply.
+    """
+    chosen, rejected = plain_or_messages(row, "chosen"), plain_or_messages(row, "rejected")
     if isinstance(chosen, str) != isinstance(rejected, str):
         raise row.error("chosen and rejected must both be texts, or both be lists of messages")
     begins_anew = not isinstance(chosen, str) and chosen[0]["role"] != "assistant"
     if "prompt" in row and not begins_anew:
-        prompt = _plain_or_messages(row, "prompt")
-        return prompt, _reply(row, "chosen", chosen), _reply(row, "rejected", rejected)
+        prompt = plain_or_messages(row, "prompt")
+        return prompt, reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
     n_common = _common_length(chosen, rejected)
     prompt = chosen[:n_common]
-    return prompt, _reply(row, "chosen", chosen[n_common:]), _reply(row, "rejected", rejected[n_common:])
+    return prompt, reply_of(row, "chosen", chosen[n_common:]), reply_of(row, "rejected", rejected[n_common:])
 
 
 def _common_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
@@ -208,7 +212,12 @@ def _common_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return n_common - 1 if n_common and chosen[n_common - 1] == " " else n_common
 
 
-def _reply(row: Row, column: str, reply: str | list[Message]) -> str:
+def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:
+    """Return the text of a reply, which is plain text or one message of the assistant.
+
+    Raises:
+        DataError: If it is anything else.
+    """
     if isinstance(reply, str):
         return reply
     if len(reply) != 1 or reply[0]["role"] != "assistant":
@@ -217,5 +226,10 @@ def _reply(row: Row, column: str, reply: str | list[Message]) -> str:
     return reply[0]["content"]
 
 
-def _plain_or_messages(row: Row, column: str) -> str | list[Message]:
+def plain_or_messages(row: Row, column: str) -> str | list[Message]:
+    """Return a column of plain text or messages.
+
+    Raises:
+        DataError: If it contains anything else.
+    """
     return row.text(column) if isinstance(row[column], str) else read_messages(row, column)

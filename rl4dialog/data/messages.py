@@ -44,8 +44,13 @@ class DialogueKeys:
     agent: str | None = None
 
 
-def read_messages(row: Row, column: str) -> list[Message]:
+def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) -> list[Message]:
     """Read a column of messages with role and content.
+
+    Args:
+        row: The row.
+        column: Its column.
+        roles: Known roles; ``None`` for any text.
 
     Raises:
         DataError: If it contains anything else.
@@ -57,14 +62,12 @@ def read_messages(row: Row, column: str) -> list[Message]:
     for number, message in enumerate(value):
         if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
             raise row.error(f"message {number} of {column} must have role and content, not {shown(message)}")
-        if message["role"] not in ROLES:
-            hint = nearest_hint(str(message["role"]), ROLES)
-            raise row.error(
-                f"message {number} of {column} has the unknown role {message['role']!r}{hint} "
-                f"(roles: {', '.join(ROLES)})"
-            )
+        role = message["role"]
+        if not isinstance(role, str) or (roles is not None and role not in roles):
+            known = f"{nearest_hint(str(role), roles)} (roles: {', '.join(roles)})" if roles is not None else ""
+            raise row.error(f"message {number} of {column} has the unknown role {shown(role)}{known}")
         content = _content(message["content"], row, f"content of message {number} of {column}")
-        messages.append({"role": message["role"], "content": content})
+        messages.append({"role": role, "content": content})
     return messages
 
 

@@ -12,11 +12,12 @@ import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import Frame, Prompt, Sample
+from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Frame, Prompt, Sample, Turn, reply_dialogue, system_text
 from rl4dialog.data.dialogue_format import DialogueFormat
 
 SPLITS = ("train", "val", "test")
@@ -38,11 +39,13 @@ class TextGenPool:
         dialogue_format: Format of the prompts, if they are conversations.
         players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
             a partner whose rules they know. Each value creates a new player.
+        has_rewards: Whether :meth:`conversations` have rewards.
     """
 
     end_of_turn: str | None = None
     dialogue_format: DialogueFormat | None = None
     players: Mapping[str, Callable[[], Player]] = {}
+    has_rewards: bool = False
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples
@@ -93,6 +96,25 @@ class TextGenPool:
 
     def __iter__(self) -> Iterator[tuple[Sample, float]]:
         return zip(self._samples, self._weights, strict=True)
+
+    def conversations(self) -> Iterator[Dialogue]:
+        """Yield conversations to learn from, in the order of the samples.
+
+        By default each reference is a conversation of one turn, or of all turns if the sample has a ``continuation``,
+        in which both sides alternate. Empty references are left out. Rewards are 0. Texts before the first utterance,
+        such as a persona, are in the meta data under `SYSTEM_KEY`.
+        """
+        for sample in self._samples:
+            info = dict(sample.meta_data or {})
+            if system := system_text(sample.prompt_or_input_text):
+                info[SYSTEM_KEY] = system
+            later = tuple(Turn(text, i % 2) for i, text in enumerate(info.pop("continuation", ())))
+            for number, reference in enumerate(sample.references[:1] if later else sample.references):
+                if not reference:
+                    continue
+                id = sample.id if len(sample.references) == 1 or later else f"{sample.id}_{number}"
+                found = reply_dialogue(id, sample.prompt_or_input_text, reference, info)
+                yield replace(found, turns=(*found.turns, *later), ended_by=None)
 
     def sample(self) -> Sample:
         """Draw one sample by weight, with Python's global random generator."""

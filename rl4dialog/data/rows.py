@@ -10,7 +10,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import is_number
-from rl4dialog.data.text_files import read_lines
+from rl4dialog.data.text_files import read_lines, stream_lines
 
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
@@ -153,13 +153,16 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
-    lines = read_lines(path)
-    first = next((line for line in lines if line.strip()), "")
-    if table_suffix(path) == ".json" and first.lstrip().startswith("["):
-        values = parse_json("\n".join(lines), str(path))
-        for index, value in enumerate(values):
-            yield _object_row(value, f"{path}, row {index}")
-        return
+    if table_suffix(path) == ".json":
+        whole = read_lines(path)
+        first = next((line for line in whole if line.strip()), "")
+        if first.lstrip().startswith("["):
+            for index, value in enumerate(parse_json("\n".join(whole), str(path))):
+                yield _object_row(value, f"{path}, row {index}")
+            return
+        lines: Iterable[str] = whole
+    else:
+        lines = stream_lines(path)
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = f"{path}:{number}"

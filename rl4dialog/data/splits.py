@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -78,17 +78,46 @@ def read_split(
     Raises:
         DataError: If the split is unknown, or missing without ``held_out_share``; the message lists the existing ones.
     """
+    return split_reader(split, readers, source, held_out_share, split_seed, hint)()
+
+
+def split_reader(
+    split: str,
+    readers: Readers,
+    source: str,
+    held_out_share: float | None = None,
+    split_seed: int = 0,
+    hint: str = FILES_HINT,
+) -> Callable[[], Iterable[Row]]:
+    """Return a function that reads the rows of :func:`read_split` anew, without holding them.
+
+    If rows are to be sampled, they are counted now, and read again later.
+    """
     check_split(split)
     missing = [name for name in ("val", "test") if name not in readers]
     if split in readers and (split != "train" or held_out_share is None or not missing):
-        return readers[split]()
+        return readers[split]
     if held_out_share is None or "train" not in readers:
         raise DataError(f"{source} has no split {split!r} (it has: {', '.join(readers) or 'none'}). {hint}")
-    rows = list(readers["train"]())
-    return [rows[i] for i in drawn_rows(len(rows), split, missing, held_out_share, f"held_out/{split_seed}")]
+    read = readers["train"]
+    n_rows = sum(1 for _ in read())
+    chosen = bytearray(n_rows)
+    for row in drawn_rows(n_rows, split, missing, held_out_share, f"held_out/{split_seed}"):
+        chosen[row] = True
+    return lambda: _chosen_rows(read(), chosen, source)
 
 
-def file_readers(path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, delimiter: str | None = None) -> Readers:
+def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Iterator[Row]:
+    for number, row in enumerate(rows):
+        if number == len(chosen):
+            raise row.error(f"{source} had {number} rows when its splits were sampled; do not append to it meanwhile")
+        if chosen[number]:
+            yield row
+
+
+def file_readers(
+    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, delimiter: str | None = None, with_shards: bool = False
+) -> Readers:
     """Return readers for the splits of table files.
 
     Args:
@@ -97,6 +126,8 @@ def file_readers(path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, deli
             all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
         suffixes: Supported formats.
         delimiter: Column delimiter of CSV files.
+        with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
+            named after splits, which is ``train``.
 
     Raises:
         DataError: If a file does not exist or has another format, or a split has files of several formats.
@@ -105,9 +136,17 @@ def file_readers(path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, deli
         unknown = [name for name in path if name not in SPLITS]
         if unknown or not path:
             raise DataError(f"path must contain a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
-        files = {split: [expand_path(file)] for split, file in path.items()}
+        places = {split: expand_path(file) for split, file in path.items()}
+        files = {
+            split: _tables(place, suffixes) if with_shards and place.is_dir() else [place]
+            for split, place in places.items()
+        }
+        if empty := [str(places[split]) for split, paths in files.items() if not paths]:
+            raise DataError(f"{empty[0]} contains no {' or '.join(suffixes)} file")
     elif (place := expand_path(path)).is_dir():
         files = split_files(place, suffixes)
+        if not files and with_shards and (tables := _tables(place, suffixes)):
+            files = {"train": _of_one_format(tables, place, "train")}
         if not files:
             raise DataError(
                 f"{place} contains no {' or '.join(suffixes)} file named after a split: tried names with "
@@ -123,20 +162,27 @@ def file_readers(path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, deli
 
 def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
     """Return the table files of each split in a folder, none for other paths; see `file_readers`."""
-    entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    tables = [path for path in entries if path.is_file() and table_suffix(path) in suffixes]
+    tables = _tables(folder, suffixes) if folder.is_dir() else []
     found: dict[str, list[Path]] = {}
     for split, names in SPLIT_NAMES.items():
         exact = [path for path in tables if path.name.split(".")[0] in names]
         files = exact or [path for path in tables if not set(names).isdisjoint(name_parts(path.name))]
-        if len({table_suffix(path) for path in files}) > 1:
-            raise DataError(
-                f"{folder} has files of several formats for split {split!r}: {', '.join(path.name for path in files)}. "
-                f"Select one: path: {{{split}: FILE, ...}}"
-            )
         if files:
-            found[split] = files
+            found[split] = _of_one_format(files, folder, split)
     return found
+
+
+def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_file() and table_suffix(path) in suffixes]
+
+
+def _of_one_format(files: list[Path], folder: Path, split: str) -> list[Path]:
+    if len({table_suffix(path) for path in files}) > 1:
+        raise DataError(
+            f"{folder} has files of several formats for split {split!r}: {', '.join(path.name for path in files)}. "
+            f"Select one: path: {{{split}: FILE, ...}}"
+        )
+    return files
 
 
 def name_parts(name: str) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import read_regular
+from rl4dialog.core.files import check_regular
 
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
@@ -42,41 +42,62 @@ def decode_lines(data: bytes, file: str) -> list[str]:
     Raises:
         DataError: If a line is not UTF-8.
     """
-    raw_lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if raw_lines[-1] == b"":
-        raw_lines.pop()
-    lines = []
-    for number, raw in enumerate(raw_lines, start=1):
-        try:
-            lines.append(raw.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start})") from error
-    return lines
+    return list(_decoded([data], file))
 
 
 def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file, decompressed if its name ends with ``.gz``; see `decode_lines`."""
+    return list(stream_lines(path))
+
+
+def stream_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of :func:`read_lines` without holding the file in memory.
+
+    Raises:
+        DataError: If the file cannot be read, or a line is not UTF-8.
+    """
     try:
-        data = read_regular(path)
+        check_regular(path)
+        with open(path, "rb") as file:
+            if path.suffix == ".gz":
+                yield from _decoded(_unpacked(file, path), str(path))
+            else:
+                yield from _decoded(iter(lambda: file.read(_BYTES_AT_ONCE), b""), str(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    if path.suffix == ".gz":
-        try:
-            data = _unpacked(data, path)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
-    return decode_lines(data, str(path))
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """Decompress a gzip file."""
-    parts, size = [], 0
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while part := file.read(_BYTES_AT_ONCE):
-            parts.append(part)
-            size += len(part)
-            _check_size(size, len(data), path)
-    return b"".join(parts)
+def _decoded(parts: Iterable[bytes], file: str) -> Iterator[str]:
+    """Decode the lines of a file that is read in parts."""
+    number, rest = 0, b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        for raw in whole:
+            number += 1
+            yield _line(raw, number, file)
+    if rest:
+        yield _line(rest, number + 1, file)
+
+
+def _line(raw: bytes, number: int, file: str) -> str:
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    try:
+        return raw.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Decompress a gzip file, which can have several members, in parts."""
+    size, packed = 0, os.fstat(file.fileno()).st_size
+    try:
+        with gzip.GzipFile(fileobj=file) as unpacking:
+            while part := unpacking.read(_BYTES_AT_ONCE):
+                size += len(part)
+                _check_size(size, packed, path)
+                yield part
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
 
 
 def _check_size(unpacked: int, packed: int, place: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,23 @@ from rich.text import Text
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, nearest_hint
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
+from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.inference.continued_file import ContinuedFile, Record
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.metrics.conversation import ConversationMetric
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.rollouts.said_tokens import with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, table_style
+from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.random_state import random_states_kept
-
-_ROLES = {PARTNER: "user", AGENT: "assistant"}
 
 
 @dataclass(frozen=True)
@@ -63,18 +64,15 @@ class Simulation:
     def about(self, number: int) -> dict[str, Any]:
         """The fields that identify a conversation in the file."""
         seed = derive_seed(self.seed, "simulation", number)
-        return {"sample_id": self.sample(number).id, "seed": seed, "agent": self.agent}
+        return {"sample_id": self.sample(number).id, "seed": seed, "system": self.agent}
 
 
 def simulate_to_file(simulation: Simulation, path: Path) -> int:
-    """Write conversations as JSON lines that the datapool ``conversational`` reads, and print a table.
+    """Write conversations as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
-    Each line has the ``messages``: the system message, the sample's utterances (together the first ``n_given``), and
-    those of the conversation. ``rewards`` are those of the assistant's messages, ``null`` for the sample's; ``reward``
-    is their sum, or ``null`` if the run scores no conversations. ``outcome`` and ``ended_by`` are the partner's account
-    and the cause of the end. ``sample_id``, ``seed`` and ``agent`` identify the conversation; ``meta_data`` is the
-    sample's. Where the partner said nothing between two utterances of the assistant, or before its first, the user's
-    message is empty.
+    Each line is a record of :func:`~rl4dialog.data.conversations.record.logged_record`, with token ids and rewards and,
+    unless a player spoke, log-probabilities. ``return`` is the sum of the rewards, or ``null`` if the run scores no
+    conversations. ``sample_id``, ``seed`` and ``system`` identify the conversation.
 
     Conversations whose reward or partner failed are left out if the run masks such failures. Every batch has its own
     seed, so an interruption changes nothing.
@@ -126,11 +124,12 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
                 with random_states_kept():
                     torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", start))
                     talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
-                for number, sample, talk in zip(numbers, samples, talks, strict=True):
+                for number, talk in zip(numbers, talks, strict=True):
                     if number < n_before:
                         continue
                     if _is_kept(talk, loaded):
-                        file.write({**simulation.about(number), **conversation_line(talk, sample, is_scored)})
+                        line = conversation_line(number, talk, loaded, is_scored)
+                        file.write({**simulation.about(number), **line})
                         n_written += 1
                     progress.advance()
         if n_written:
@@ -138,31 +137,14 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     return n_written
 
 
-def conversation_line(talk: Talk, sample: Sample, is_scored: bool) -> dict[str, Any]:
+def conversation_line(number: int, talk: Talk, loaded: LoadedPolicy, is_scored: bool) -> dict[str, Any]:
     """Return the fields of a line that contain the conversation; see :func:`simulate_to_file`."""
-    dialogue = talk.dialogue
-    opening = sample.prompt_or_input_text.opening if isinstance(sample.prompt_or_input_text, Prompt) else ()
-    messages = [{"role": "system", "content": text} for text in opening[1::2] if text]
-    rewards: list[float | None] = []
-    n_given = len(messages) + dialogue.n_given
-    last = None if dialogue.n_given else AGENT  # so that the partner is first
-    for i, turn in enumerate(dialogue.turns):
-        if turn.speaker == last == AGENT:
-            messages.append({"role": _ROLES[PARTNER], "content": ""})
-        messages.append({"role": _ROLES[turn.speaker], "content": turn.text})
-        if turn.speaker == AGENT:
-            rewards.append(turn.reward if is_scored and i >= dialogue.n_given else None)
-        last = turn.speaker
-    return {
-        "messages": messages,
-        "n_given": n_given,
-        "rewards": rewards,
-        "reward": talk.total if is_scored else None,
-        "outcome": to_plain(dialogue.outcome),
-        "ended_by": dialogue.ended_by,
-        # The history is in the messages.
-        "meta_data": to_plain({key: value for key, value in dialogue.meta_data.items() if key != "history"}),
-    }
+    env = loaded.config.env
+    is_cut = env is not None and env.args.bootstrap_truncated and talk.dialogue.ended_by == "length"
+    prompt = talk.prompts[0] if talk.prompts else ""
+    dialogue = with_tokens(talk.dialogue, talk.tokens, prompt, tokenizer_hash(loaded.texts.tokenizer), is_cut)
+    record: dict[str, Any] = to_plain(logged_record(replace(dialogue, id=number)))
+    return {**record, "return": talk.total if is_scored else None}
 
 
 def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool, console: Console | None = None) -> None:
@@ -215,12 +197,12 @@ def _is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
 
 
 def simulated_dialogue(record: Record) -> Dialogue:
-    """The conversation of a line."""
+    """The conversation of a line, with the reward of each utterance in one number."""
     said = record["messages"][record["n_given"] :]
-    rewards = iter(record["rewards"][-sum(message["role"] == "assistant" for message in said) :])
+    rewards = iter(record["rewards"][-sum(message["role"] == ROLES[AGENT] for message in said) :])
     turns = tuple(
-        Turn(message["content"], AGENT, reward=next(rewards) or 0.0)
-        if message["role"] == "assistant"
+        Turn(message["content"], AGENT, reward=(next(rewards) or 0.0) + sum(message.get("token_rewards", ())))
+        if message["role"] == ROLES[AGENT]
         else Turn(message["content"], PARTNER)
         for message in said
     )

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.types import Dialogue
 from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
@@ -29,6 +30,7 @@ from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.running_conversations import RunningConversations
 from rl4dialog.rollouts.statistics import RolloutStats, check_progress, summarize
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.text.tokenizer import tokenizer_hash
 
 
 class RolloutCollector:
@@ -47,6 +49,11 @@ class RolloutCollector:
         has_partner: Whether there is a partner at all, so that its conversations are logged.
         mask_failed_partners: Exclude conversations whose partner failed, instead of raising.
         partner_timeout_s: Time limit of a partner in this process; by default none.
+        keeps_dialogues: Whether to keep the conversations of a rollout, which the infos must contain.
+
+    Attributes:
+        dialogues: Conversations of the last rollout in the order of their ends, with tokens and rewards before their
+            normalization; empty unless they are kept. Those that failed are not among them.
     """
 
     def __init__(
@@ -61,7 +68,10 @@ class RolloutCollector:
         has_partner: bool = False,
         mask_failed_partners: bool = False,
         partner_timeout_s: float | None = None,
+        keeps_dialogues: bool = False,
     ) -> None:
+        self._keeps_dialogues = keeps_dialogues
+        self.dialogues: list[Dialogue] = []
         self._partner, self._has_partner = partner, has_partner
         self._mask_failed_partners, self._partner_timeout_s = mask_failed_partners, partner_timeout_s
         self._info_numbers = InfoNumbers(log_infos)
@@ -113,7 +123,7 @@ class RolloutCollector:
         groups = groups or GroupSettings()
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        running = RunningConversations(conversations, env.num_envs, groups, self._has_partner)
+        running = RunningConversations(conversations, env.num_envs, groups, self._has_partner, self._keeps_dialogues)
         stats, series = running.stats, running.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
@@ -151,7 +161,7 @@ class RolloutCollector:
                     if dones[row]:
                         is_bootstrapped = self._bootstrap_truncated and info["TimeLimit.truncated"]
                         last_value = _terminal_value(policy, info["terminal_observation"]) if is_bootstrapped else 0.0
-                        running.end(row, info, last_value)
+                        running.end(row, info, last_value, is_bootstrapped)
                 if n_wanted is None and running.groups.is_enough(n_tokens):
                     n_wanted = running.n_begun.reshape(-1, groups.size).max(axis=1).repeat(groups.size)
                 if n_wanted is not None:
@@ -163,6 +173,8 @@ class RolloutCollector:
 
         started = time.perf_counter()
         running.keep(running.groups.rest())
+        if self._keeps_dialogues:
+            self.dialogues = running.dialogues(tokenizer_hash(policy.end_of_turn.tokenizer))
         buffer.add(conversations.rows())
         stats.seconds["time/evaluate_s"] += time.perf_counter() - started
         if groups.size > 1:

@@ -86,7 +86,7 @@ class Conversations:
         if not self._ended:
             return
         ended, self._ended = self._ended, []
-        rows = self._chosen(np.concatenate([each.numbers for each in ended]))
+        rows = self.replies_of(np.concatenate([each.numbers for each in ended]))
         n_replies = torch.tensor([len(each.numbers) for each in ended])
         rows.episode, rows.group = (
             torch.tensor([getattr(each, name) for each in ended]).repeat_interleave(n_replies)
@@ -107,7 +107,7 @@ class Conversations:
             rows = rows.to("cpu")
         self._rows.append(rows)
 
-    def _chosen(self, numbers: np.ndarray) -> Replies:
+    def replies_of(self, numbers: np.ndarray) -> Replies:
         """Replies with these numbers, in this order."""
         batches = np.searchsorted(self._starts, numbers, side="right") - 1
         parts = [

@@ -25,6 +25,7 @@ from rl4dialog.envs.utterance_view import PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.rollouts.said_tokens import SaidTokens
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.prompts import encode_reply
 
@@ -48,6 +49,13 @@ class Speech:
     agent_seconds: float
     partner_seconds: float
     failures: dict[int, str] = field(default_factory=dict)
+
+    def said_tokens(self) -> list[tuple[int, SaidTokens]]:
+        """Tokens of the agent's utterances, by environment."""
+        if self.replies is None:
+            return []
+        numbers = (self.replies.per_row(name) for name in ("response_ids", "log_probs"))
+        return [(int(row), SaidTokens(*each)) for row, *each in zip(self.agent_rows, *numbers, strict=True)]
 
     def explain(self, row: int, info: dict[str, Any]) -> None:
         """Write the cause of a failure into the info of an environment, which does not know it."""
@@ -133,6 +141,7 @@ class Talk:
         replies: The agent's replies.
         references: Their references.
         meta_infos: Their meta data.
+        tokens: Their tokens.
         rewards: Sum over the conversation of each part of the reward, by name, unweighted; NaN if a reward failed.
         error: Message of a failed reward or partner; the conversation ended there.
         partner_failed: Whether it was the partner.
@@ -144,6 +153,7 @@ class Talk:
     replies: list[str] = field(default_factory=list)
     references: list[list[str]] = field(default_factory=list)
     meta_infos: list[dict[str, Any]] = field(default_factory=list)
+    tokens: list[SaidTokens] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
     error: str | None = None
     partner_failed: bool = False
@@ -219,10 +229,13 @@ class Conversing:
                 speech = speak(
                     policy, observations, others, self._partner, self._partner_timeout_s, **generation_kwargs
                 )
+                for speaking, tokens in speech.said_tokens():
+                    talks[speaking].spoken = tokens
                 for row in scripted:
                     assert players is not None
                     ids = _scripted_ids(players[row], envs[row].env)
                     speech.actions[row, : len(ids)] = ids
+                    talks[row].spoken = SaidTokens(ids)
                 settled: list[tuple[int, dict[str, Any], bool]] = []
                 for row in rows:
                     found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
@@ -240,11 +253,12 @@ class Conversing:
         if not settled:
             return
         rows, infos, overs = (list(each) for each in zip(*settled, strict=True))
-        paid, earlier = [np.zeros(1)] * len(rows), [np.zeros(0)] * len(rows)
+        paid: list[Any] = [None] * len(rows)
+        earlier = [np.zeros(0)] * len(rows)
         parts: dict[str, list[float]] = {}
         error = None
         if self._task_rewards is not None:
-            lengths = [max((len(values) for values in info["reward_parts"].values()), default=1) for info in infos]
+            lengths = [len(talks[row].spoken.ids) for row in rows]
             try:
                 paid, earlier, found = self._task_rewards(infos, lengths, overs, self._iteration)
                 parts = {name: each for name, each in found.items() if name not in self._task_rewards.weight_names}
@@ -252,8 +266,7 @@ class Conversing:
                 error = str(failure)
         for i, row in enumerate(rows):
             values = {name: each[i] for name, each in parts.items()}
-            reward = math.nan if self._task_rewards is None else float(paid[i].sum())
-            talks[row].add(infos[i], reward, earlier[i], values, overs[i])
+            talks[row].add(infos[i], paid[i], earlier[i], values, overs[i])
             if error is not None:
                 talks[row].fail(error, partner_failed=False)
 
@@ -263,22 +276,32 @@ class _TalkInProgress:
 
     def __init__(self, sample: Sample) -> None:
         self.is_over = False
+        self.spoken = SaidTokens(())  # tokens of the agent's utterance that is not settled yet
         self._talk = Talk(Dialogue(sample.id, (), meta_data=sample.meta_data or {}))
         self._rewards: list[float] = []
         self._parts: dict[str, float] = defaultdict(float)
         self._ended_by: Any = None
 
     def add(
-        self, info: Mapping[str, Any], reward: float, earlier: np.ndarray, parts: Mapping[str, float], is_over: bool
+        self,
+        info: Mapping[str, Any],
+        paid: np.ndarray | None,
+        earlier: np.ndarray,
+        parts: Mapping[str, float],
+        is_over: bool,
     ) -> None:
         talk = self._talk
         talk.prompts.append(info["prompt_text"])
         talk.replies.append(info["gen_text"])
         talk.references.append(info["ref_texts"])
         talk.meta_infos.append(info["meta_info"])
-        self._rewards.append(reward)
+        talk.tokens.append(replace(self.spoken, rewards=paid))
+        self._rewards.append(math.nan if paid is None else float(paid.sum()))
         for i, payment in enumerate(earlier):
             self._rewards[i] += float(payment)
+            rewards = talk.tokens[i].rewards
+            assert rewards is not None
+            rewards[-1] += payment
         for name, value in parts.items():
             self._parts[name] += value
         self.is_over, self._ended_by = is_over, info.get("ended_by")

@@ -8,10 +8,11 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from rl4dialog.core.types import EndedBy
+from rl4dialog.core.types import Dialogue, EndedBy
 from rl4dialog.rollouts.conversations import Conversations, EndedConversation
 from rl4dialog.rollouts.conversing import Speech
 from rl4dialog.rollouts.groups import Groups, GroupSettings
+from rl4dialog.rollouts.said_tokens import SaidTokens, with_tokens
 from rl4dialog.rollouts.statistics import RolloutStats, measure_sampler
 
 
@@ -23,6 +24,7 @@ class RunningConversations:
         n_envs: Number of environments.
         groups: How environments are grouped.
         has_partner: Whether there is a partner, so that its conversations are logged.
+        keeps_dialogues: Whether to keep the texts of conversations, which infos must contain.
 
     Attributes:
         stats: Statistics so far.
@@ -37,8 +39,17 @@ class RunningConversations:
         groups: Conversations by prompt.
     """
 
-    def __init__(self, conversations: Conversations, n_envs: int, groups: GroupSettings, has_partner: bool) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        n_envs: int,
+        groups: GroupSettings,
+        has_partner: bool,
+        keeps_dialogues: bool = False,
+    ) -> None:
         self._conversations, self._group_size, self._has_partner = conversations, groups.size, has_partner
+        self._keeps_dialogues = keeps_dialogues
+        self._dialogues: list[tuple[EndedConversation, Dialogue, str, bool]] = []
         self.groups = Groups(groups)
         self.stats = RolloutStats()
         self.series: dict[str, list[float]] = defaultdict(list)
@@ -81,7 +92,7 @@ class RunningConversations:
             self.series["rollout/empty_replies"].append(float(not info["gen_text"]))
             self.series["rollout/partner_echo"].append(float(info["partner_echoes"]))
 
-    def end(self, row: int, info: dict[str, Any], last_value: float) -> None:
+    def end(self, row: int, info: dict[str, Any], last_value: float, is_bootstrapped: bool = False) -> None:
         """End the conversation of an environment; it is trained on unless a reward failed or its group is left out."""
         numbers, self.replies[row], self.is_running[row] = self.replies[row], [], False
         for name, value in self.earned_by_part[row].items():
@@ -104,7 +115,23 @@ class RunningConversations:
         conversation = EndedConversation(numbers, rewards, cut, episode, group, last_value)
         total = float(sum(per_token.sum() for per_token in rewards))
         self.stats.episodes.append({"r": total, "l": float(conversation.n_tokens)})
+        if self._keeps_dialogues:
+            self._dialogues.append((conversation, info["dialogue"], info["prompt_text"], is_bootstrapped))
         self.keep(self.groups.add(group, conversation))
+
+    def dialogues(self, tokenizer: str) -> list[Dialogue]:
+        """All conversations that have ended without a failure, with tokens, also those of groups that are left out.
+
+        Args:
+            tokenizer: Hash of the tokenizer.
+        """
+        found = []
+        for ended, dialogue, prompt, is_bootstrapped in self._dialogues:
+            replies = self._conversations.replies_of(np.array(ended.numbers))
+            tokens = zip(replies.per_row("response_ids"), replies.per_row("log_probs"), ended.earned, strict=True)
+            said = [SaidTokens(ids, log_probs, earned) for ids, log_probs, earned in tokens]
+            found.append(with_tokens(dialogue, said, prompt, tokenizer, is_bootstrapped))
+        return found
 
     def keep(self, conversations: list[EndedConversation]) -> None:
         """Train on these conversations."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rl4dialog.policies.hashing import tensors_hash
-from rl4dialog.runs.run_folder import MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
+from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
 
 _MISSING = "(missing)"
-_LOGS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, "*_split_metrics.jsonl", "epoch_*_split_predictions.json")
+_LOGS = (
+    *(ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, CONVERSATIONS_FILE),
+    *("*_split_metrics.jsonl", "epoch_*_split_predictions.json"),
+)
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,12 @@ def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """Records of a JSON list or a jsonl file; none if the file does not exist."""
+    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist."""
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    found = [json.loads(line) for line in text.split("\n") if line] if path.suffix == ".jsonl" else json.loads(text)
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    found = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line]
     return [dict(_leaves(record)) for record in found]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import gzip
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -35,6 +36,7 @@ LOG_FILE = "log.txt"
 ROLLOUT_INFO_FILE = "rollout_info.jsonl"
 TRAINING_INFO_FILE = "training_info.jsonl"
 WARNINGS_FILE = "warnings.jsonl"
+CONVERSATIONS_FILE = "conversations.jsonl.gz"
 CHECKPOINTS_FOLDER = "checkpoints"
 BEST_MODEL_FOLDER = "best_model"
 CSV_FILE = "progress.csv"
@@ -51,7 +53,7 @@ EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
 
 # Files that a run appends to while it trains, as patterns; other jsonl files in the folder are left alone.
-_RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, "*_split_metrics.jsonl")
+_RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, CONVERSATIONS_FILE, "*_split_metrics.jsonl")
 
 # The replaced run's files, from the start of the new run until it trains. Only the second name is complete.
 _MOVING = ".replaced_partly"
@@ -169,17 +171,16 @@ class RunFolder:
         Raises:
             RunFolderError: If the file cannot be written; a line truncated by a full disk is removed.
         """
-        path = self.path(name)
-        line = json.dumps(to_plain(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        with _naming_errors(path), open(path, "ab", buffering=0) as file:
-            size = file.tell()
-            try:
-                if file.write(line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError:
-                with suppress(OSError):
-                    file.truncate(size)
-                raise
+        _append(self.path(name), _json_line(record))
+
+    def append_compressed(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Append records to a ``.jsonl.gz`` file as a gzip member of its own, so that it can be cut between appends.
+
+        Raises:
+            RunFolderError: If the file cannot be written; a member truncated by a full disk is removed.
+        """
+        # Without the time, so that the same records give the same file.
+        _append(self.path(name), gzip.compress(b"".join(map(_json_line, records)), mtime=0))
 
     def read_jsonl(self, name: str) -> list[dict[str, Any]]:
         """Read the records written by :meth:`append_jsonl`; none if the file does not exist.
@@ -196,7 +197,7 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be read: {error}") from error
 
     def log_sizes(self) -> dict[str, int]:
-        """Sync the run's ``.jsonl`` files to disk and return their sizes in bytes."""
+        """Sync the records of the run to disk and return their sizes in bytes."""
         sizes = {}
         for path in self._records():
             with _naming_errors(path), open(path, "rb") as file:
@@ -266,7 +267,7 @@ class RunFolder:
             shutil.rmtree(old, ignore_errors=True)
 
     def _records(self) -> list[Path]:
-        return sorted(path for path in self.root.glob("*.jsonl") if _is_record(path.name))
+        return sorted(path for path in self.root.glob("*.jsonl*") if _is_record(path.name))
 
     def _set_aside(self, overwrite: bool) -> None:
         if not overwrite:
@@ -431,6 +432,23 @@ def write_text(path: Path, text: str) -> None:
             sync_names(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
+
+
+def _json_line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(to_plain(record), ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append data in a single write, and remove what a full disk cut short."""
+    with _naming_errors(path), open(path, "ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with suppress(OSError):
+                file.truncate(size)
             raise
 
 

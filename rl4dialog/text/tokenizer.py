@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,21 @@ def build_tokenizer(
     if max_length is not None:
         tokenizer.model_max_length = max_length
     return tokenizer
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash a tokenizer, so that token ids are only used with the tokenizer that they belong to.
+
+    Args:
+        tokenizer: The tokenizer. Its settings of padding and truncation do not count, as they change with every use.
+
+    Returns:
+        16 hexadecimal digits: of the JSON of the Rust tokenizer behind it, or of its vocabulary if there is none.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    found = json.loads(backend.to_str()) if backend is not None else {"vocab": tokenizer.get_vocab()}
+    kept = {key: value for key, value in found.items() if key not in ("padding", "truncation")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:

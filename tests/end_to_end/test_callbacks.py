@@ -111,6 +111,7 @@ def test_metric_that_there_is_not_is_told_before_the_training(
     [
         ({"callbacks": [{"id": "stop_on_reward_threshold", "args": {"threshold": 1.0}}]}, "acts on rollouts"),
         ({"logging": {"log_infos": ["x"]}}, "has no meaning with alg.id: supervised, which makes no rollouts"),
+        ({"logging": {"conversations": True}}, "logging.conversations has no meaning with alg.id: supervised"),
     ],
 )
 def test_supervised_run_refuses_what_needs_rollouts(

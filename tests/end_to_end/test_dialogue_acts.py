@@ -14,7 +14,9 @@ import yaml
 from runs import complete_run, lines, make_config, run_folder, train
 
 from rl4dialog import cli
+from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
+from rl4dialog.data.conversations.pool import LoggedConversations
 
 CONFIG: dict[str, Any] = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 40}},
@@ -83,11 +85,15 @@ def test_simulated_dialogues_are_continued_and_read_back(run: Path, tmp_path: Pa
     assert cli.main([*command, str(whole)]) == 0
     records = lines(whole)
     assert len(records) == 7 and all(record["goal_text"] and record["outcome"] for record in records)
-    assert sum(records[0]["rewards"]) == pytest.approx(records[0]["reward"])
+    assert sum(records[0]["rewards"]) == pytest.approx(records[0]["return"])
     cut.write_text("\n".join(whole.read_text().splitlines()[:3])[:-5])
     assert cli.main([*command, str(cut)]) == 0
     assert cut.read_text() == whole.read_text()
     assert len(Conversational.prepare("train", path=str(whole), turns="first")) == 7
+    log = list(LoggedConversations.prepare("train", whole).conversations())
+    for record, conversation in zip(records, log, strict=True):
+        assert [turn.reward for turn in conversation.turns if turn.speaker == AGENT] == record["rewards"]
+        assert conversation.outcome == record["outcome"]
     assert cli.main([*command, str(whole), "--policy", "rule"]) != 0, "the file has dialogues of another agent"
 
 

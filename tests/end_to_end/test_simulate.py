@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 from runs import complete_run, lines, make_config, run_folder
+from transformers import AutoTokenizer
 
 from rl4dialog import cli
+from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
+from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.text.tokenizer import tokenizer_hash
 
 N = 11  # more than the samples of the split
 GUESS_WHAT: dict[str, Any] = {
@@ -74,12 +78,33 @@ def test_simulated_conversations_are_read_back(run: Path, tmp_path: Path, flags:
     ]
 
 
+@pytest.mark.parametrize("flags", [(), ("--player", "careless")], ids=["model", "player"])
+def test_simulated_conversations_are_a_log(run: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert simulate(run, tmp_path / "found.jsonl", *flags) == 0
+    records = lines(tmp_path / "found.jsonl")
+    pool = LoggedConversations.prepare("train", tmp_path / "found.jsonl")
+    conversations, tokenizer = list(pool.conversations()), AutoTokenizer.from_pretrained(run / "model")
+    assert [each.id for each in conversations] == list(range(N)) and len(pool) == N
+    for record, conversation in zip(records, conversations, strict=True):
+        said = [turn for turn in conversation.said if turn.speaker == AGENT]
+        written = [message for message in record["messages"] if message["role"] == "assistant"]
+        assert [list(turn.ids or ()) for turn in said] == [message["token_ids"] for message in written]
+        assert [turn.reward for turn in said] == record["rewards"]
+        assert sum(turn.reward for turn in said) == pytest.approx(record["return"])
+        assert conversation.tokenizer == tokenizer_hash(tokenizer)
+        for turn in said:
+            assert tokenizer.decode(turn.ids, skip_special_tokens=True).split("<EOU>")[0].strip() == turn.text
+            assert (turn.log_probs is None) == bool(flags)
+            assert turn.log_probs is None or len(turn.log_probs) == len(turn.ids or ())
+        assert conversation.outcome == record["outcome"] and conversation.ended_by == record["ended_by"]
+
+
 def test_rewards_add_up_to_what_the_outcome_is_worth(run: Path, tmp_path: Path) -> None:
     assert simulate(run, tmp_path / "found.jsonl", "--player", "information_gain") == 0
     for record in lines(tmp_path / "found.jsonl"):
         n_turns = sum(message["role"] == "assistant" for message in record["messages"])
         assert len(record["rewards"]) == n_turns and record["n_given"] == 1
-        assert record["reward"] == pytest.approx(record["outcome"]["success"] - 0.05 * n_turns)
+        assert record["return"] == pytest.approx(record["outcome"]["success"] - 0.05 * n_turns)
         assert record["ended_by"] == "partner" and record["outcome"] == {"success": 1.0}
         assert record["meta_data"]["thing"] in record["messages"][-1]["content"]
 

@@ -35,6 +35,33 @@ CHATS: list[dict[str, Any]] = [
         "rejected": [{"role": "user", "content": "tea ?"}, {"role": "assistant", "content": "no ."}],
     },
 ]
+LOGS: list[dict[str, Any]] = [
+    {
+        "version": 1,
+        "id": "a",
+        "tokenizer": "9f2c",
+        "agent": "assistant",
+        "terminated": True,
+        "messages": [
+            {"role": "system", "content": "You are polite."},
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "hi", "token_ids": [3, 0], "log_probs": [-1.5, -0.5]},
+            {"role": "user", "content": "bye"},
+            {"role": "assistant", "content": "bye", "token_ids": [4], "token_rewards": [0.5], "truncated": True},
+        ],
+        "n_given": 2,
+        "rewards": [0.5, -1],
+        "reward": 1,
+        "outcome": {"success": 1.0},
+        "ended_by": "length",
+        "meta_data": {"word": "crane"},
+    },
+    {
+        "agent": ["buyer", "seller"],
+        "messages": [{"role": "buyer", "content": "80?"}, {"role": "seller", "content": "no", "reward": 1.0}],
+    },
+]
+SEQUENCES = [{"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1.0]], "reward": [-1.0], "done": True}]
 CRD3 = [
     {
         "ALIGNMENT": {"CHUNK ID": "C1E001_0", "TURN START": 0, "TURN END": 2, "ALIGNMENT SCORE": 2.0},
@@ -86,6 +113,13 @@ POOLS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path]]] = {
         lambda f: _write(f, _each_split(".csv", 'prompt,reference,w\n"tea, or\nnot ?",yes .,2\nhello,hi,0.5\n')),
     ),
     "conversational": ("conversational", {"turns": "all"}, lambda f: _write(f, _each_split(".jsonl", _lines(CHATS)))),
+    "conversations": ("conversations", {}, lambda f: _write(f, _each_split(".jsonl", _lines(LOGS)))),
+    "conversations_gzip": (
+        "conversations",
+        {},
+        lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(LOGS).encode()))),
+    ),
+    "lmrl": ("conversations", {}, lambda f: _write(f, _each_split(".jsonl", _lines(SEQUENCES)))),
     "crd3": (
         "crd3",
         {},
@@ -213,6 +247,8 @@ def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(
         ("gzip", "train.jsonl.gz"),
         ("jsonl", "train.jsonl"),
         ("conversational", "train.jsonl"),
+        ("conversations", "train.jsonl"),
+        ("conversations_gzip", "train.jsonl.gz"),
         ("crd3", "aligned data/c=2/C1E001_2_0.json"),
         ("totto", "totto_train_data.jsonl"),
     ],
@@ -224,7 +260,7 @@ def test_file_that_is_cut_within_a_record_is_not_taken_for_a_whole_one(
     root = Path(shutil.copytree(originals[name], tmp_path / "copy"))
     whole = (root / file).read_bytes()
     # Where a line ends a file of lines may be whole; the rest of it would be missed by no one.
-    places = [i for i in range(1, len(whole.rstrip())) if name == "gzip" or b"\n" not in whole[i - 1 : i + 1]]
+    places = [i for i in range(1, len(whole.rstrip())) if file.endswith(".gz") or b"\n" not in whole[i - 1 : i + 1]]
     for size in places[::7]:
         (root / file).write_bytes(whole[:size])
         with pytest.raises(DataError, match=Path(file).name):

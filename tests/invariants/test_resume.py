@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 import time
 from pathlib import Path
@@ -133,6 +135,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name: str) -> None:
     config = config_of(tmp_path, **VARIANTS[name])
     assert_resumed_is_whole(tmp_path, config)
+
+
+def test_log_of_conversations_is_cut_back(tmp_path: Path) -> None:
+    assert_resumed_is_whole(tmp_path, config_of(tmp_path, logging__conversations=True))
+    with gzip.open(run_folder(tmp_path / "resumed") / "conversations.jsonl.gz") as file:
+        iterations = [json.loads(line)["iteration"] for line in file]
+    assert iterations == sorted(iterations) and set(iterations) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
+from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.inference.continued_file import ContinuedFile, Record
 from rl4dialog.inference.simulation import print_simulation, simulated_dialogue
 from rl4dialog.inference.turn_level.loading import TurnLevelAgent
@@ -17,13 +18,13 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.training.turn_level.evaluation import RETURN, evaluate_episodes
 
 _BATCH = 100
-_ROLES = {name: "assistant" if speaker == AGENT else "user" for speaker, name in SPEAKERS.items()}
+_ROLES = {name: ROLES[speaker] for speaker, name in SPEAKERS.items()}
 
 
 def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: Path) -> int:
-    """Write dialogues as JSON lines that the datapool ``conversational`` reads, and print a table.
+    """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
-    Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``reward``, their sum; and
+    Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum; and
     all else that `rl4dialog.tasks.dialogue_acts.transcript.transcript` returns. Every batch has its own seed, so an
     interruption changes nothing.
 
@@ -44,7 +45,7 @@ def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: P
     """
 
     def about(number: int) -> dict[str, Any]:
-        return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "agent": agent.name}
+        return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "system": agent.name}
 
     def n_after(record: Record, n_done: int) -> int | None:
         return n_done + 1 if all(record.get(key) == value for key, value in about(n_done).items()) else None
@@ -73,5 +74,6 @@ def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
     messages = [{"role": _ROLES[turn.pop("speaker")], "content": turn.pop("text"), **turn} for turn in turns]
     rewards = [message.pop("reward") for message in messages if "reward" in message]
     kept = ("outcome", "ended_by", "failures", "goal", "goal_text")
-    scores = {"rewards": rewards, "reward": episode[RETURN]}
-    return {"messages": messages, "n_given": 0, **scores, **{key: episode[key] for key in kept}}
+    scores = {"rewards": rewards, "return": episode[RETURN]}
+    fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": 0}
+    return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept}}

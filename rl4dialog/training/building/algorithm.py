@@ -85,6 +85,7 @@ def build_algorithm(
                 has_partner=partner is not None,
                 mask_failed_partners=env.args.partner_on_error == "mask",
                 partner_timeout_s=reward.timeout_s,
+                keeps_dialogues=config.logging.conversations,
             ),
             normalize_rewards=kl.norm_reward,
             sharding=sharding(),
@@ -129,7 +130,8 @@ def _env_kwargs(
 ) -> dict[str, Any]:
     samples = list(texts.data.pools["train"])
     of_model = {"end_of_turn": end_of_turn, "vocab_size": embedding_rows(model)}
-    return {**env_kwargs(config, texts, samples, scorer.parts, partner), **of_model}
+    kwargs = {**env_kwargs(config, texts, samples, scorer.parts, partner), **of_model}
+    return {**kwargs, "shares_dialogues": kwargs["shares_dialogues"] or config.logging.conversations}
 
 
 def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:

@@ -12,6 +12,7 @@ from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.policy import build_end_of_turn
+from rl4dialog.training.callbacks.conversation_log import ConversationLogCallback
 from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.on_policy.state import capture_state, find_initial_critic, load_initial_critic, restore_state
@@ -41,6 +42,7 @@ class OnPolicyTrainee(PolicyTrainee):
         if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
         self.derive = rates_and_shown
+        self._logs_conversations = config.logging.conversations
         self.follow(
             RunFacts(
                 precision=config.precision,
@@ -52,8 +54,12 @@ class OnPolicyTrainee(PolicyTrainee):
 
     def first_callbacks(self) -> list[BaseCallback]:
         env = self.algorithm.env
-        recovers = isinstance(env, BlockVecEnv) and env.max_restarts > 0
-        return [WorkerRecoveryCallback(env)] if recovers else []
+        callbacks: list[BaseCallback] = []
+        if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
+            callbacks.append(WorkerRecoveryCallback(env))
+        if self._logs_conversations:
+            callbacks.append(ConversationLogCallback(self._tracker))
+        return callbacks
 
     @property
     def stops_within_iteration(self) -> bool:

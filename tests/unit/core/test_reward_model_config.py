@@ -28,6 +28,7 @@ def test_alg_id_selects_the_kind_and_epochs_are_iterations() -> None:
         ({"train_evaluation": {"n_iters": 3}}, "train_evaluation.n_iters has no meaning.* set alg.training_args"),
         ({"tokenizer": {"model_name": "x", "padding_side": "left"}}, "'padding_side' has no meaning with"),
         ({"logging": {"log_infos": ["a"]}}, "logging.log_infos has no meaning"),
+        ({"logging": {"conversations": True}}, "logging.conversations has no meaning"),
         (
             {"alg": {"id": "reward_model", "model_name": "x", "training_args": {}, "args": {"a": 1}}},
             "alg.args has no meaning",

@@ -41,6 +41,7 @@ def test_kind_follows_from_the_environment() -> None:
         ),
         ({"env": {"id": "CartPole-v1", "n_workers": 2}}, "env: n_workers has a meaning only with vec_env: blocks"),
         ({"logging": {"log_infos": ["x"]}}, "logging.log_infos has no meaning with env.id: CartPole-v1"),
+        ({"logging": {"conversations": True}}, "logging.conversations has no meaning with env.id: CartPole-v1"),
         ({"train_evaluation": {}}, "the key 'train_evaluation.n_iters' is missing"),
         ({"env": {}}, "env.id is missing too, which means text_generation"),
         ({"tokenizer": {"model_name": "x"}}, "language models are trained with env.id: text_generation"),

@@ -10,7 +10,8 @@ import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 
 
@@ -126,3 +127,35 @@ def test_every_pool_of_the_catalog_takes_a_split(pool_id: str) -> None:
 @pytest.mark.parametrize("pool_id", ["conversational", "daily_dialog", "persona_chat", "small_talk"])
 def test_dialogue_pools_accept_the_injected_chat_renderer(pool_id: str) -> None:
     DataPoolRegistry.check(pool_id, {"format": "chat_template"})
+
+
+def test_conversations_are_the_references_by_default() -> None:
+    history = {"history": ["a", "b", "c"], "topic": "x"}
+    prompt = DialogueFormat("eou", None).prompt(["a", "b", "c"], "I like tea.")
+    pool = TextGenPool(
+        [
+            Sample("one", prompt, ["d"], history),
+            Sample("several", "plain", ["e", "", "f"]),
+            Sample("whole", "a <EOU>", ["b", "never said"], {"history": ["a"], "continuation": ["c", "d", "e"]}),
+            Sample("none", "plain", [""]),
+        ]
+    )
+    one, first, second, whole = pool.conversations()
+    assert [(turn.text, turn.speaker) for turn in one.turns] == [
+        ("a", PARTNER),
+        ("b", AGENT),
+        ("c", PARTNER),
+        ("d", AGENT),
+    ]
+    assert one.n_given == 3 and one.meta_data == {**history, SYSTEM_KEY: "I like tea."}
+    assert [(each.id, *each.texts(AGENT)) for each in (first, second)] == [("several_0", "e"), ("several_2", "f")]
+    assert first.turns[0].text == "plain" and first.n_given == 1
+    assert [(turn.text, turn.speaker) for turn in whole.said] == [
+        ("b", AGENT),
+        ("c", PARTNER),
+        ("d", AGENT),
+        ("e", PARTNER),
+    ]
+    assert whole.id == "whole" and whole.meta_data == {"history": ["a"]}
+    assert not pool.has_rewards and {turn.reward for each in pool.conversations() for turn in each.turns} == {0.0}
+    assert all(each.terminated and each.ended_by is None for each in pool.conversations())

@@ -10,7 +10,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import drawn_rows, file_readers, read_split, shuffled, split_files
+from rl4dialog.data.splits import drawn_rows, file_readers, read_split, shuffled, split_files, split_reader
 
 Write = Callable[[dict[str, Any]], Path]
 
@@ -97,3 +97,23 @@ def test_split_that_exists_is_not_drawn() -> None:
 def test_draw_is_the_same_on_every_machine() -> None:
     assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]
+
+
+def test_split_is_read_anew_each_time(write: Write) -> None:
+    path = write({"x.jsonl": jsonl(*range(20))}) / "x.jsonl"
+    read = split_reader("val", file_readers(path), "x", 0.1)
+    assert values(read()) == values(read()) == values(read_split("val", file_readers(path), "x", 0.1))
+    path.write_text(jsonl(*range(21)))
+    with pytest.raises(DataError, match=r"x\.jsonl:21: x had 20 rows when its splits were sampled"):
+        list(read())
+
+
+def test_shards_are_one_split(write: Write) -> None:
+    folder = write({"a/2.jsonl": jsonl(2), "a/1.jsonl": jsonl(1), "b/1.jsonl": jsonl(3), "b/1.csv": "n\n1\n"})
+    assert values(file_readers(folder / "a", with_shards=True)["train"]()) == [1, 2]
+    readers = file_readers({"train": folder / "a", "val": folder / "b" / "1.jsonl"}, with_shards=True)
+    assert values(readers["train"]()) == [1, 2] and values(readers["val"]()) == [3]
+    with pytest.raises(DataError, match="several formats for split 'train'"):
+        file_readers(folder / "b", with_shards=True)
+    with pytest.raises(DataError, match="named after a split"):
+        file_readers(folder / "a")

@@ -14,7 +14,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data import text_files
-from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines, walk_files
+from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines, stream_lines, walk_files
 
 
 def test_lines_end_at_newlines_only() -> None:
@@ -132,3 +132,20 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
         read_lines(tmp_path / "pipe.zip")
     with pytest.raises(DataError, match=r"pipe\.zip is neither a folder nor an archive"):
         list(walk_files(tmp_path / "pipe.zip", lambda name: True))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
+def test_lines_are_streamed_whatever_parts_the_file_is_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    data = "\ufeffeins\r\n\nzwölf\n\u2028drei".encode()
+    written = data if name == "x.txt" else gzip.compress(data[:9]) + gzip.compress(data[9:])
+    (tmp_path / name).write_bytes(written)
+    for size in (1, 2, 7, 100):
+        monkeypatch.setattr(text_files, "_BYTES_AT_ONCE", size)
+        assert list(stream_lines(tmp_path / name)) == ["eins", "", "zwölf", "\u2028drei"]
+    (tmp_path / name).write_bytes(written + (b"\nbr\xff" if name == "x.txt" else gzip.compress(b"\nbr\xff")))
+    lines = stream_lines(tmp_path / name)
+    assert [next(lines) for _ in range(4)] == ["eins", "", "zwölf", "\u2028drei"], "lines before the error are read"
+    with pytest.raises(DataError, match=rf"{name}:5: not valid UTF-8"):
+        next(lines)

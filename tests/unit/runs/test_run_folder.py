@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import gzip
 import json
 import os
 import tempfile
@@ -252,6 +253,23 @@ def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder: RunFolder, mo
     with pytest.raises(RunFolderError, match="no space left"):
         folder.append_jsonl("log.jsonl", {"iteration": 2})
     assert folder.path("log.jsonl").read_bytes() == whole
+
+
+def test_compressed_records_are_cut_back_like_the_others(folder: RunFolder) -> None:
+    for iteration in (1, 2):
+        name, other = module.CONVERSATIONS_FILE, "rollout_info.jsonl"
+        folder.append_compressed(name, [{"iteration": iteration, "n": n, "text": "\udc80"} for n in range(3)])
+        folder.append_jsonl(other, {"iteration": iteration})
+        if iteration == 1:
+            sizes, whole = folder.log_sizes(), folder.path(name).read_bytes()
+    assert [json.loads(line)["iteration"] for line in gzip.decompress(folder.path(name).read_bytes()).splitlines()] == [
+        *[1] * 3,
+        *[2] * 3,
+    ]
+    folder.cut_back(sizes, 2)
+    assert folder.path(name).read_bytes() == whole and len(folder.read_jsonl(other)) == 1
+    folder.cut_back({other: sizes[other]}, 2)
+    assert not folder.path(name).exists(), "a log that began after the checkpoint"
 
 
 def test_record_that_cannot_be_opened_names_the_file(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

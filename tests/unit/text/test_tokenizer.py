@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ModelError
 from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.text.tokenizer import build_tokenizer, tokenizer_hash
 
 CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
 
@@ -97,3 +97,23 @@ def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path: Path)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
     assert encode_prompt(tokenizer, "w0 w1", 8) == [0, 3, 4]
     assert encode_prompt(tokenizer, "<eos> w0 w1", 8) == [0, 3, 4]
+
+
+def test_hash_is_that_of_the_vocabulary_and_not_of_its_use(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    found = tokenizer_hash(tokenizer)
+    assert len(found) == 16 and found == tokenizer_hash(make_tokenizer())
+    tokenizer(["w1", "w2 w3"], padding=True, truncation=True, max_length=1)
+    assert "padding" in tokenizer.backend_tokenizer.to_str() and tokenizer_hash(tokenizer) == found
+    tokenizer.save_pretrained(tmp_path)
+    assert tokenizer_hash(build_tokenizer(str(tmp_path))) == found
+    tokenizer.add_tokens(["<new>"])
+    assert tokenizer_hash(tokenizer) != found != tokenizer_hash(make_tokenizer(marker="<EOU>"))
+
+
+def test_tokenizer_without_a_rust_backend_has_the_hash_of_its_vocabulary() -> None:
+    class Slow:
+        def __init__(self, **vocab: int) -> None:
+            self.get_vocab = lambda: vocab
+
+    assert tokenizer_hash(Slow(a=0, b=1)) == tokenizer_hash(Slow(b=1, a=0)) != tokenizer_hash(Slow(a=1, b=0))  # type: ignore[arg-type]

@@ -1,0 +1,226 @@
+"""The datapool of logged conversations: files, splits, samples."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, SYSTEM_KEY
+from rl4dialog.data.conversations import pool as module
+from rl4dialog.data.conversations.pool import LoggedConversations
+from rl4dialog.data.rows import Row
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+def record(number: int, n_turns: int = 1) -> dict[str, Any]:
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": f"u{number}"}]
+    for turn in range(n_turns):
+        messages += [{"role": "assistant", "content": f"a{turn}"}, {"role": "user", "content": f"u{turn}"}]
+    return {"id": number, "messages": messages, "rewards": [float(number)] * n_turns, "meta_data": {"n": number}}
+
+
+def jsonl(*records: Any) -> str:
+    return "".join(json.dumps(each) + "\n" for each in records)
+
+
+def ids(pool: LoggedConversations) -> list[Any]:
+    return [dialogue.id for dialogue in pool.conversations()]
+
+
+def test_sample_is_the_first_reply_and_the_rest_its_continuation(write: Write) -> None:
+    path = write({"train.jsonl": jsonl(record(3, n_turns=2))}) / "train.jsonl"
+    pool = LoggedConversations.prepare("train", path)
+    ((sample, _),) = pool
+    assert sample.prompt_or_input_text == "s<EOU>u3 <EOU>" and sample.references == ["a0"] and sample.id == 3
+    continuation = {"history": ["u3"], "continuation": ["u0", "a1", "u1"]}
+    assert sample.meta_data == {"n": 3, SYSTEM_KEY: "s", **continuation}
+    assert pool.has_rewards and pool.end_of_turn == "<EOU>"
+    (dialogue,) = pool.conversations()
+    assert [turn.text for turn in dialogue.turns] == ["u3", "a0", "u0", "a1", "u1"]
+    assert dialogue.meta_data == {"n": 3, SYSTEM_KEY: "s"}
+
+
+def test_agent_can_speak_first(write: Write) -> None:
+    messages = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}]
+    path = write({"x.jsonl": jsonl({"messages": messages})}) / "x.jsonl"
+    ((sample, _),) = LoggedConversations.prepare("train", path)
+    assert sample.prompt_or_input_text == " <EOU>" and sample.references == ["a"]
+    assert sample.meta_data == {"history": [], "continuation": ["u"]}
+
+
+def test_chat_templates_render_the_prompt(write: Write) -> None:
+    def render(messages: list[dict[str, str]]) -> str:
+        return "".join(f"[{m['role'][0]}]{m['content']}" for m in messages) + "[a]"
+
+    path = write({"x.jsonl": jsonl(record(3))}) / "x.jsonl"
+    ((sample, _),) = LoggedConversations.prepare("train", path, format="chat_template", render_chat=render)
+    assert sample.prompt_or_input_text == "[s]s[u]u3[a]"
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.parquet", "shards"])
+def test_every_kind_of_file_has_the_same_conversations(write: Write, tmp_path: Path, name: str) -> None:
+    records = [record(n, n_turns=1 + n % 2) for n in range(7)]
+    whole = LoggedConversations.prepare("train", write({"whole.jsonl": jsonl(*records)}) / "whole.jsonl")
+    if name == "log.parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / name)
+    else:
+        # Of several members, as runs write them.
+        members = gzip.compress(jsonl(*records[:3]).encode()) + gzip.compress(jsonl(*records[3:]).encode())
+        write(
+            {
+                "log.jsonl": jsonl(*records),
+                "log.jsonl.gz": members,
+                "shards/part-0000.jsonl": jsonl(*records[:3]),
+                "shards/part-0001.jsonl": jsonl(*records[3:]),
+            }
+        )
+    path: Any = tmp_path / name
+    found = LoggedConversations.prepare("train", path)
+    assert list(found.conversations()) == list(whole.conversations()) and list(found) == list(whole)
+    assert ids(LoggedConversations.prepare("val", {"train": path, "val": path})) == list(range(7))
+
+
+def test_splits_are_files_or_sampled(write: Write) -> None:
+    folder = write({f"{split}.jsonl": jsonl(record(n)) for n, split in enumerate(("train", "val", "test"))})
+    assert [ids(LoggedConversations.prepare(split, folder)) for split in ("train", "val", "test")] == [[0], [1], [2]]
+    path = write({"one.jsonl": jsonl(*map(record, range(40)))}) / "one.jsonl"
+    parts = [ids(LoggedConversations.prepare(split, path, held_out_share=0.1)) for split in ("train", "val", "test")]
+    assert [len(part) for part in parts] == [32, 4, 4] and sorted(itertools.chain(*parts)) == list(range(40))
+    with pytest.raises(DataError, match="has no split 'val'"):
+        LoggedConversations.prepare("val", path)
+
+
+def test_conversations_are_read_one_by_one_and_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write({"log.jsonl": jsonl(*map(record, range(100)))}) / "log.jsonl"
+    n_read = 0
+    original = module.dialogues_of
+
+    def counted(row: Row, *args: Any) -> Any:
+        nonlocal n_read
+        n_read += 1
+        return original(row, *args)
+
+    monkeypatch.setattr(module, "dialogues_of", counted)
+    pool = LoggedConversations.prepare("train", path, max_samples=5)
+    assert n_read == 5 and len(pool) == 5
+    reading = pool.conversations()
+    assert [next(reading).id for _ in range(3)] == [0, 1, 2] and n_read == 8
+    assert len(ids(pool)) == len(ids(pool)) == 100
+
+
+def test_limits(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    path = write({"log.jsonl": jsonl(*(record(n, n_turns=1 + n % 3) for n in range(9)))}) / "log.jsonl"
+    assert ids(LoggedConversations.prepare("train", path, min_turns=2)) == [1, 2, 4, 5, 7, 8]
+    assert ids(LoggedConversations.prepare("train", path, min_turns=3, max_size=2)) == [2, 5]
+    with caplog.at_level(logging.INFO, "rl4dialog"):
+        assert len(LoggedConversations.prepare("train", path, max_samples=4)) == 4
+        assert len(LoggedConversations.prepare("train", path, max_size=4, max_samples=4)) == 4
+    cut = "samples of split train are those of the first 4 conversations (max_samples)"
+    assert sum(cut in message for message in caplog.messages) == 1, "nothing is left out by the second"
+    with pytest.raises(DataError, match=r"has no samples in split 'train' \(source: .*log\.jsonl\)"):
+        LoggedConversations.prepare("train", path, min_turns=4)
+
+
+def test_rewards_are_scaled_then_shifted(write: Write) -> None:
+    said = {"token_ids": [1, 2], "token_rewards": [1.0, 2.0]}
+    messages = [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "given"},
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "a", "reward": 3.0, **said},
+    ]
+    log = {"messages": messages, "n_given": 3, "tokenizer": "9f"}
+    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
+    (dialogue,) = LoggedConversations.prepare("train", path, reward_scale=2, reward_shift=-1).conversations()
+    given, said_turn = (turn for turn in dialogue.turns if turn.speaker == AGENT)
+    assert (said_turn.reward, said_turn.token_rewards, given.reward) == (5.0, (2.0, 4.0), 0.0)
+    with pytest.raises(DataError, match="reward_scale must be a finite number, not nan"):
+        LoggedConversations.prepare("train", path, reward_scale=float("nan"))
+
+
+def test_layout_is_stated_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"prompt": "a", "completion": "b", "label": True, "source": "x"}] * 2
+    path = write({"x.jsonl": jsonl(*rows)}) / "x.jsonl"
+    with caplog.at_level(logging.INFO, "rl4dialog"):
+        for split in ("train", "val"):
+            LoggedConversations.prepare(split, {"train": path, "val": path})
+    assert caplog.messages == [
+        f"{path}:1: layout completion (guessed from the columns); these columns are not read: source"
+    ]
+
+
+def test_tweets_are_games_with_words(write: Write) -> None:
+    hit = "<g>" * 5
+    tweets = {"games": [["panic", [hit]]] * 20, "transitions": {"crane": {hit: ["crane"]}}}
+    path = write({"tweets.json": json.dumps(tweets)}) / "tweets.json"
+    parts = [LoggedConversations.prepare(split, path, held_out_share=0.1) for split in ("train", "val", "test")]
+    assert [len(ids(part)) for part in parts] == [16, 2, 2]
+    assert [turn.text for turn in next(parts[0].conversations()).turns] == ["new word", "crane", "ggggg"]
+
+
+WRONG: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "empty": ("x.jsonl", "\n", {}, "x.jsonl is empty; a log has one conversation per line"),
+    "broken": ("x.jsonl", jsonl(record(0)) + '{"messages": [', {}, "x.jsonl:2: not valid JSON"),
+    "mixed": (
+        "x.jsonl",
+        jsonl(record(0), {"prompt": "a", "completion": "b"}),
+        {},
+        "x.jsonl:2: no column 'messages', but all rows of a log must have the same layout, here 'messages'",
+    ),
+    "layout": ("x.jsonl", jsonl(record(0)), {"layout": "lmrl"}, "x.jsonl:1: no column 'sequence'"),
+    "agent": ("x.jsonl", jsonl(record(0)), {"agent": "bot"}, "x.jsonl:1: messages has no message of the agent 'bot'"),
+    "markup": (
+        "x.jsonl",
+        jsonl({"prompt": "a <EOU>", "completion": "b"}),
+        {},
+        "x.jsonl:1: a text cannot contain <EOU>",
+    ),
+    "pickle": ("x.pkl", pickle.dumps([1]), {}, "x.pkl is a pickle, which can run any code when it is loaded"),
+    "format": ("x.txt", "hello", {}, "x.txt is not a .jsonl or .json or .parquet file"),
+    "gzip": ("x.jsonl.gz", gzip.compress(jsonl(record(0)).encode())[:-6], {}, "cannot be read as a gzip file"),
+    "parquet": ("x.parquet", "hello", {}, "x.parquet cannot be read as a Parquet file"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_file_is_named(write: Write, name: str) -> None:
+    file, content, args, message = WRONG[name]
+    with pytest.raises(DataError) as error:
+        LoggedConversations.prepare("train", write({file: content}) / file, **args)
+    assert message in str(error.value)
+
+
+def test_wrong_line_after_the_samples_is_named_when_it_is_read(write: Write) -> None:
+    path = write({"x.jsonl": jsonl(record(0), record(1), {**record(2), "rewards": []})}) / "x.jsonl"
+    pool = LoggedConversations.prepare("train", path, max_samples=2)
+    with pytest.raises(DataError, match=r"x\.jsonl:3: rewards must have one number per message"):
+        ids(pool)
+
+
+def test_folder_of_pickles_or_without_logs_is_refused(write: Write) -> None:
+    folder = write({"a/x.pkl": b"", "b/x.txt": b""})
+    with pytest.raises(DataError, match="is a pickle"):
+        LoggedConversations.prepare("train", folder / "a")
+    with pytest.raises(DataError, match="contains no"):
+        LoggedConversations.prepare("train", folder / "b")
+    with pytest.raises(DataError, match="contains no"):
+        LoggedConversations.prepare("train", {"train": folder / "b"})
+
+
+def test_pool_cannot_be_split_in_parts(write: Write) -> None:
+    path = write({"x.jsonl": jsonl(record(0))}) / "x.jsonl"
+    with pytest.raises(DataError, match="use held_out_share"):
+        LoggedConversations.prepare("train", path).split([0.5, 0.5])
