@@ -34,7 +34,6 @@ from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
-
 _OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
 
 

@@ -114,7 +114,19 @@ class TextGenPool:
                     continue
                 id = sample.id if len(sample.references) == 1 or later else f"{sample.id}_{number}"
                 found = reply_dialogue(id, sample.prompt_or_input_text, reference, info)
-                yield replace(found, turns=(*found.turns, *later), ended_by=None)
+                prompt = sample.prompt_or_input_text
+                yield replace(found, turns=(*found.turns, *later), ended_by=None, prompt=prompt)
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        """Yield the :meth:`conversations` with their prompts, in the format of the pool."""
+        for dialogue in self.conversations():
+            yield dialogue if dialogue.prompt is not None else replace(dialogue, prompt=self._prompt_of(dialogue))
+
+    def _prompt_of(self, dialogue: Dialogue) -> str:
+        given = [turn.text for turn in dialogue.turns[: dialogue.n_given]]
+        if self.dialogue_format is None:
+            return "\n".join(given)
+        return self.dialogue_format.prompt(self.dialogue_format.context(given), dialogue.meta_data.get(SYSTEM_KEY))
 
     def sample(self) -> Sample:
         """Draw one sample by weight, with Python's global random generator."""

@@ -158,6 +158,8 @@ class LMActorCriticPolicy(BasePolicy):
     """Whether a mask policy restricts the allowed tokens."""
     guided = False
     """Whether values of tokens or replies guide the language model."""
+    reranked = False
+    """Whether these are values of replies, by which sampled replies are ranked."""
     joins_turns = False
     """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
     _prompt_cache: PromptCache | None = None

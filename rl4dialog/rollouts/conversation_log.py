@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_rows import LearnedTurn, Limits, joined_rows, learned_turns
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-_FILE = "conversations.arrow"
+_FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
 _ROWS_AT_ONCE = 1000
 _SCHEMA = pa.schema(
     {
@@ -157,12 +158,11 @@ class ConversationLog:
         self.hash = folder.name.rpartition("-")[2]
         dataset = Dataset.from_file(str(folder / _FILE))
         self._dataset = dataset.with_format("numpy")
-        metadata = dataset.data.table.schema.metadata or {}
-        self.counts = {k.decode(): int(v) for k, v in metadata.items() if v.isdigit()}
+        self.counts: dict[str, int] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
         columns = dataset.data.table
-        self.n_tokens: np.ndarray = columns["n_tokens"].to_numpy()
-        self.lengths: np.ndarray = columns["length"].to_numpy()
-        self.returns: np.ndarray = columns["return"].to_numpy()
+        self.n_tokens = np.array(columns["n_tokens"])
+        self.lengths = np.array(columns["length"])
+        self.returns = np.array(columns["return"])
 
     @classmethod
     def build(
@@ -230,20 +230,14 @@ def _token_rewards(turn: Turn, reply: Sequence[int]) -> list[float]:
 
 def _write(folder: Path, conversations: Iterable[Dialogue], encoder: ConversationEncoder) -> None:
     n_written = 0
-    with pa.OSFile(str(folder / "records"), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+    with pa.OSFile(str(folder / _FILE), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
         for records in _chunks(map(encoder.encode, conversations)):
             writer.write_batch(pa.RecordBatch.from_pylist(records, schema=_SCHEMA))
             n_written += len(records)
     if not n_written:
         raise DataError("the datapool has no conversations in split 'train'")
-    # The counts are known at the end, but stand at the beginning of the file.
-    metadata = {name: str(n) for name, n in encoder.counts.items() if n}
-    with pa.memory_map(str(folder / "records")) as source, pa.OSFile(str(folder / _FILE), "wb") as file:
-        reader = pa.ipc.open_stream(source)
-        with pa.ipc.new_stream(file, _SCHEMA.with_metadata(metadata)) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-    (folder / "records").unlink()
+    counts = {name: n for name, n in encoder.counts.items() if n}
+    (folder / _COUNTS_FILE).write_text(json.dumps(counts), encoding="utf-8")
 
 
 def _chunks(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

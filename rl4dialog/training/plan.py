@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.data.rated_dialogues import RatedDialogues
@@ -19,7 +20,8 @@ from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.models import language_model_without_weights
+from rl4dialog.policies.lm_head import hidden_size
+from rl4dialog.policies.models import embedding_rows, language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conversation_checks import check_conversations
@@ -29,7 +31,8 @@ from rl4dialog.training.building.examples import (
     build_warm_start_examples,
 )
 from rl4dialog.training.building.metrics import build_metrics
-from rl4dialog.training.building.policy import all_arguments, policy_class
+from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores
+from rl4dialog.training.building.policy import all_arguments, build_end_of_turn, policy_class
 from rl4dialog.training.building.reward_model import (
     build_rated_data,
     build_reward_model_tokenizer,
@@ -83,6 +86,8 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
         assert scorer is not None
         check_env_workers(config, texts, model, scorer)
         _add_rl_rows(table, config, texts)
+    if isinstance(config, OfflineConfig):
+        _add_offline_rows(table, config, texts, model, scorer)
 
 
 def _add_rewards_and_metrics(table: Table, config: TextConfig, texts: Texts) -> Scorer | None:
@@ -162,6 +167,33 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     table.add_row("sampler", behaviour)
 
 
+def _add_offline_rows(
+    table: Table, config: OfflineConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer | None
+) -> None:
+    """Add the log, and sizes of iterations and of the values of a guided policy."""
+    args, algorithm = all_arguments(config), OfflineAlgorithmRegistry.resolve(config.alg.id)
+    end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
+    log = build_log(config, texts, end_of_turn, scorer if learns_scores(config, texts) else None)
+    if algorithm.needs_rewards:
+        check_rewards(config, log)
+    n_tokens = int(log.n_tokens.sum())
+    table.add_row("logged conversations", f"{len(log):,} with {n_tokens:,} agent tokens")
+    table.add_row(
+        "returns in the log", f"{log.returns.min():g} to {log.returns.max():g}, mean {log.returns.mean():.4g}"
+    )
+    table.add_row("iterations", f"{config.n_iters:,}")
+    table.add_row("agent tokens per iteration", f"{args['n_steps']:,}")
+    n_batches = max(1, math.floor(args["n_steps"] / args["batch_size"] + 0.5))
+    table.add_row("minibatches per iteration", f"about {n_batches} of {args['batch_size']:,} agent tokens")
+    table.add_row("passes over the log", f"{config.n_iters * args['n_steps'] / n_tokens:.3g}")
+    if algorithm.policy_kind == "guided":
+        n_hidden = hidden_size(model)
+        width = args["head_width"] or 2 * n_hidden
+        n_head = (n_hidden + 1) * width + (width + 1) * embedding_rows(model)
+        n_heads = 2 * args["n_q_heads"]  # with their lagging copies
+        table.add_row("parameters of the Q heads", f"{n_heads * n_head:,}: {n_heads} of {n_head:,}, copies included")
+
+
 def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, args: dict[str, Any]) -> None:
     """Add partner and sizes of conversations, if the run has a partner."""
     env, lengths = config.env.args, texts.lengths
@@ -200,6 +232,7 @@ def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
 
 _ROWS: dict[type[RunConfig], Callable[[Table, Any], None]] = {
     OnPolicyConfig: _add_text_rows,
+    OfflineConfig: _add_text_rows,
     SupervisedConfig: _add_text_rows,
     RewardModelConfig: _add_reward_model_rows,
     TurnLevelConfig: add_turn_level_rows,

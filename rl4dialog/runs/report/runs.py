@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.config import kind_of
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
 from rl4dialog.runs.results import read_players

@@ -24,6 +24,8 @@ SIZES = {"train": 5000, "val": 500, "test": 500}
 class CommentReplies(TextGenPool):
     """Comments with replies of different rudeness and upvotes: generated ones, or those of a file."""
 
+    has_rewards = True
+
     @classmethod
     def prepare(
         cls,

@@ -24,6 +24,8 @@ class RandomWalks(TextGenPool):
         graph: The graph, which is the same in all splits.
     """
 
+    has_rewards = True
+
     graph: Graph
 
     @classmethod
@@ -90,7 +92,7 @@ class RandomWalks(TextGenPool):
             meta_data, (walk,) = sample.meta_data or {}, sample.references
             reward = WalkTask.from_meta(meta_data, "datapool 'random_walks'").return_of(walk)
             turns = (Turn(meta_data["history"][0], PARTNER), Turn(walk, AGENT, reward=reward))
-            yield Dialogue(sample.id, turns, meta_data=meta_data, n_given=1)
+            yield Dialogue(sample.id, turns, meta_data=meta_data, n_given=1, prompt=sample.prompt_or_input_text)
 
 
 def _question(start: str) -> str:

@@ -18,7 +18,7 @@ from rl4dialog.catalog import (
     TurnAlgorithmRegistry,
     TurnPolicyRegistry,
 )
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
 from rl4dialog.core.plugins import load_entry_points, load_imports
@@ -34,6 +34,7 @@ from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.training.building.algorithm_checks import check_algorithm
 from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.generation import build_post_processor
+from rl4dialog.training.building.offline_checks import check_offline
 from rl4dialog.training.building.partner import check_partner, chosen_partners
 from rl4dialog.training.building.policy import own_policy_args, policy_class
 from rl4dialog.training.building.reward_model import check_model_names
@@ -175,6 +176,8 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
         plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
         fitting = masked if algorithm.maskable else plain
         raise ConfigError(f"alg.id: {config.alg.id} does not support policy {config.alg.policy.id!r}; use {fitting!r}")
+    if policy.guided:
+        raise ConfigError(f"alg.policy.id: {config.alg.policy.id} is for algorithms that learn from logs, such as ilql")
     if algorithm.needs_critic and own_policy_args(config).get("critic") == "none":
         raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
     check_algorithm(config)
@@ -230,8 +233,14 @@ def _check_vllm(config: TextConfig) -> None:
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
 
 
+def _check_offline(config: OfflineConfig) -> None:
+    check_offline(config)
+    _check_text(config)
+
+
 _CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {
     OnPolicyConfig: _check_on_policy,
+    OfflineConfig: _check_offline,
     SupervisedConfig: _check_supervised,
     RewardModelConfig: _check_reward_model,
     TurnLevelConfig: check_turn_level,

@@ -46,7 +46,7 @@ def build_offline_algorithm(
     algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
     log = build_log(config, texts, end_of_turn, scorer if learns_scores(config, texts) else None)
     if algorithm.needs_rewards:
-        _check_rewards(config, log)
+        check_rewards(config, log)
     samples = [Sample(0, "", [])]
     lengths = texts.lengths
 
@@ -109,14 +109,14 @@ def build_log(
         in_encoder=config.is_encoder_decoder,
     )
     if scorer is None:
-        key = {"conversations": conversations_hash(pool.conversations())}
-        log = ConversationLog.build(pool.conversations, encoder, {**key, **_settings(encoder)})
+        key = {"conversations": conversations_hash(pool.prompted_conversations())}
+        log = ConversationLog.build(pool.prompted_conversations, encoder, {**key, **_settings(encoder)})
     else:
         scored = list(relabelled(pool, scorer))
         key = {"conversations": conversations_hash(scored)}
         log = ConversationLog.build(lambda: scored, encoder, {**key, **_settings(encoder)})
     counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
-    rewards = "scores of reward_fn" if scorer is not None else "rewards of the log" if pool.has_rewards else "none"
+    rewards = "from reward_fn" if scorer is not None else "from the log" if pool.has_rewards else "none"
     say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
     return log
 
@@ -126,7 +126,7 @@ def relabelled(pool: TextGenPool, scorer: Scorer) -> Iterator[Dialogue]:
 
     A reward that is paid at the end scores the last reply only; ``reward_fn.pay: turn`` scores each.
     """
-    conversations = pool.conversations()
+    conversations = pool.prompted_conversations()
     while chunk := list(itertools.islice(conversations, _SCORED_AT_ONCE)):
         places = [(i, t) for i, each in enumerate(chunk) for t in _replies(each)]
         scores = scorer.score(
@@ -180,7 +180,7 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
     }
 
 
-def _check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
+def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
     """Check that there is something to learn from.
 
     Raises:

@@ -1,0 +1,58 @@
+"""Checks of configs of runs that learn from logged conversations."""
+
+from __future__ import annotations
+
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
+from rl4dialog.core.config import OfflineConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.training.building.callbacks import check_without_rollouts
+from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.processes import sharding
+
+_POLICIES = {
+    "plain": "a plain language model, such as causal_lm_actor_critic_policy",
+    "guided": "values of tokens, such as value_guided_causal_lm_policy",
+    "reranked": "values of replies: value_reranked_causal_lm_policy",
+}
+
+
+def check_offline(config: OfflineConfig) -> None:
+    """Check ids and arguments of algorithm and policy.
+
+    Raises:
+        ConfigError: If one is unknown or invalid, or they do not fit each other.
+    """
+    id, policy_id = config.alg.id, config.alg.policy.id
+    if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
+        raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
+    chosen = [
+        ("alg.args", OfflineAlgorithmRegistry, id, config.alg.args),
+        ("alg.policy.args", PolicyRegistry, policy_id, own_policy_args(config)),
+    ]
+    algorithm, policy = OfflineAlgorithmRegistry.resolve(id), policy_class(config)
+    for where, registry, chosen_id, given in chosen:
+        for name in given:
+            if name in registry.provided:
+                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
+        registry.check(chosen_id, given, where)
+    kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
+    if policy.maskable or kind != algorithm.policy_kind:
+        raise ConfigError(
+            f"alg.policy.id: {policy_id} cannot be combined with alg.id: {id}, which needs a policy with "
+            f"{_POLICIES[algorithm.policy_kind]}"
+        )
+    args = own_policy_args(config)
+    for name in algorithm.policy_arguments():
+        if name in args:
+            raise ConfigError(f"alg.policy.args.{name} has no effect with alg.id: {id}; remove it")
+    if config.alg.policy.args.critic_from is not None:
+        raise ConfigError(f"alg.policy.args.critic_from has no meaning with alg.id: {id}; remove it")
+    algorithm.check_arguments(config.alg.args)
+    policy.check_arguments({**args, **algorithm.policy_arguments(), "lora": config.lora})
+    if sharding() is not None:
+        raise ConfigError(f"alg.id: {id} is not supported with FSDP or DeepSpeed; start it with plain data parallelism")
+    if n_processes() > 1 and not algorithm.data_parallel:
+        raise ConfigError(f"alg.id: {id} trains in one process only, not in {n_processes()}")
+    for i, component in enumerate(config.callbacks):
+        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
