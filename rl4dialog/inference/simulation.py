@@ -103,6 +103,8 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
             "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
             "'env.args.partner={id: rules, args: {...}}', or use rl4dialog generate for single replies"
         )
+    tokenizer = tokenizer_hash(texts.tokenizer)
+    bootstraps = config.env is not None and config.env.args.bootstrap_truncated
     new_player = None if simulation.player is None else _new_player(simulation)
 
     def n_after(record: Record, n_done: int) -> int | None:
@@ -128,7 +130,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
                     if number < n_before:
                         continue
                     if _is_kept(talk, loaded):
-                        line = conversation_line(number, talk, loaded, is_scored)
+                        line = conversation_line(number, talk, tokenizer, bootstraps, is_scored)
                         file.write({**simulation.about(number), **line})
                         n_written += 1
                     progress.advance()
@@ -137,12 +139,20 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     return n_written
 
 
-def conversation_line(number: int, talk: Talk, loaded: LoadedPolicy, is_scored: bool) -> dict[str, Any]:
-    """Return the fields of a line that contain the conversation; see :func:`simulate_to_file`."""
-    env = loaded.config.env
-    is_cut = env is not None and env.args.bootstrap_truncated and talk.dialogue.ended_by == "length"
-    prompt = talk.prompts[0] if talk.prompts else ""
-    dialogue = with_tokens(talk.dialogue, talk.tokens, prompt, tokenizer_hash(loaded.texts.tokenizer), is_cut)
+def conversation_line(
+    number: int, talk: Talk, tokenizer: str, bootstraps: bool, is_scored: bool = True
+) -> dict[str, Any]:
+    """Return the fields of a line that contain the conversation; see :func:`simulate_to_file`.
+
+    Args:
+        number: Its number, which becomes its id.
+        talk: The conversation.
+        tokenizer: Hash of the tokenizer.
+        bootstraps: Whether the run bootstraps conversations that are cut at the length limit.
+        is_scored: Whether it has rewards.
+    """
+    is_cut = bootstraps and talk.dialogue.ended_by == "length"
+    dialogue = with_tokens(talk.dialogue, talk.tokens, talk.prompts[0] if talk.prompts else "", tokenizer, is_cut)
     record: dict[str, Any] = to_plain(logged_record(replace(dialogue, id=number)))
     return {**record, "return": talk.total if is_scored else None}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.config_blocks import GenerationConfig
 from rl4dialog.core.plugins import load_imports
+from rl4dialog.core.types import AGENT
 from rl4dialog.core.yaml_loader import load_yaml, parse_yaml
 from rl4dialog.data.tables import Columns
 from rl4dialog.tasks.guess_what.questions import NO, NOT_UNDERSTOOD, OPENING, YES
@@ -47,6 +49,20 @@ def test_datapools_by_example_are_valid(tmp_path: Path) -> None:
     args = {**talks["args"], "split": "train", "path": path, "held_out_share": None}
     pool = DataPoolRegistry.get(talks["id"], args)
     assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [("Hi! <EOU>", ["Hello."])]
+
+
+def test_conversation_logs_by_example_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (whole,) = blocks("docs/logs.md", "json")
+    Path("page.jsonl").write_text(json.dumps(json.loads(whole)) + "\n", encoding="utf-8")
+    runpy.run_path(str(EXAMPLES / "write_log.py"))
+    datapool = yaml_of("docs/logs.md")["datapool"]
+    rewards = {}
+    for name in ("page", "games"):
+        args = {**datapool["args"], "path": {"train": f"{name}.jsonl"}, "held_out_share": None}
+        pool = DataPoolRegistry.get(datapool["id"], {**args, "split": "train"})
+        rewards[name] = [[turn.reward for turn in each.turns if turn.speaker == AGENT] for each in pool.conversations()]
+    assert rewards == {"page": [[-1.0, 1.0]], "games": [[-1.0, -1.0], [-1.0]]}
 
 
 class Judge(BaseHTTPRequestHandler):

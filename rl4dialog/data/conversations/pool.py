@@ -183,9 +183,10 @@ def _rewarded(dialogue: Dialogue, scale: float, shift: float) -> Dialogue:
 
 
 def _check_texts(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) -> None:
-    """Raise a `DataError` if a text contains markup of the format."""
+    """Raise a `DataError` if a text contains markup of the format, unless its tokens are known."""
+    texts = [turn.text for turn in dialogue.turns if turn.ids is None]
     try:
-        for text in (dialogue.meta_data.get(SYSTEM_KEY, ""), *(turn.text for turn in dialogue.turns)):
+        for text in (dialogue.meta_data.get(SYSTEM_KEY, ""), *texts):
             dialogue_format.check_said(text)
     except DataError as error:
         raise row.error(str(error)) from error

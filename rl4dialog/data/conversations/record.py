@@ -211,10 +211,11 @@ def _turn(row: Row, number: int, message: Message, reward: float, agents: Sequen
         if given:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
         return Turn(message["content"], PARTNER)
-    ids, token_rewards, log_probs = (_numbers(row, raw.get(key), f"{key} of message {number}") for key in _OF_TOKENS)
+    ids = raw.get("token_ids")
+    token_rewards, log_probs = (_numbers(row, raw.get(key), f"{key} of message {number}") for key in _OF_TOKENS[1:])
     if ids is not None:
-        if not ids or not all(is_whole_number(id, at_least=0) for id in ids):
-            raise row.error(f"token_ids of message {number} must be whole numbers of at least 0, not {shown([*ids])}")
+        if not isinstance(ids, list) or {*map(type, ids)} != {int} or min(ids) < 0:
+            raise row.error(f"token_ids of message {number} must be whole numbers of at least 0, not {shown(ids)}")
         if row.get("tokenizer") is None:
             raise row.error(
                 f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer"
@@ -231,21 +232,22 @@ def _turn(row: Row, number: int, message: Message, reward: float, agents: Sequen
         AGENT,
         reward=reward,
         truncated=truncated,
-        ids=ids,
-        token_rewards=None if token_rewards is None else tuple(map(float, token_rewards)),
-        log_probs=None if log_probs is None else tuple(map(float, log_probs)),
+        ids=None if ids is None else tuple(ids),
+        token_rewards=token_rewards,
+        log_probs=log_probs,
     )
 
 
-def _numbers(row: Row, value: Any, what: str) -> tuple[Any, ...] | None:
+def _numbers(row: Row, value: Any, what: str) -> tuple[float, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list):
         raise row.error(f"{what} must be a list of numbers, not {shown(value)}")
-    for each in value:
-        if not is_finite(each):
-            raise row.error(f"{what} must be finite numbers, not {shown(each)}")
-    return tuple(value)
+    if not ({*map(type, value)} <= {float} and all(map(math.isfinite, value))):  # fast, for the usual case
+        for each in value:
+            if not is_finite(each):
+                raise row.error(f"{what} must be finite numbers, not {shown(each)}")
+    return tuple(map(float, value))
 
 
 def _about(row: Row, number: int) -> dict[str, Any]:

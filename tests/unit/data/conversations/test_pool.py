@@ -58,6 +58,14 @@ def test_agent_can_speak_first(write: Write) -> None:
     assert sample.meta_data == {"history": [], "continuation": ["u"]}
 
 
+def test_markup_in_a_text_whose_tokens_are_known_is_no_markup(write: Write) -> None:
+    said = {"role": "assistant", "content": "a <EOU>", "token_ids": [1, 2]}
+    log = {"tokenizer": "9f", "messages": [{"role": "user", "content": "u"}, said]}
+    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
+    (dialogue,) = LoggedConversations.prepare("train", path).conversations()
+    assert dialogue.turns[1].text == "a <EOU>" and dialogue.turns[1].ids == (1, 2)
+
+
 def test_chat_templates_render_the_prompt(write: Write) -> None:
     def render(messages: list[dict[str, str]]) -> str:
         return "".join(f"[{m['role'][0]}]{m['content']}" for m in messages) + "[a]"

@@ -143,10 +143,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative": (with_message(1, token_ids=[1, -1]), "token_ids of message 1 must be whole numbers of at least 0"),
     "float": (with_message(1, token_ids=[1.5]), "token_ids of message 1 must be whole numbers of at least 0"),
     "no_ids": (with_message(1, token_ids=[]), "token_ids of message 1 must be whole numbers of at least 0, not []"),
-    "not_ids": (with_message(1, token_ids="12"), "token_ids of message 1 must be a list of numbers, not '12'"),
+    "not_ids": (
+        with_message(1, token_ids="12"),
+        "token_ids of message 1 must be whole numbers of at least 0, not",
+    ),
     "hash": (
         {**with_message(1, token_ids=[1]), "tokenizer": None},
         "message 1 has token_ids, but the line has no tokenizer",
+    ),
+    "rewards_of_tokens": (
+        with_message(1, token_ids=[1], token_rewards=0.5),
+        "token_rewards of message 1 must be a list of numbers, not 0.5",
     ),
     "length": (
         with_message(1, token_ids=[1, 2], token_rewards=[0.5]),
