@@ -56,5 +56,6 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--yes_no_penalty", default="none", choices=["none", "soft", "hard", "conservative"])
     arguments = parser.parse_args()
-    print(f"http://127.0.0.1:{arguments.port}")
-    make_server(arguments.port, arguments.yes_no_penalty).serve_forever()
+    server = make_server(arguments.port, arguments.yes_no_penalty)
+    print(f"http://127.0.0.1:{server.server_port}/")
+    server.serve_forever()

@@ -174,7 +174,7 @@ class VisdialRlProtocol(Protocol):
     def read(self, body: bytes) -> Answer:
         value = _from_json(body)
         try:
-            text, reward = _VISDIAL_ANSWERS.validate_python(value)
+            text, reward = _VISDIAL_ANSWERS.validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError as error:
             problem = validation_message(error.errors(), value)
             raise FailedAttempt(
