@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 from http_servers import Handler, Server
-from pages import EXAMPLES
+from pages import EXAMPLES, ROOT, yaml_of
 from runs import lines, make_config, run_folder, train
 
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.partners.http import HttpPartner
 from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
 from rl4dialog.tasks.guess_the_picture.partner import GuessThePicturePartner
 from rl4dialog.tasks.playing import play
+from rl4dialog.training.building.components import check_components
 
 OUTCOMES = ["success", "rounds", "rank"]
 
@@ -115,6 +118,13 @@ def test_run_through_the_server_is_the_run_without_it(tmp_path: Path) -> None:
     found = records(tmp_path / "http")
     assert found == records(tmp_path / "direct")
     assert any(line.get("rollout/task_reward", 0) < 0 for line in found)
+
+
+def test_partner_of_the_page_is_valid() -> None:
+    shipped = load_yaml(ROOT / "task_configs" / "guess_the_picture" / "gpt2_ppo.yml")
+    of_page = yaml_of("docs/your_own/partner.md", "reward_fn:")
+    shipped["env"]["args"] |= of_page["env"]["args"]
+    check_components(parse_config({**shipped, "reward_fn": of_page["reward_fn"]}, "the page"))
 
 
 def test_failures_can_be_left_out(tmp_path: Path) -> None:

@@ -26,12 +26,16 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
+    "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
 }
-OWN_DATA = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
+OWN_DATA = (
+    *("dummy_pool", "guess_the_picture", "guess_what", "openers", "random_numbers", "small_talk"),
+    *("task_dialogues",),
+)
 
 
 def tiny_model(name: str, folder: Path) -> str:
