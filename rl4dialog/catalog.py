@@ -16,6 +16,7 @@ DataPoolRegistry = Registry(
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
         "imdb": "rl4dialog.data.imdb:IMDB",
@@ -85,7 +86,9 @@ PartnerRegistry = Registry(
     {
         "agenda_user": "rl4dialog.tasks.dialogue_acts.agenda_partner:AgendaUserPartner",
         "facts": "rl4dialog.partners.facts:FactsPartner",
+        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicturePartner",
         "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
+        "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",

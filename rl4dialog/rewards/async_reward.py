@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import RewardError
+from rl4dialog.core.http_requests import MAX_RETRY_AFTER_S, wait_s
 from rl4dialog.core.reward_parts import FinishedReplies
 
 Call = Callable[[], Awaitable[Any]]
 # Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
-# A server that asks for a longer wait is asked again after this time.
-_MAX_RETRY_AFTER_S = 60.0
 
 
 class FinalFailure(RewardError):
@@ -41,7 +40,7 @@ class Overloaded(RewardError):
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.retry_after_s = min(retry_after_s, _MAX_RETRY_AFTER_S)
+        self.retry_after_s = min(retry_after_s, MAX_RETRY_AFTER_S)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class AsyncCalls:
 
     def longest_s(self, n_calls: int) -> float:
         """Seconds after which this many calls have returned or failed, unless one blocks the event loop."""
-        waits = sum(max(self.retry_wait_s * 2**attempt, _MAX_RETRY_AFTER_S) for attempt in range(self.retries))
+        waits = sum(wait_s(1 + retry, self.retry_wait_s, MAX_RETRY_AFTER_S) for retry in range(self.retries))
         rounds = math.ceil(n_calls / self.concurrency)
         return _GRACE_S + rounds * ((self.retries + 1) * self.timeout_s + waits)
 
@@ -98,7 +97,7 @@ class AsyncCalls:
         least_wait = 0.0
         for attempt in range(self.retries + 1):
             if attempt:
-                await asyncio.sleep(max(self.retry_wait_s * 2 ** (attempt - 1), least_wait))
+                await asyncio.sleep(wait_s(attempt, self.retry_wait_s, least_wait))
             try:
                 async with slots:
                     return await asyncio.wait_for(call(), self.timeout_s)

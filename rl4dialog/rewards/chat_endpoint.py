@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.http_requests import has_credentials, is_http_address, is_overload, is_temporary, retry_after_s
 from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
 from rl4dialog.rewards.async_reward import FinalFailure, Overloaded
 
@@ -31,14 +32,9 @@ class ChatEndpoint:
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, max_tokens: int, cache: bool) -> None:
-        try:
-            parts = urllib.parse.urlsplit(base_url)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # for half an IPv6 address, or a port that is not one
-            is_address = False
-        if not is_address:
+        if not is_http_address(base_url):
             raise ConfigError("base_url of the judge must be an address such as http://localhost:8000/v1")
-        if parts.username or parts.password or parts.query:
+        if has_credentials(base_url) or urllib.parse.urlsplit(base_url).query:
             raise ConfigError("base_url of the judge must not contain credentials or a query; set api_key_env instead")
         if api_key_env is not None:
             _read_key(api_key_env)
@@ -107,11 +103,11 @@ class ChatEndpoint:
     def _refusal(self, status: int, text: str, key: str | None, retry_after: str) -> RewardError:
         """An error for an HTTP status. Timeouts, rate limits and failures of the server can be retried."""
         message = f"{self._url} answered with HTTP status {status}: {_short(text, key)!r}"
-        if status in (429, 503):
+        if is_overload(status):
             calls = "reward_fn.async_calls"
             hint = f"; lower {calls}.concurrency, or increase {calls}.retries"
-            return Overloaded(message + hint, float(retry_after) if retry_after.isdecimal() else 0.0)
-        if status in (408, 409, 425) or status >= 500:
+            return Overloaded(message + hint, retry_after_s(retry_after))
+        if is_temporary(status):
             return RewardError(message)
         if status in (401, 403):
             where = (

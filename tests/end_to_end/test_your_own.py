@@ -131,6 +131,6 @@ def test_partner_can_be_talked_to_in_python(
 ) -> None:
     monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
     monkeypatch.syspath_prepend(EXAMPLES)
-    exec(blocks("docs/your_own/partner.md", "python")[1], {})
+    exec(blocks("docs/your_own/partner.md", "python")[-1], {})
     printed = capsys.readouterr().out
     assert printed.startswith("hello ! i am thirsty . PartnerReply(") and "success" in printed

@@ -1,0 +1,176 @@
+"""The datapool guess_the_picture: games as samples, and as conversations with rewards."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import random
+import time
+from typing import Any
+
+import pytest
+from other_processes import assert_other_processes_make_the_same
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
+from rl4dialog.tasks.guess_the_picture.partner import GuessThePicturePartner
+from rl4dialog.tasks.guess_the_picture.penalties import is_penalized
+from rl4dialog.tasks.guess_the_picture.questions import OPEN_QUESTIONS, parse
+from rl4dialog.tasks.guess_the_picture.scenes import VIEWS, scene_table
+from rl4dialog.tasks.playing import play
+
+N = 200
+
+
+def prepared(split: str = "train", **args: Any) -> GuessThePicture:
+    return GuessThePicture.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
+
+
+def samples(split: str = "train", **args: Any) -> list[Sample]:
+    return [sample for sample, _ in prepared(split, **args)]
+
+
+def meta(sample: Sample) -> dict[str, Any]:
+    assert sample.meta_data is not None
+    return sample.meta_data
+
+
+def questions(sample: Sample) -> list[str]:
+    return [*sample.references, *meta(sample)["continuation"][1::2]]
+
+
+def test_samples_ask_for_the_first_question_about_a_scene_that_the_guesser_does_not_expect() -> None:
+    games = samples()
+    assert len({sample.id for sample in games}) == N
+    for sample in games:
+        scene = scene_table(200, 0)[meta(sample)["scene"]]
+        assert scene.impression == 0 and scene.view in VIEWS
+        assert meta(sample)["history"] == [scene.view] and sample.prompt_or_input_text == f"{scene.view} <EOU>"
+        assert len(sample.references) == 1 and all(map(parse, questions(sample)))
+    assert len({meta(sample)["scene"] for sample in games}) > 40
+
+
+@pytest.mark.parametrize("kind", ["none", "hard", "soft", "conservative"])
+def test_conversations_are_the_samples_with_the_rewards_of_the_game(kind: Any) -> None:
+    pool = prepared(yes_no_penalty=kind)
+    found = list(pool.conversations())
+    assert [game.id for game in found] == [sample.id for sample, _ in pool]
+    for game, (sample, _) in zip(found, pool, strict=True):
+        assert game.n_given == 1 and game.terminated and game.meta_data == sample.meta_data
+        assert [turn.text for turn in game.said] == [*sample.references, *meta(sample)["continuation"]]
+        assert [turn.speaker for turn in game.turns] == [PARTNER, AGENT] * (len(game.turns) // 2) + [PARTNER]
+        own, answers = game.said[::2], game.said[1::2]
+        assert all(turn.reward == 0 for turn in answers) and game.turns[0].reward == 0
+        for i, (turn, answer) in enumerate(zip(own, answers, strict=True)):
+            paid = (-1.0 if i < len(own) - 1 else 0.0) + (-2.0 if is_penalized(answer.text, kind) else 0.0)
+            assert turn.reward == paid
+        assert game.outcome["success"] == 1.0 or len(own) == 10
+
+
+def test_conversations_can_be_read_twice_and_in_parts() -> None:
+    pool = prepared()
+    assert list(pool.conversations()) == list(pool.conversations())
+    first, second = pool.split([0.25, 0.75])
+    assert [*first.conversations(), *second.conversations()] == list(pool.conversations())
+    assert list(pickle.loads(pickle.dumps(first)).conversations()) == list(first.conversations())
+
+
+def test_penalty_changes_the_rewards_only() -> None:
+    assert samples(yes_no_penalty="hard") == samples()
+
+
+def test_share_of_open_players_changes_the_games() -> None:
+    opens = {question.text for question in OPEN_QUESTIONS}
+    assert all(set(questions(sample)) <= opens for sample in samples(open_share=1))
+    mixed = [set(questions(sample)) <= opens for sample in samples()]
+    assert 0.4 * N < sum(mixed) < 0.65 * N
+    assert sum(set(questions(sample)) <= opens for sample in samples(open_share=0.0)) < 0.1 * N
+
+
+@pytest.mark.parametrize("max_rounds", [1, 4, 12])
+def test_games_have_at_most_max_rounds(max_rounds: int) -> None:
+    games = list(prepared(max_rounds=max_rounds, open_share=0.0).conversations())
+    assert max(len(game.texts(AGENT)) for game in games) == max_rounds
+    assert all(game.said[-2].reward == 0.0 for game in games)
+
+
+def test_same_seed_same_pool_and_other_seeds_and_splits_differ() -> None:
+    few = {"n_train": 30, "n_val": 30, "n_test": 30}
+    assert samples(**few) == samples(**few)
+    texts = {
+        (split, seed): [
+            tuple(questions(sample)) for sample in samples(split, seed=seed, n_train=30, n_val=30, n_test=30)
+        ]
+        for split in ("train", "val", "test")
+        for seed in (0, 1)
+    }
+    assert len({tuple(games) for games in texts.values()}) == 6
+
+
+def test_more_games_leave_the_first_ones_alone() -> None:
+    assert samples(n_train=40)[:10] == samples(n_train=10)
+
+
+def test_other_processes_make_the_same_games() -> None:
+    assert_other_processes_make_the_same(functools.partial(GuessThePicture.prepare, "val", n_val=50))
+
+
+def test_global_random_state_is_untouched() -> None:
+    random.seed(3)
+    expected = random.random()
+    random.seed(3)
+    list(prepared(n_train=5).conversations())
+    assert random.random() == expected
+
+
+def test_two_thousand_games_take_little_time() -> None:
+    start = time.process_time()
+    assert len(GuessThePicture.prepare("train", n_train=2000)) == 2000
+    assert time.process_time() - start < 5
+
+
+def test_players_of_the_pool_play_its_games() -> None:
+    pool = prepared("test", n_test=60)
+    assert list(pool.players) == ["random", "data", "open", "informed"]
+    means = []
+    for new_player in pickle.loads(pickle.dumps(pool.players)).values():
+        games = [play(new_player(), GuessThePicturePartner(), sample, 10, i) for i, (sample, _) in enumerate(pool)]
+        means.append(sum(turn.reward for game in games for turn in game.said))
+    assert means == sorted(means)
+
+
+def test_chat_template_has_one_user_message() -> None:
+    def render(messages: list[dict[str, str]]) -> str:
+        return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
+
+    pool = prepared("val", format="chat_template", render_chat=render)
+    assert pool[0][0].prompt_or_input_text == f"[user]{meta(pool[0][0])['history'][0]}[assistant]"
+    assert pool.frame().to_partner == "[user]" and pool.frame().to_agent == "[assistant]"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"n_train": 0}, "n_train must be a whole number of at least 1, not 0"),
+        ({"n_scenes": 2.5}, "n_scenes must be a whole number of at least 1, not 2.5"),
+        ({"max_rounds": True}, "max_rounds must be a whole number of at least 1, not True"),
+        ({"open_share": 1.5}, "open_share must be a number from 0 to 1, not 1.5"),
+        ({"format": "chat_template"}, "format 'chat_template' needs a tokenizer"),
+    ],
+)
+def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        GuessThePicture.prepare("train", **args)
+
+
+def test_unknown_split_is_an_error() -> None:
+    with pytest.raises(DataError, match="unknown split 'dev'"):
+        GuessThePicture.prepare("dev")
+
+
+def test_registry_checks_arguments_of_a_config() -> None:
+    DataPoolRegistry.check("guess_the_picture", {"n_train": 10, "open_share": 0.5, "yes_no_penalty": "soft"})
+    with pytest.raises(ConfigError, match="yes_no_penalty"):
+        DataPoolRegistry.check("guess_the_picture", {"yes_no_penalty": "mild"})
