@@ -30,7 +30,7 @@ from rl4dialog.metrics.meteor import MeteorMetric
 from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
-_WITHOUT_FILES = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
+_WITHOUT_FILES = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues", "wordle")
 _TINY = {
     "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),
     "builtin/tiny-bart": ("bart", "blender", "pegasus"),

@@ -30,8 +30,9 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "random_numbers": {"n_samples": 8},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
+    "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
 }
-OWN_DATA = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues")
+OWN_DATA = ("dummy_pool", "guess_what", "openers", "random_numbers", "small_talk", "task_dialogues", "wordle")
 
 
 def tiny_model(name: str, folder: Path) -> str:
