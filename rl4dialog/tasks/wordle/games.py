@@ -43,6 +43,7 @@ def play_games(
     rng: np.random.Generator,
     max_turns: int = MAX_TURNS,
     begun: np.ndarray | None = None,
+    consistent: np.ndarray | None = None,
 ) -> np.ndarray:
     """Play games, or continue games that have begun.
 
@@ -53,6 +54,7 @@ def play_games(
         rng: Source of the player's randomness.
         max_turns: T, number of guesses after which a game is lost.
         begun: Guesses that were made already, then ``NO_GUESS``; their number can differ. Shape (n, t) with t <= T.
+        consistent: Words that agree with colours of guesses before the first turn; by default all. Shape (n, V), bool.
 
     Returns:
         Places of the guesses, ``NO_GUESS`` after the end. Shape (n, T), int32.
@@ -61,7 +63,8 @@ def play_games(
     if begun is not None:
         guesses[:, : begun.shape[1]] = begun
     rows = np.arange(len(words))  # games that are not over
-    consistent = np.ones((len(words), len(lexicon)), dtype=bool)
+    if consistent is None:
+        consistent = np.ones((len(words), len(lexicon)), dtype=bool)
     for turn in range(max_turns):
         open_rows = guesses[rows, turn] == NO_GUESS
         if open_rows.any():
@@ -71,7 +74,7 @@ def play_games(
         rows, chosen, hidden, consistent = rows[goes_on], chosen[goes_on], hidden[goes_on], consistent[goes_on]
         if not len(rows):
             break
-        consistent &= lexicon.patterns[chosen] == lexicon.patterns[chosen, hidden][:, None]
+        consistent = consistent & (lexicon.patterns[chosen] == lexicon.patterns[chosen, hidden][:, None])
     return guesses
 
 

@@ -176,13 +176,17 @@ class MonteCarloPlayer(ConsistentPlayer):
         return np.array([self._best(*game, rng) for game in zip(consistent, guesses, strict=True)])
 
     def _best(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> int:
-        n, turn = self._n_samples, len(guesses)
-        words = draw(np.broadcast_to(consistent, (n, len(consistent))), rng)
-        begun = np.broadcast_to(guesses, (n, turn))
-        played = play_games(self._lexicon, super().choose, words, rng, max(self._max_turns, turn + 1), begun)
-        tried = played[:, turn]
+        n_left = max(self._max_turns - len(guesses), 1)
+        possible = np.broadcast_to(consistent, (self._n_samples, len(consistent)))
+        words = draw(possible, rng)
+        played = play_games(self._lexicon, _consistent_guess, words, rng, n_left, consistent=possible)
+        tried = played[:, 0]
         counts, sums = np.bincount(tried), np.bincount(tried, weights=returns_of(words, played))
         return int(np.argmax(np.where(counts, sums / np.maximum(counts, 1), -np.inf)))
+
+
+def _consistent_guess(consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return draw(consistent, rng)
 
 
 PLAYERS: dict[PlayerName, type[WordlePlayer]] = {

@@ -84,7 +84,7 @@ def test_games_follow_the_law(name: PlayerName) -> None:
 
 @pytest.mark.parametrize("name", EXPLICIT)
 def test_conversations_follow_the_law(name: PlayerName) -> None:
-    lexicon, n = Lexicon(WORDS), 800
+    lexicon, n = Lexicon(WORDS), 400
     returns = []
     for i in range(n):
         sample = Sample(i, OPENING, [], {"history": [OPENING], "word": WORDS[i % len(WORDS)]})

@@ -40,9 +40,7 @@ def test_anything_else_is_no_guess(text: str) -> None:
     assert read(text, "plain") is None
 
 
-@pytest.mark.parametrize(
-    "text", ["crane", "c r a n", "c  r a n e", "c r a ne", "C r a n e", "c\tr a n e"]
-)
+@pytest.mark.parametrize("text", ["crane", "c r a n", "c  r a n e", "c r a ne", "C r a n e", "c\tr a n e"])
 def test_spaced_letters_have_one_space_between_them(text: str) -> None:
     assert read(text, "spaced") is None
 
