@@ -35,8 +35,8 @@ class TextTokenizerConfig(Block):
 
     model_name: str
     """A folder, a ``.gguf`` file, a hub id, or a built-in model (such as ``builtin/tiny-gpt2``). Tokenizers of built-in
-    models with random weights are trained on the train split. ``builtin/characters``, which any of these models can
-    have, has one token per character of the train split, and a token for all other characters.
+    models with random weights are trained on the train split. ``builtin/characters``, for
+    any of these models except a reward model, has one token per character of the train split, and one for all others.
     """
     truncation_side: Side = "left"
     """Side from which the tokenizer truncates texts. For prompts, see ``env.args.prompt_truncation_side``."""
