@@ -32,8 +32,11 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
     "player": {"player": "mixture"},
     "branching": {"expert": "info_gain", "suboptimal": "mixture", "n_branches": 1},
     "adversarial": {
-        **{"expert": "info_gain", "adversary": "repeat", "suboptimal": "mixture"},
-        **{"n_adversarial": 4, "n_suboptimal": 1},
+        "expert": "info_gain",
+        "adversary": "repeat",
+        "suboptimal": "mixture",
+        "n_adversarial": 4,
+        "n_suboptimal": 1,
     },
 }
 """Arguments that have a meaning with each kind of games, with their defaults."""
@@ -110,11 +113,16 @@ class Wordle(TextGenPool):
             DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
         """
         check_split(split)
-        given = {
-            **{"player": player, "expert": expert, "suboptimal": suboptimal, "adversary": adversary},
-            **{"n_branches": n_branches, "n_adversarial": n_adversarial, "n_suboptimal": n_suboptimal},
-        }
-        chosen = _with_defaults(games, given)
+        chosen = _with_defaults(
+            games,
+            player=player,
+            expert=expert,
+            suboptimal=suboptimal,
+            adversary=adversary,
+            n_branches=n_branches,
+            n_adversarial=n_adversarial,
+            n_suboptimal=n_suboptimal,
+        )
         words = load_words(240 if word_list is None and path is None else word_list, path)
         lexicon = Lexicon(words, duplicates)
         own_arguments: dict[str, dict[str, Any]] = {
@@ -145,7 +153,7 @@ class Wordle(TextGenPool):
             yield _conversation(sample)
 
 
-def _with_defaults(games: GamesName, given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
     """Complete the arguments of one kind of games.
 
     Raises:
@@ -167,8 +175,13 @@ def _maker(
         return branching_games(lexicon, choose["expert"], choose["suboptimal"], counts["n_branches"], max_turns)
     if games == "adversarial":
         return adversarial_games(
-            *(lexicon, choose["expert"], choose["adversary"], choose["suboptimal"]),
-            *(counts["n_adversarial"], counts["n_suboptimal"], max_turns),
+            lexicon,
+            choose["expert"],
+            choose["adversary"],
+            choose["suboptimal"],
+            counts["n_adversarial"],
+            counts["n_suboptimal"],
+            max_turns,
         )
     return player_games(lexicon, choose.get("player") or choose["expert"], max_turns)
 

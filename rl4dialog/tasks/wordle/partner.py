@@ -15,8 +15,8 @@ from rl4dialog.tasks.wordle.words import ListName, load_words
 class WordlePartner(Partner):
     """Hides the sample's word, colours guesses, pays -1 for each wrong one, and leaves after the right one.
 
-    An utterance that is no guess costs 1, too, and is answered with ``no word``. Outcomes: ``success`` is 1 if the word
-    was guessed, and ``malformed`` the number of utterances that were no guess.
+    An utterance that is not a guess costs 1, too, and is answered with ``no word``. Outcomes: ``success`` is 1 if the
+    word was guessed, and ``malformed`` is the number of utterances that were not a guess.
 
     Args:
         letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``); as in the

@@ -1,4 +1,4 @@
-"""The rules: what is a guess, and the colours and the reward of one.
+"""The rules: guesses, their colours and their rewards.
 
 The agent has six turns. Its utterance is a guess, and the partner answers with one colour per letter: green (``g``) at
 its place in the word, yellow (``y``) elsewhere in the word, black (``b``) not in it. Each guess that is not the word
@@ -13,8 +13,8 @@ from typing import Literal
 
 N_LETTERS = 5
 MAX_TURNS = 6
-# The answer to what is no guess has only letters of the opening: a tokenizer that is trained on games, in which nobody
-# hears that answer, knows them all.
+# NO_WORD, the answer to anything else than a guess, occurs in no game of a scripted player. All its letters occur in the
+# opening, so that a tokenizer of characters that is trained on such games knows them.
 OPENING, NO_WORD = "new word", "no word"
 BLACK, YELLOW, GREEN = COLOURS = "byg"
 """The colours; their places are the digits of a pattern (`rl4dialog.tasks.wordle.lexicon`)."""
@@ -51,7 +51,7 @@ def read_colours(text: str, style: Letters) -> str | None:
     """Read an answer of the partner.
 
     Returns:
-        The colours; ``None`` if the text has none, like the answer to what is no guess.
+        The colours; ``None`` if the text is something else, such as ``NO_WORD``.
     """
     found = read(text, style)
     return found if found is not None and set(found) <= set(COLOURS) else None
@@ -86,5 +86,5 @@ def colours(guess: str, word: str, duplicates: Duplicates = "simple") -> str:
 
 
 def reward(guess: str | None, word: str) -> float:
-    """Reward of an utterance: 0 for the word, -1 for any other guess and for what is no guess (``None``)."""
+    """Reward of an utterance: 0 for the word, -1 for any other guess, and for anything that is not a guess (``None``)."""
     return 0.0 if guess == word else -1.0

@@ -52,12 +52,12 @@ def _checked(lines: list[str], file: str) -> tuple[str, ...]:
     for number, word in enumerate(lines, start=1):
         if read(word, "plain") != word:
             raise DataError(
-                f"{file}:{number}: {shown(word)} is no word of the game; a line must be {N_LETTERS} lower-case "
+                f"{file}:{number}: {shown(word)} is not a word of the game; a line must be {N_LETTERS} lower-case "
                 f"letters a to z"
             )
         if word in first_line:
             raise DataError(f"{file}:{number}: {word!r} is also in line {first_line[word]}; remove one of them")
         first_line[word] = number
     if not first_line:
-        raise DataError(f"{file}: there is no word; write one word of {N_LETTERS} letters on each line")
+        raise DataError(f"{file}: there are no words; write one word of {N_LETTERS} letters on each line")
     return tuple(first_line)

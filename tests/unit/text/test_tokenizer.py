@@ -183,9 +183,7 @@ def test_oldest_turns_of_characters_are_dropped_whole() -> None:
 
 def test_more_characters_than_vocab_size_is_an_error() -> None:
     corpus = [chr(0x4E00 + i) for i in range(300)]
-    with pytest.raises(
-        ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"
-    ):
+    with pytest.raises(ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"):
         characters(corpus, vocab_size=300)
     assert len(characters(corpus, vocab_size=304)) == 304
 

@@ -38,14 +38,17 @@ def test_file_keeps_its_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("crane\nabou\n", r"words\.txt:2: 'abou' is no word of the game; a line must be 5 lower-case letters a to z"),
+        (
+            "crane\nabou\n",
+            r"words\.txt:2: 'abou' is not a word of the game; a line must be 5 lower-case letters a to z",
+        ),
         ("crane\nabouts\n", r"words\.txt:2: 'abouts'"),
         ("Crane\n", r"words\.txt:1: 'Crane'"),
         ("crane\n\nabout\n", r"words\.txt:2: ''"),
         ("crane \nabout\n", r"words\.txt:1: 'crane '"),
         ("naïve\n", r"words\.txt:1: 'naïve'"),
         ("crane\nabout\ncrane\n", r"words\.txt:3: 'crane' is also in line 1"),
-        ("", r"words\.txt: there is no word"),
+        ("", r"words\.txt: there are no words"),
     ],
 )
 def test_invalid_file_is_an_error_that_names_the_line(tmp_path: Path, text: str, message: str) -> None:
