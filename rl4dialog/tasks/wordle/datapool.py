@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, overload
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns, is_whole_number
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, check_split
 from rl4dialog.tasks.wordle.game_data import (
@@ -110,9 +110,14 @@ class Wordle(TextGenPool):
             ``letters`` and ``duplicates``.
 
         Raises:
-            DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
+            DataError: If a number or the list is invalid, a start word is not in the list, or an argument has no
+                meaning with ``games``.
         """
         check_split(split)
+        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
+        for name, value in {**sizes, "max_turns": max_turns}.items():
+            if not is_whole_number(value, at_least=1):
+                raise DataError(f"datapool 'wordle': {name} must be a whole number of at least 1, not {value!r}")
         chosen = _with_defaults(
             games,
             player=player,
@@ -138,9 +143,7 @@ class Wordle(TextGenPool):
         counts = {name: value for name, value in chosen.items() if name.startswith("n_")}
         make = _maker(games if split == "train" else "player", lexicon, roles, counts, max_turns)
         dialogue_format = DialogueFormat(format, None, render_chat)
-        played = generate_games(
-            make, {"train": n_train, "val": n_val, "test": n_test}[split], derive_seed(seed, "wordle", split)
-        )
+        played = generate_games(make, sizes[f"n_{split}"], derive_seed(seed, "wordle", split))
         source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([OPENING]))
         pool = cls(cast("list[Sample]", _Samples(source, range(len(played)))))  # read like a list
         pool.use_format(dialogue_format)

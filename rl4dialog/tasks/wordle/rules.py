@@ -13,8 +13,8 @@ from typing import Literal
 
 N_LETTERS = 5
 MAX_TURNS = 6
-# NO_WORD, the answer to anything else than a guess, occurs in no game of a scripted player. All its letters occur in the
-# opening, so that a tokenizer of characters that is trained on such games knows them.
+# NO_WORD, the answer to anything that is not a guess, occurs in no game of a scripted player. All its letters occur in
+# the opening, so that a tokenizer of characters that is trained on such games knows them.
 OPENING, NO_WORD = "new word", "no word"
 BLACK, YELLOW, GREEN = COLOURS = "byg"
 """The colours; their places are the digits of a pattern (`rl4dialog.tasks.wordle.lexicon`)."""
@@ -86,5 +86,5 @@ def colours(guess: str, word: str, duplicates: Duplicates = "simple") -> str:
 
 
 def reward(guess: str | None, word: str) -> float:
-    """Reward of an utterance: 0 for the word, -1 for any other guess, and for anything that is not a guess (``None``)."""
+    """Reward of an utterance: 0 for the word, -1 for any other guess and for what is not a guess (``None``)."""
     return 0.0 if guess == word else -1.0

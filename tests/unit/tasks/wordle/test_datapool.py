@@ -230,6 +230,8 @@ def test_players_of_the_pool_play_its_games() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        ({"n_train": 0}, "n_train must be a whole number of at least 1, not 0"),
+        ({"max_turns": True}, "max_turns must be a whole number of at least 1, not True"),
         ({"word_list": 40, "path": "x.txt"}, "both of them is given"),
         ({"path": "/no/such/file"}, "/no/such/file cannot be read"),
         ({"start_words": ["musik"]}, "start_words: 'musik' is not in the list of 240 words"),
