@@ -32,6 +32,7 @@ setup(
         "rl4dialog.data.small_talk": ["*.yaml"],
         "rl4dialog.runs.report": ["templates/*"],
         "rl4dialog.serving": ["page.css"],
+        "rl4dialog.tasks.wordle": ["*.txt"],
     },
     install_requires=[
         "torch>=2.6",

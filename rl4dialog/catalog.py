@@ -35,6 +35,7 @@ DataPoolRegistry = Registry(
         "wmt14_processed_en_de": "rl4dialog.data.translation:WMT14ProcessedEnDe",
         "wmt16": "rl4dialog.data.translation:WMT16",
         "wmt16newsonly": "rl4dialog.data.translation:WMT16NewsOnly",
+        "wordle": "rl4dialog.tasks.wordle.datapool:Wordle",
     },
     constructor="prepare",
     provided=("split", "render_chat", "world"),
@@ -93,6 +94,7 @@ PartnerRegistry = Registry(
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
+        "wordle": "rl4dialog.tasks.wordle.partner:WordlePartner",
     },
     provided=("tokenizer", "max_prompt_length", "max_length", "world"),
 )

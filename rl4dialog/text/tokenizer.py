@@ -1,10 +1,10 @@
-"""Loads tokenizers, and trains the built-in one."""
+"""Loads tokenizers, and trains the built-in ones."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 EOS_TOKEN = "<|endoftext|>"
 PAD_TOKEN = "<|pad|>"
+UNKNOWN_TOKEN = "<|unk|>"
+CHARACTERS = "builtin/characters"
+"""Name of the tokenizer with one token per character."""
 
 
 def build_tokenizer(
@@ -28,27 +31,29 @@ def build_tokenizer(
     corpus: Iterable[str] = (),
     turn_marker: str | None = None,
 ) -> PreTrainedTokenizerBase:
-    """Load a tokenizer, or train the built-in one on a corpus.
+    """Load a tokenizer, or train a built-in one on a corpus.
 
     Args:
-        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED`. Any other
-            ``builtin/<name>`` is a byte-level BPE trained on ``corpus``.
+        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED`.
+            ``builtin/characters`` has one token per character of ``corpus``. Any other ``builtin/<name>`` is a
+            byte-level BPE trained on ``corpus``.
         padding_side: Padding side of batches; prompts are always padded on the left.
         truncation_side: Side at which long prompts are truncated.
         pad_token_as_eos_token: Pad with the end-of-sequence token if there is no pad token. Masks are explicit, so
             equal ids are never confused.
         max_length: Overrides the tokenizer's maximum length, in tokens.
-        vocab_size: Vocabulary size of a built-in tokenizer.
+        vocab_size: Vocabulary size of a built-in tokenizer; the maximum for ``builtin/characters``.
         corpus: Training texts of a built-in tokenizer.
         turn_marker: End-of-turn text, which is a single token of a built-in tokenizer.
 
     Raises:
-        ModelError: If the tokenizer cannot be loaded, is empty, or cannot pad.
+        ModelError: If the tokenizer cannot be loaded, is empty, cannot pad, or needs more than ``vocab_size`` tokens.
     """
     from transformers import AutoTokenizer
 
     if has_random_weights(model_name):
-        folder = _trained_byte_level_bpe(list(corpus), vocab_size, turn_marker)
+        train = _characters if model_name == CHARACTERS else _byte_level_bpe
+        folder = _trained(train, list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
         tokenizer = load_pretrained(
@@ -89,39 +94,80 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _trained_byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:
-    """Train a byte-level BPE tokenizer on the corpus, cached by its content; returns the folder."""
+def _trained(
+    train: Callable[[list[str], int, str | None], Any], corpus: list[str], vocab_size: int, turn_marker: str | None
+) -> Path:
+    """Train a tokenizer on the corpus, cached by its content; returns the folder."""
     from rl4dialog.core.cache import cached_folder, content_hash
 
     if not corpus:
         raise ModelError("a built-in tokenizer is trained on the datapool's texts, but there are none")
     key = {"corpus": content_hash(corpus), "vocab_size": vocab_size, "turn_marker": turn_marker}
+    if train is _characters:
+        key["unit"] = "character"
+    return cached_folder(
+        "tokenizer", key, lambda folder: train(corpus, vocab_size, turn_marker).save_pretrained(folder)
+    )
 
-    def build(folder: Path) -> None:
-        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-        from transformers import PreTrainedTokenizerFast
 
-        bpe = Tokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        bpe.decoder = decoders.ByteLevel()
-        texts = corpus if turn_marker is None else [text.replace(turn_marker, " ") for text in corpus]
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size - (turn_marker is not None),
-            special_tokens=[EOS_TOKEN, PAD_TOKEN],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
+def _byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
+    """Train a byte-level BPE tokenizer."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    texts = corpus if turn_marker is None else [text.replace(turn_marker, " ") for text in corpus]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - (turn_marker is not None),
+        special_tokens=[EOS_TOKEN, PAD_TOKEN],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    if turn_marker is not None:
+        # lstrip: "a <EOU>" and "a<EOU>", both of which occur in the format, end with the same token.
+        bpe.add_tokens([AddedToken(turn_marker, lstrip=True, normalized=False, special=False)])
+    return _wrapped(bpe)
+
+
+def _characters(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
+    """Make a tokenizer with one token per character (code point) of the corpus, and one for the turn marker.
+
+    Texts of these characters are decoded exactly as they were. Any other character is ``UNKNOWN_TOKEN``, which replies
+    and other decoded texts leave out, as all special tokens.
+
+    Raises:
+        ModelError: If there are more characters than ``vocab_size`` allows.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+
+    special = [EOS_TOKEN, PAD_TOKEN, UNKNOWN_TOKEN]
+    texts = corpus if turn_marker is None else [text.replace(turn_marker, "") for text in corpus]
+    characters = sorted(set().union(*texts))
+    n_tokens = len(special) + len(characters) + (turn_marker is not None)
+    if n_tokens > vocab_size:
+        raise ModelError(
+            f"tokenizer {CHARACTERS!r} needs {n_tokens} tokens for the {len(characters)} characters of the datapool's "
+            f"texts, but tokenizer.vocab_size is {vocab_size}; raise it, or use another tokenizer"
         )
-        bpe.train_from_iterator(texts, trainer)
-        if turn_marker is not None:
-            # lstrip: "a <EOU>" and "a<EOU>", both of which occur in the format, end with the same token.
-            bpe.add_tokens([AddedToken(turn_marker, lstrip=True, normalized=False, special=False)])
-        tokenizer: Any = PreTrainedTokenizerFast(
-            tokenizer_object=bpe,
-            bos_token=EOS_TOKEN,
-            eos_token=EOS_TOKEN,
-            pad_token=PAD_TOKEN,
-            clean_up_tokenization_spaces=False,
-        )
-        tokenizer.save_pretrained(folder)
+    # BPE without merges: as fast as with them, and without rules about words.
+    vocabulary = {token: id for id, token in enumerate([*special, *characters])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN_TOKEN))
+    tokenizer.decoder = decoders.Fuse()
+    if turn_marker is not None:
+        tokenizer.add_tokens([AddedToken(turn_marker, normalized=False, special=False)])
+    return _wrapped(tokenizer, unk_token=UNKNOWN_TOKEN)
 
-    return cached_folder("tokenizer", key, build)
+
+def _wrapped(tokenizer: Any, **special: str) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=EOS_TOKEN,
+        eos_token=EOS_TOKEN,
+        pad_token=PAD_TOKEN,
+        clean_up_tokenization_spaces=False,
+        **special,
+    )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny import make_tokenizer
@@ -9,9 +10,13 @@ from tokenizers.processors import TemplateProcessing
 
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ModelError
-from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.text.tokenizer import build_tokenizer, tokenizer_hash
+from rl4dialog.core.types import Frame, Prompt, PromptTurn
+from rl4dialog.tasks.wordle.datapool import Wordle
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
+from rl4dialog.text.tokenizer import CHARACTERS, UNKNOWN_TOKEN, build_tokenizer, tokenizer_hash
 
+LETTERS = ["new word <EOU>", *"abcdefghijklmnopqrstuvwxyz"]
 CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
 
 
@@ -117,3 +122,108 @@ def test_tokenizer_without_a_rust_backend_has_the_hash_of_its_vocabulary() -> No
             self.get_vocab = lambda: vocab
 
     assert tokenizer_hash(Slow(a=0, b=1)) == tokenizer_hash(Slow(b=1, a=0)) != tokenizer_hash(Slow(a=1, b=0))  # type: ignore[arg-type]
+
+
+def characters(corpus: list[str] = LETTERS, **args: Any) -> Any:
+    return build_tokenizer(CHARACTERS, corpus=corpus, turn_marker="<EOU>", **args)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "crane",
+        " a  b ",
+        "a <EOU>",
+        "a<EOU>b <EOU> <EOU>\n",
+        "\n\t\r\n",
+        "crème e\u0301🙂",
+        "<EOU",
+        "<|endoftext|> a",
+    ],
+)
+def test_characters_are_decoded_as_they_were(text: str) -> None:
+    tokenizer = characters([*LETTERS, text])
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert UNKNOWN_TOKEN not in tokenizer.convert_ids_to_tokens(ids)
+    assert encoder_of(tokenizer).ids(text) == ids
+
+
+def test_each_character_is_a_token() -> None:
+    tokenizer = characters()
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a bc<EOU>")["input_ids"]) == ["a", " ", "b", "c", "<EOU>"]
+    assert len(tokenizer) == 26 + 1 + 3 + 1  # letters; space; end, pad and unknown; marker
+    assert len({tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id}) == 3
+    assert len(build_tokenizer(CHARACTERS, corpus=["ab"])) == 2 + 3
+
+
+def test_other_characters_are_unknown_one_by_one_and_left_out_of_replies() -> None:
+    tokenizer = characters()
+    ids = tokenizer("aÄ?🙂b")["input_ids"]
+    unknown = tokenizer.unk_token_id
+    assert ids == [ids[0], unknown, unknown, unknown, ids[-1]]
+    assert EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>").reply_text(ids) == "ab"
+    assert unknown not in encoder_of(tokenizer).special_ids
+
+
+def test_games_of_wordle_have_about_thirty_characters() -> None:
+    pool = Wordle.prepare("train", n_train=500)
+    corpus = [pool[i][0].prompt_or_input_text for i in range(500)]
+    corpus += ["".join(pool[i][0].references) for i in range(500)]
+    tokenizer = characters(corpus)
+    assert len(tokenizer) == 31
+    assert tokenizer.unk_token_id not in tokenizer("no word")["input_ids"]
+
+
+def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
+    tokenizer = characters()
+    end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>")
+    frame = Frame.plain("<EOU>")
+    history = History(tokenizer, Prompt([PromptTurn("new word", " <EOU>")]), None, frame=frame)
+    text = "new word <EOU>"
+    for said, heard in (("crane", "bbgyb"), ("slate", "ggbby"), ("a b", "")):
+        ids = encode_reply(tokenizer, said, "<EOU>", prompt=history.prompt)
+        assert end.is_end(ids) and not any(end.is_end(ids[:i]) for i in range(len(ids)))
+        assert end.reply_text(ids) == said
+        history.go_on(ids, said, heard, end)
+        text += f"{said}<EOU>{heard} <EOU>"
+        assert str(history.prompt) == text
+        assert history.prompt_ids == tokenizer(text)["input_ids"]
+        assert tokenizer.decode(history.prompt_ids) == text
+
+
+def test_oldest_turns_of_characters_are_dropped_whole() -> None:
+    text = "new word <EOU>crane<EOU>bbgyb <EOU>"
+    assert len(encode_prompt(characters(), text, None, end_of_turn="<EOU>")) == 10 + 6 + 7
+    for max_length, expected in ((23, text), (22, "crane<EOU>bbgyb <EOU>"), (12, "bbgyb <EOU>"), (4, "yb <EOU>")):
+        ids = encode_prompt(characters(), text, max_length, end_of_turn="<EOU>")
+        assert characters().decode(ids) == expected
+
+
+def test_more_characters_than_vocab_size_is_an_error() -> None:
+    corpus = [chr(0x4E00 + i) for i in range(300)]
+    with pytest.raises(ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"):
+        characters(corpus, vocab_size=300)
+    assert len(characters(corpus, vocab_size=304)) == 304
+
+
+def test_characters_and_bpe_have_their_own_cache() -> None:
+    assert len(characters(CORPUS)) < 40 < len(build_tokenizer("builtin/tiny-gpt2", corpus=CORPUS, turn_marker="<EOU>"))
+    assert len(characters(CORPUS)) < 40
+
+
+def test_characters_without_texts_is_an_error() -> None:
+    with pytest.raises(ModelError, match="there are none"):
+        build_tokenizer(CHARACTERS)
+
+
+def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
+    tokenizer = characters()
+    tokenizer.save_pretrained(tmp_path)
+    loaded = build_tokenizer(str(tmp_path))
+    text = "new word <EOU>crane<EOU>bbgyb <EOU>"
+    assert (
+        loaded(text)["input_ids"] == tokenizer(text)["input_ids"] and loaded.decode(loaded(text)["input_ids"]) == text
+    )
+    assert loaded.unk_token == UNKNOWN_TOKEN and loaded.get_vocab() == tokenizer.get_vocab()

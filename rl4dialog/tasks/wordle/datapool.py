@@ -1,0 +1,263 @@
+"""The datapool: games of scripted players."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, cast, overload
+
+from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns, is_whole_number
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.tasks.wordle.game_data import (
+    MakeGames,
+    PlayedGames,
+    adversarial_games,
+    branching_games,
+    generate_games,
+    player_games,
+)
+from rl4dialog.tasks.wordle.games import NO_GUESS
+from rl4dialog.tasks.wordle.lexicon import PATTERN_TEXTS, Lexicon
+from rl4dialog.tasks.wordle.players import PLAYERS, PlayerName, WordlePlayer
+from rl4dialog.tasks.wordle.rules import MAX_TURNS, OPENING, Duplicates, Letters, read, reward, written
+from rl4dialog.tasks.wordle.words import ListName, load_words
+
+GamesName = Literal["player", "branching", "adversarial"]
+_DEFAULTS: dict[GamesName, dict[str, Any]] = {
+    "player": {"player": "mixture"},
+    "branching": {"expert": "info_gain", "suboptimal": "mixture", "n_branches": 1},
+    "adversarial": {
+        "expert": "info_gain",
+        "adversary": "repeat",
+        "suboptimal": "mixture",
+        "n_adversarial": 4,
+        "n_suboptimal": 1,
+    },
+}
+"""Arguments that have a meaning with each kind of games, with their defaults."""
+
+
+class Wordle(TextGenPool):
+    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        n_train: Count = 20_000,
+        n_val: Count = 500,
+        n_test: Count = 500,
+        word_list: ListName | None = None,
+        path: str | None = None,
+        letters: Letters = "plain",
+        duplicates: Duplicates = "simple",
+        games: GamesName = "player",
+        player: PlayerName | None = None,
+        expert: PlayerName | None = None,
+        suboptimal: PlayerName | None = None,
+        adversary: PlayerName | None = None,
+        n_branches: Count | None = None,
+        n_adversarial: Count | None = None,
+        n_suboptimal: Count | None = None,
+        p_consistent: Fraction = 0.34,
+        start_words: list[str] | None = None,
+        max_turns: Count = MAX_TURNS,
+        seed: int = 0,
+        format: FormatName = "eou",
+        render_chat: RenderChat | None = None,
+    ) -> Wordle:
+        """Generate the games of one split.
+
+        All splits have the same words. In ``val`` and ``test``, whatever ``games`` says, there are only whole games of
+        ``player`` or ``expert``, so that all words are equally likely.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            n_train: Number of games in ``train``. A larger number keeps the first ones; likewise below.
+            n_val: Number of games in ``val``.
+            n_test: Number of games in ``test``.
+            word_list: Packaged list of hidden words and guesses: 40 or 240. By default 240, unless there is a ``path``.
+            path: A file with one word per line, instead. V words take V² bytes of memory.
+            letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``), for the
+                tokenizers of pretrained models; as in the partner.
+            duplicates: How repeated letters are coloured, ``simple`` or ``official``; as in the partner.
+            games: ``player``: games of one player. ``branching``: games of an expert, and before each of its turns,
+                games in which another player continues it. ``adversarial``: games of an expert, an adversary that
+                continues it from the third turn, and another player, so that the expert's beginnings have a bad mean.
+            player: For ``games: player``: the player; by default ``mixture``.
+            expert: For the other games: the best player; by default ``info_gain``.
+            suboptimal: For the other games: the other player; by default ``mixture``.
+            adversary: For ``games: adversarial``; by default ``repeat``.
+            n_branches: For ``games: branching``: games that branch off before each turn of the expert; by default 1.
+            n_adversarial: For ``games: adversarial``: continuations of each game of the expert; by default 4.
+            n_suboptimal: For ``games: adversarial``: games of the other player for each of the expert; by default 1.
+            p_consistent: Probability that the player ``mixture`` makes a consistent guess.
+            start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
+            max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
+            seed: Random seed of the games.
+            format: ``eou`` or ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool with one sample per game. The prompt is the partner's opening line and the reference is the first
+            guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``, which contains all later
+            utterances, starting with the first colours, the ``kind`` of the game (who played it), and the rules
+            ``letters`` and ``duplicates``.
+
+        Raises:
+            DataError: If a number or the list is invalid, a start word is not in the list, or an argument has no
+                meaning with ``games``.
+        """
+        check_split(split)
+        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
+        for name, value in {**sizes, "max_turns": max_turns}.items():
+            if not is_whole_number(value, at_least=1):
+                raise DataError(f"datapool 'wordle': {name} must be a whole number of at least 1, not {value!r}")
+        chosen = _with_defaults(
+            games,
+            player=player,
+            expert=expert,
+            suboptimal=suboptimal,
+            adversary=adversary,
+            n_branches=n_branches,
+            n_adversarial=n_adversarial,
+            n_suboptimal=n_suboptimal,
+        )
+        words = load_words(240 if word_list is None and path is None else word_list, path)
+        lexicon = Lexicon(words, duplicates)
+        own_arguments: dict[str, dict[str, Any]] = {
+            "mixture": {"p_consistent": p_consistent},
+            "monte_carlo": {"max_turns": max_turns},
+        }
+        new_players: dict[str, Callable[..., WordlePlayer]] = {
+            name: partial(kind, lexicon, letters, **own_arguments.get(name, {})) for name, kind in PLAYERS.items()
+        }
+        roles = {role: new_players[name]() for role, name in chosen.items() if not role.startswith("n_")}
+        first = "player" if games == "player" else "expert"
+        roles[first] = new_players[chosen[first]](start_words=start_words or ())
+        counts = {name: value for name, value in chosen.items() if name.startswith("n_")}
+        make = _maker(games if split == "train" else "player", lexicon, roles, counts, max_turns)
+        dialogue_format = DialogueFormat(format, None, render_chat)
+        played = generate_games(make, sizes[f"n_{split}"], derive_seed(seed, "wordle", split))
+        source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([OPENING]))
+        pool = cls(cast("list[Sample]", _Samples(source, range(len(played)))))  # read like a list
+        pool.use_format(dialogue_format)
+        pool.players = new_players
+        return pool
+
+    def conversations(self) -> Iterator[Dialogue]:
+        """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn."""
+        for sample, _ in self:
+            yield _conversation(sample)
+
+
+def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
+    """Complete the arguments of one kind of games.
+
+    Raises:
+        DataError: If one is given that has no meaning with them.
+    """
+    defaults = _DEFAULTS[games]
+    for name, value in given.items():
+        if value is not None and name not in defaults:
+            kinds = " or ".join(kind for kind, names in _DEFAULTS.items() if name in names)
+            raise DataError(f"datapool 'wordle': {name} has no meaning with games: {games}; it belongs to {kinds}")
+    return {name: default if given[name] is None else given[name] for name, default in defaults.items()}
+
+
+def _maker(
+    games: GamesName, lexicon: Lexicon, players: Mapping[str, WordlePlayer], counts: Mapping[str, int], max_turns: int
+) -> MakeGames:
+    choose = {role: player.choose for role, player in players.items()}
+    if games == "branching":
+        return branching_games(lexicon, choose["expert"], choose["suboptimal"], counts["n_branches"], max_turns)
+    if games == "adversarial":
+        return adversarial_games(
+            lexicon,
+            choose["expert"],
+            choose["adversary"],
+            choose["suboptimal"],
+            counts["n_adversarial"],
+            counts["n_suboptimal"],
+            max_turns,
+        )
+    return player_games(lexicon, choose.get("player") or choose["expert"], max_turns)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Played games, and how they are written."""
+
+    games: PlayedGames
+    kinds: tuple[str, ...]
+    lexicon: Lexicon
+    letters: Letters
+    split: str
+    prompt: str
+
+    def sample(self, row: int) -> Sample:
+        hidden, guesses = self.games.words[row], self.games.guesses[row]
+        said: list[str] = []
+        for guess in guesses[guesses != NO_GUESS]:
+            pattern = PATTERN_TEXTS[self.lexicon.patterns[guess, hidden]]
+            said += [written(self.lexicon.words[guess], self.letters), written(pattern, self.letters)]
+        first, *continuation = said
+        meta_data = {
+            "history": [OPENING],
+            "word": self.lexicon.words[hidden],
+            "kind": self.kinds[self.games.kinds[row]],
+            "letters": self.letters,
+            "duplicates": self.lexicon.duplicates,
+            "continuation": continuation,
+        }
+        return Sample(f"{self.split}_{row}", self.prompt, [first], meta_data)
+
+
+class _Samples(Sequence[Sample]):
+    """Samples that are written when they are read: a million games need little memory as arrays.
+
+    Args:
+        source: The games.
+        rows: Which of them.
+    """
+
+    def __init__(self, source: _Source, rows: range) -> None:
+        self._source, self._rows = source, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> _Samples: ...
+    def __getitem__(self, index: int | slice) -> Sample | _Samples:
+        if isinstance(index, slice):
+            return _Samples(self._source, self._rows[index])
+        return self._source.sample(self._rows[index])
+
+
+def _conversation(sample: Sample) -> Dialogue:
+    assert sample.meta_data is not None
+    meta_data = {name: value for name, value in sample.meta_data.items() if name != "continuation"}
+    word, letters = meta_data["word"], meta_data["letters"]
+    turns = [*given_turns(meta_data["history"])]
+    for i, text in enumerate([*sample.references, *sample.meta_data["continuation"]]):
+        if i % 2 == 0:
+            turns.append(Turn(text, AGENT, reward=reward(read(text, letters), word)))
+        else:
+            turns.append(Turn(text, PARTNER))
+    success = turns[-2].reward == 0.0
+    return Dialogue(
+        sample.id,
+        tuple(turns),
+        meta_data=meta_data,
+        n_given=len(meta_data["history"]),
+        outcome={"success": float(success), "malformed": 0.0},
+        ended_by="partner" if success else "max_turns",
+    )
