@@ -18,8 +18,8 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, OfflineAlgorithmRegistry
+from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -31,7 +31,8 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
-from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, load_state_beside
+from rl4dialog.policies.value_guidance import load_value_guidance
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -95,6 +96,8 @@ class LoadedPolicy:
         trained = self._language_model(model)
         if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
+        elif policy_class(config).guided:
+            self.policy = self._guided(trained, Path(model), checkpoint)
         else:
             self.policy = self._around(trained)
 
@@ -206,6 +209,24 @@ class LoadedPolicy:
         """Log-probability of each token of each reply, including the end token, in nats."""
         return self._per_token(prompts, replies, self.policy, self.policy.sequence_log_probs)
 
+    def q_values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
+        """Value Q of each token of each reply, by which a guided policy chooses tokens.
+
+        Raises:
+            ModelError: If the policy is not guided by values of tokens.
+        """
+        return self._per_token(prompts, replies, self.policy, self._guiding_policy.q_values)
+
+    def advantages(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
+        """Advantage Q - V of each token of each reply; see :meth:`q_values`."""
+        return self._per_token(prompts, replies, self.policy, self._guiding_policy.advantages)
+
+    @property
+    def _guiding_policy(self) -> Any:
+        if not self.policy.guided:
+            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values of tokens")
+        return self.policy
+
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Compute the critic's value before each token of each reply, including the end token.
 
@@ -279,6 +300,8 @@ class LoadedPolicy:
             ModelError: If the run's algorithm has no critic.
         """
         config = self.config
+        if self.policy.guided:
+            return self.policy
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
@@ -301,6 +324,22 @@ class LoadedPolicy:
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
 
+    def _guided(self, trained: PreTrainedModel, model: Path, checkpoint: Path | None) -> LMActorCriticPolicy:
+        """The guided policy around its language model.
+
+        Raises:
+            ModelError: If the values that guide it are missing.
+        """
+        assert isinstance(self.config, PolicyRunConfig)
+        guidance = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments().get("guidance")
+        policy = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
+        if checkpoint is not None:
+            load_state_beside(policy, checkpoint, CRITIC_FILE)
+            load_state_beside(policy, checkpoint, TARGET_FILE)
+        elif guidance is None:
+            load_value_guidance(policy, model)
+        return policy
+
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class = policy_class(self.config).auto_class
         return load_language_model(str(name), self.tokenizer, self.lengths.prompt, self.lengths.reply, auto_class)
@@ -320,7 +359,7 @@ class LoadedPolicy:
 
     @functools.cached_property
     def _scorer(self) -> Scorer:
-        if self.config.reward_fn is None or not self.config.has_rollouts:
+        if self.config.reward_fn is None or isinstance(self.config, SupervisedConfig):
             raise ConfigError("the run has no reward_fn, so there are no scores")
         toolkit = build_toolkit(self.config, self.tokenizer, self.data)
         scorer = build_scorer(self.config, toolkit)

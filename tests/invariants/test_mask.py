@@ -136,8 +136,8 @@ def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
     obs = observations(policy, 6)
 
     def sampled_from() -> torch.Tensor:
-        (editor,) = policy._step_editors(obs)
-        return editor.edit(torch.zeros(6, policy.language_model.config.vocab_size), None)
+        (editor,) = policy._step_editors(obs, policy.settings)
+        return editor.edit(torch.zeros(6, policy.language_model.config.vocab_size), None, torch.zeros(6, 1))
 
     before = sampled_from()
     algorithm.learn(64)

@@ -23,6 +23,8 @@ from rl4dialog.tasks.playing import play
 class GuessThePicture(TextGenPool):
     """Games about hidden scenes, in which scripted players ask questions, without pictures, files or network."""
 
+    has_rewards = True
+
     _play_game: Callable[[Sample], Dialogue]
 
     @classmethod

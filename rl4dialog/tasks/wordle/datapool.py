@@ -45,6 +45,8 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
 class Wordle(TextGenPool):
     """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards."""
 
+    has_rewards = True
+
     @classmethod
     def prepare(
         cls,

@@ -72,7 +72,9 @@ def build_inference_policy(
     env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
     assert isinstance(env.observation_space, spaces.Dict)
     policy = policy_class(config)
-    unused = {"critic": "none", "reference": "initial" if policy.maskable else "none"}
+    unused = {"reference": "initial" if policy.maskable else "none"}
+    if not policy.guided:
+        unused["critic"] = "none"
     return policy(
         env.observation_space,
         env.action_space,
@@ -87,8 +89,10 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
     if not isinstance(config, PolicyRunConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
+    guided = policy_class(config).guided
     for_training = (
-        *("critic", "optimizer_class", "optimizer_kwargs", "weight_decay"),
+        *(() if guided else ("critic",)),
+        *("optimizer_class", "optimizer_kwargs", "weight_decay"),
         *("gradient_checkpointing", "reference", "offload_reference", "reference_decay", "reference_every"),
     )
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}

@@ -11,6 +11,7 @@ from architectures import CAUSAL, make_model
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.policies.architectures import CONTINUED
+from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
 from tests.tiny import causal_decoder
 
@@ -77,7 +78,7 @@ def test_only_new_tokens_are_read() -> None:
     cache = PromptCache()
     with torch.no_grad():
         for prompts in turns(5):
-            causal_decoder(model, *batch(prompts), cache).next_logits(None)
+            CausalDecoder(model.base_model, *batch(prompts), prompt_cache=cache).next_hidden(None)
     # At most 4 tokens are new, or 6 where a conversation starts anew.
     assert widths == [14, 4, 6, 4, 4]
 
