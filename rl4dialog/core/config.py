@@ -37,19 +37,18 @@ from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_ya
 _OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
 
 
-class PolicyAlgConfig(AlgConfig):
+class OnPolicyAlgConfig(AlgConfig):
     of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "rewards": None}
+    kl_div: KLConfig
+    """KL penalty. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
     policy: PolicyConfig
     """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
 
 
-class OnPolicyAlgConfig(PolicyAlgConfig):
-    kl_div: KLConfig
-    """KL penalty. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""
-
-
-class OfflineAlgConfig(PolicyAlgConfig):
+class OfflineAlgConfig(AlgConfig):
     of_other_kinds = _OF_SUPERVISED | {"loss_on": "reply", "kl_div": None}
+    policy: PolicyConfig
+    """Policy. Required unless ``alg.id`` is ``supervised`` or ``reward_model``."""
     rewards: Literal["log", "reward_fn"] | None = None
     """Offline algorithms only: learn from the rewards of the log, or from those that ``reward_fn`` gives its replies.
     Default: those of the log, if the datapool has any.
@@ -136,7 +135,7 @@ class TextConfig(RunConfig):
 class PolicyRunConfig(TextConfig):
     """Config of a run that trains a policy, on its own replies or on logged ones."""
 
-    alg: PolicyAlgConfig
+    alg: OnPolicyAlgConfig | OfflineAlgConfig
     """Algorithm, KL penalty and policy."""
     train_evaluation: IterationsEvaluationConfig
     """Training length, metrics and checkpoints."""
