@@ -36,7 +36,9 @@ class Echo:
         self.reward_fails, self.knows_tokens = False, True
         self.fails_with: Exception | None = None
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
         self.asked.append((prompt, seed, generation_kwargs))
         words = f"{prompt.removesuffix(' <EOU>').split('<EOU>')[-1].upper()} {self._ending}".split()
         for n in range(1, len(words) + 1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 
 _STRICT = pydantic.ConfigDict(strict=True)
 
@@ -107,6 +109,18 @@ class Guidance:
         if not guidance.prior_weight and not guidance.beta:
             raise ConfigError(f"{where}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
         return guidance
+
+    def with_beta(self, beta: float) -> Guidance:
+        """Return the same settings with another ``beta``.
+
+        Raises:
+            ConfigError: If it is not a number of at least 0, or is 0 without the language model's part.
+        """
+        if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 0 <= beta < math.inf:
+            raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
+        if not beta and not self.prior_weight:
+            raise ConfigError("beta must be above 0, because prior_weight is 0: only the values choose tokens")
+        return dataclasses.replace(self, beta=float(beta))
 
     @property
     def changes_nothing(self) -> bool:

@@ -8,7 +8,8 @@ the prior.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -175,6 +176,20 @@ class ValueGuidedMixin(LMActorCriticPolicy):
         if self.guidance.use == "online":
             return self.heads, hidden
         return self._target_heads, self.target_hidden(replies, hidden)
+
+    @contextmanager
+    def guided_by(self, beta: float | None) -> Iterator[None]:
+        """Context in which the guidance has another ``beta``; ``None`` changes nothing.
+
+        Raises:
+            ConfigError: If it is invalid.
+        """
+        own = self.guidance
+        self.guidance = own if beta is None else own.with_beta(beta)
+        try:
+            yield
+        finally:
+            self.guidance = own
 
     # -- the guided policy ------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         needs_rewards: Whether conversations need rewards that differ.
         policy_kind: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
             ones, which have values of tokens and of replies.
+        has_values: Whether V(s) is among the values that are learned.
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
         sampler: Order of the conversations.
@@ -76,6 +77,7 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     needs_rewards = True
     policy_kind: PolicyKind = "guided"
+    has_values = False
     needs_critic = False
     data_parallel = True
     stop_requested = False

@@ -66,7 +66,6 @@ class QLearning(OfflineAlgorithm):
     """
 
     has_values = True
-    """Whether V is learned."""
 
     def __init__(
         self,
