@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from gymnasium.utils.env_checker import check_env
 from sb3_contrib import QRDQN, TRPO, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
+from stable_baselines3.common.vec_env import DummyVecEnv
 from worlds import goals, tiny_world
 
+from rl4dialog.algorithms.turn_level.behaviour_cloning import warm_start_by_cloning
 from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn
+from rl4dialog.tasks.town_guide.world import town_guide
 
 
 def rule_episode(env: DialogueActEnv, seed: int) -> tuple[float, dict[str, Any]]:
@@ -90,6 +94,26 @@ def test_user_hears_a_limited_number_of_acts() -> None:
     turn = env.transcript()["turns"][1]
     assert len(turn["chosen"]) == len(everything)
     assert len(turn["acts"]) + info["unsayable_acts"] == 2
+
+
+def test_agent_that_informs_of_everything_stays_below_imitation() -> None:
+    env = DialogueActEnv(town_guide, {"n_dialogues": 800}, error_rate=0.15, goal_split="test")
+    everything = np.array([act.intent == INFORM for act in env.world.system_acts.acts], np.int8)
+    train_env = DummyVecEnv([lambda: DialogueActEnv(town_guide, {"n_dialogues": 800})])
+    imitator = PPO("MlpPolicy", train_env, seed=0, device="cpu")
+    warm_start_by_cloning(imitator, n_epochs=15, batch_size=64, learning_rate=3e-3)
+    assert success(env, lambda _: everything) < success(env, lambda seen: imitator.predict(seen)[0]) - 0.1
+
+
+def success(env: DialogueActEnv, agent: Callable[[Any], Any], n: int = 60) -> float:
+    """Share of dialogues that succeed."""
+    found = 0.0
+    for seed in range(n):
+        observation, is_over = env.reset(seed=seed)[0], False
+        while not is_over:
+            observation, _, is_over, _, info = env.step(agent(observation))
+        found += info["is_success"]
+    return found / n
 
 
 def test_given_goal_is_pursued() -> None:
