@@ -5,7 +5,7 @@ Source: Schatzmann et al. 2007, "Agenda-based user simulation for bootstrapping 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from pydantic import ConfigDict
@@ -116,7 +116,7 @@ class AgendaUser:
         wrong = {act.domain for act in about if act.intent in TELLING and not self._accepts(act)}
         self._offered -= wrong
         self._booked -= wrong
-        for act in about:
+        for act in _with_single_refusals(about):
             self._hear(act, act.domain in wrong)
         if self.has_given_up:
             return self._leave()
@@ -265,6 +265,18 @@ class AgendaUser:
     def _leave(self) -> list[DialogueAct]:
         self.is_over = True
         return [_GOODBYE]
+
+
+def _with_single_refusals(acts: Iterable[DialogueAct]) -> Iterator[DialogueAct]:
+    """Leave out repeated refusals: "no thai food" and "nothing in the north" in one utterance are one "no offer"."""
+    refused = set()
+    for act in acts:
+        kind = NO_OFFER if is_no_offer(act) else act.intent
+        if kind in (NO_OFFER, NO_BOOK):
+            if (act.domain, kind) in refused:
+                continue
+            refused.add((act.domain, kind))
+        yield act
 
 
 def is_no_offer(act: DialogueAct) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sb3_contrib import QRDQN, TRPO, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
@@ -206,6 +209,25 @@ def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
     other.load_state_dict(state)
     acts: DialogueActEnv = other.unwrapped  # type: ignore[assignment]
     assert [other.step(acts.rule_action())[0].tolist() for _ in range(2)] == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=9, max_size=9), st.integers(0, 20))
+def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list[int], seed: int) -> None:
+    make = functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, max_turns=9)
+    env, other = make_resumable(make), make_resumable(make)
+    env.reset(seed=seed)
+    n_acts, n_turns, is_over = len(env.unwrapped.world.system_acts), 0, False  # type: ignore[attr-defined]
+    other.reset(seed=0)
+    while not is_over:
+        other.load_state_dict(json.loads(json.dumps(env.state_dict())))
+        bits = [choices[n_turns] >> i & 1 for i in range(n_acts)]
+        (observation, *result, _), (restored, *same, _) = (each.step(np.array(bits, np.int8)) for each in (env, other))
+        np.testing.assert_array_equal(observation, restored)
+        assert result == same
+        _, terminated, truncated = result
+        n_turns, is_over = n_turns + 1, terminated or truncated
+    assert n_turns <= 9
 
 
 def test_worker_processes_give_what_one_process_gives() -> None:

@@ -106,6 +106,15 @@ def test_user_replaces_its_constraints_repeats_them_once_and_gives_up() -> None:
     assert not user.is_complete
 
 
+def test_refusals_of_one_utterance_are_one_refusal() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, {"food": "indian"}, ("phone",))})
+    nothing = [act("nooffer", "restaurant"), *(act("nooffer", "restaurant", slot, "x") for slot in ("food", "area"))]
+    thai = [act(INFORM, "restaurant", "food", "thai")]
+    assert [user.reply(nothing), user.reply(nothing)] == [thai, thai]
+    assert not user.is_over
+    assert user.reply(nothing)[-1].intent == BYE
+
+
 def test_values_of_a_booking_are_replaced_after_no_booking() -> None:
     goal = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
     user, _ = user_of({"restaurant": goal})
