@@ -38,6 +38,7 @@ def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[li
     user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
     said = user.reset(goal, np.random.default_rng(seed))
     answered = {name: set[str]() for name in goal.domains}
+    told = set[DialogueAct]()
     for chosen in turns:
         assert 0 < len(said) <= MAX_ACTS
         assert all(_is_allowed(each, goal) for each in said), said
@@ -46,12 +47,22 @@ def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[li
             closed = set(wanted.requests) - set(user._open[name])
             assert closed >= answered[name]  # an answer is never lost
             answered[name] = closed
+        if user.has_given_up:
+            assert any(
+                _relaxed(name, wanted) <= told for name, wanted in goal.domains.items() if user._setbacks.get(name)
+            )
         if user.is_over:
             break
+        told |= set(said)
         belief.hear(said)
         heard = lexicalizer.say(chosen, belief, goal)
         belief.say(heard.acts)
         said = user.reply(heard.acts)
+
+
+def _relaxed(name: str, wanted: DomainGoal) -> set[DialogueAct]:
+    """What the user says before it gives up in a domain, whose goals here have either fallback, not both."""
+    return {act(INFORM, name, slot, value) for slot, value in {**wanted.fail_info, **wanted.fail_book}.items()}
 
 
 def _is_allowed(said: DialogueAct, goal: Goal) -> bool:
