@@ -5,7 +5,7 @@ Source: Schatzmann et al. 2007, "Agenda-based user simulation for bootstrapping 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from pydantic import ConfigDict
@@ -116,7 +116,7 @@ class AgendaUser:
         wrong = {act.domain for act in about if act.intent in TELLING and not self._accepts(act)}
         self._offered -= wrong
         self._booked -= wrong
-        for act in _with_single_refusals(about):
+        for act in about:
             self._hear(act, act.domain in wrong)
         if self.has_given_up:
             return self._leave()
@@ -168,7 +168,7 @@ class AgendaUser:
             self._answer(spec, slot)
         elif is_no_offer(act):
             self._replace(name, self._info[name], self.goal.domains[name].info)
-        elif intent == NO_BOOK:
+        elif intent == NO_BOOK and self._book[name]:
             self._replace(name, self._book[name], self.goal.domains[name].book)
         elif intent in TELLING and slot:
             if not self._accepts(act):
@@ -218,6 +218,8 @@ class AgendaUser:
         changed = {slot: value for slot, value in final.items() if current.get(slot) != value}
         dropped = [slot for slot in current if slot not in final and slot not in self._places.get(name, {})]
         if not changed and not dropped:
+            if self._unsaid(name):  # the refusal is not about what the user wants now
+                return
             self._setbacks[name] = self._setbacks.get(name, 0) + 1
             if self._setbacks[name] > 1 or not final:
                 self.has_given_up = True
@@ -265,18 +267,6 @@ class AgendaUser:
     def _leave(self) -> list[DialogueAct]:
         self.is_over = True
         return [_GOODBYE]
-
-
-def _with_single_refusals(acts: Iterable[DialogueAct]) -> Iterator[DialogueAct]:
-    """Leave out repeated refusals: "no thai food" and "nothing in the north" in one utterance are one "no offer"."""
-    refused = set()
-    for act in acts:
-        kind = NO_OFFER if is_no_offer(act) else act.intent
-        if kind in (NO_OFFER, NO_BOOK):
-            if (act.domain, kind) in refused:
-                continue
-            refused.add((act.domain, kind))
-        yield act
 
 
 def is_no_offer(act: DialogueAct) -> bool:
