@@ -95,6 +95,15 @@ class Guidance:
             if key not in names:
                 raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
         try:
+            if isinstance(given.get("prior"), Mapping):
+                where_prior, of_prior = f"{where}.prior", PriorFilter.__dataclass_fields__
+                for key in given["prior"]:
+                    if key not in of_prior:
+                        raise ConfigError(
+                            f"unknown key '{where_prior}.{key}'{nearest_hint(key, of_prior)} (known: "
+                            f"{', '.join(of_prior)})"
+                        )
+                given["prior"] = PriorFilter(**given["prior"])
             guidance = cls(**given)
         except pydantic.ValidationError as error:
             problem = error.errors()[0]
