@@ -73,7 +73,7 @@ class Guidance:
     """
 
     beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    clip: float | None = Field(default=None, gt=0)
+    clip: float | None = Field(default=None, ge=0)
     prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     prior: PriorFilter = Field(default_factory=PriorFilter)
     use: Literal["target", "online"] = "target"

@@ -190,12 +190,14 @@ class Slow(Echo):
         super().__init__("slow")
         self._pause_s, self._lock, self.was_raced = pause_s, threading.Lock(), False
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
         if not self._lock.acquire(blocking=False):
             self.was_raced = True
             return
         try:
-            for part in super().stream(prompt, seed, **generation_kwargs):
+            for part in super().stream(prompt, seed, beta, **generation_kwargs):
                 time.sleep(self._pause_s)
                 yield part
         finally:
