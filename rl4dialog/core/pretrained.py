@@ -72,7 +72,16 @@ def has_random_weights(name: str) -> bool:
     return name.startswith(BUILTIN) and name not in PRETRAINED
 
 
-def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bool = False, **kwargs: Any) -> Any:
+def load_model(
+    auto_class: Any,
+    name: str,
+    what: str,
+    hint: str,
+    *,
+    new_head: bool = False,
+    with_values: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Load a model with weights by :func:`load_pretrained`, and check that none is missing or broken.
 
     Args:
@@ -81,13 +90,15 @@ def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bo
         what: Description of what is loaded, for the error message.
         hint: Advice at the end of the error message.
         new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
+        with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
         kwargs: Arguments of ``from_pretrained``.
 
     Raises:
         ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite, or if values guide
-            the model and the name does not say to leave them out.
+            the model and neither the caller nor the name says what becomes of them.
     """
-    check_not_guided(name, what)
+    if not with_values:
+        check_not_guided(name, what)
     # Of weights of another size, transformers' own error does not say which.
     kwargs.update(output_loading_info=True, ignore_mismatched_sizes=True)
     model, info = load_pretrained(auto_class, name, what, hint, **kwargs)

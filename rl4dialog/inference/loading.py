@@ -22,7 +22,6 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
-from rl4dialog.core.pretrained import PRIOR_ONLY
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
@@ -95,7 +94,7 @@ class LoadedPolicy:
         self.run, self._checkpoint = run, checkpoint
         self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
         self.lengths = run_lengths(config, self.tokenizer, Data({}, self.turn_marker), str(model))
-        trained = self._language_model(f"{model}{PRIOR_ONLY}" if is_guided(config) else model)
+        trained = self._language_model(model)
         if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
         elif policy_class(config).guided:
@@ -362,8 +361,11 @@ class LoadedPolicy:
         return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
-        auto_class = policy_class(self.config).auto_class
-        return load_language_model(str(name), self.tokenizer, self.lengths.prompt, self.lengths.reply, auto_class)
+        auto_class, lengths = policy_class(self.config).auto_class, self.lengths
+        guided = is_guided(self.config)
+        return load_language_model(
+            str(name), self.tokenizer, lengths.prompt, lengths.reply, auto_class, with_values=guided
+        )
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
         policy = build_inference_policy(self.config, self.tokenizer, self.turn_marker, model, self.lengths, **changes)

@@ -64,6 +64,7 @@ def load_language_model(
     reply_length: int,
     auto_class: Any,
     seed: int = 0,
+    with_values: bool = False,
 ) -> PreTrainedModel:
     """Load a language model, or build a tiny one.
 
@@ -77,6 +78,7 @@ def load_language_model(
         reply_length: Maximum reply length in tokens.
         auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, depending on the policy.
         seed: Seed of a built-in model's initial weights.
+        with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
 
     Raises:
         ModelError: If the model cannot be loaded, lacks weights, is of the other kind, has an unsupported architecture,
@@ -90,7 +92,7 @@ def load_language_model(
     config = load_pretrained(AutoConfig, model_name, "language model", hint)
     _check_kind(config, model_name, auto_class)
     check_architecture(config, model_name, reply_length)
-    model = load_model(auto_class, model_name, "language model", hint, dtype=torch.float32)
+    model = load_model(auto_class, model_name, "language model", hint, with_values=with_values, dtype=torch.float32)
     check_fits(model, tokenizer, prompt_length, reply_length, model_name)
     return model  # type: ignore[no-any-return]
 

@@ -96,7 +96,7 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
         lora.load(folder / ADAPTER_FOLDER)
         return
     hint = "Use another checkpoint."
-    saved = load_model(auto_class, str(folder), "language model", hint, dtype=torch.float32)
+    saved = load_model(auto_class, str(folder), "language model", hint, with_values=True, dtype=torch.float32)
     copy_all(model.state_dict(), saved.state_dict())
 
 

@@ -111,7 +111,8 @@ def test_details_of_tokens_are_those_of_policy_critic_and_reference(run: Path) -
     agent, prompt = ChatAgent(loaded, "it"), "do you like tea ? <EOU>"
     *_, said = agent.stream(prompt, 0)
     details = agent.token_details(prompt, said.token_ids)
-    assert details.missing == {} and details.values is not None and details.kl is not None
+    assert details.missing == {"advantages": "the policy of alg.id: ppo is not guided by values of tokens"}
+    assert details.values is not None and details.kl is not None
     n = len(said.token_ids)
     assert n == len(details.texts) == len(details.log_probs) == len(details.values) == len(details.kl)
     assert all(log_prob <= 0 for log_prob in details.log_probs)

@@ -26,7 +26,7 @@ def test_rewards_metric_and_datapool_train_together(tmp_path: Path) -> None:
     config = make_config(
         tmp_path,
         imports=imports_of("my_reward", "trl_reward", "my_metric", "my_datapool"),
-        datapool=yaml_of("docs/your_own/datapool.md")["datapool"],
+        datapool=yaml_of("docs/your_own/datapool.md", "imports: [./my_datapool")["datapool"],
         reward_fn={"id": "composite", "args": {"rewards": [starts_with, {"id": "new_words"}, trl]}},
         train_evaluation__metrics=yaml_of("docs/your_own/metric.md", "imports: [./my_m")["train_evaluation"]["metrics"],
     )
@@ -39,7 +39,7 @@ def test_rewards_metric_and_datapool_train_together(tmp_path: Path) -> None:
 
 
 def test_policy_and_algorithm_train_together(tmp_path: Path) -> None:
-    algorithm: dict[str, Any] = yaml_of("docs/your_own/algorithm.md")["alg"]
+    algorithm: dict[str, Any] = yaml_of("docs/your_own/algorithm.md", "imports: [./my_algorithm")["alg"]
     algorithm["args"].update(n_steps=16, learning_rate=1e-3)
     algorithm["policy"] = yaml_of("docs/your_own/policy.md")["alg"]["policy"]
     reward = {"id": "length_penalty", "args": {"min_length": 8}}  # differs from reply to reply from the start
