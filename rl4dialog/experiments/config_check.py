@@ -257,12 +257,14 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
         blocks.append(alg.get("generation_kwargs"))
     else:
         evaluation["n_iters"] = N_ITERATIONS
-        config["env"].update(n_envs=2, vec_env="dummy")
+        if config.get("env"):
+            config["env"].update(n_envs=2, vec_env="dummy")
+            blocks.append(config["env"]["args"])
         args = alg.get("args") or {}
         args.pop("critic_warmup_iters", None)  # the policy is to be trained
         n_tokens = 8 if kind_of(config).has_rollouts else 4  # at most those of an iteration
         alg["args"] = {**args, "n_steps": 4, **({"batch_size": n_tokens} if "batch_size" in args else {})}
-        blocks += [config["env"]["args"], alg["policy"]["args"].get("generation_kwargs")]
+        blocks.append(alg["policy"]["args"].get("generation_kwargs"))
     for block in filter(None, blocks):
         block.update(_at_most(block, {**_SHORT, **_FEW}))
     return config
