@@ -153,6 +153,7 @@ PolicyRegistry = Registry(
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
         "value_guided_causal_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedCausalLMPolicy",
         "value_guided_seq2seq_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedSeq2SeqLMPolicy",
+        "value_reranked_causal_lm_policy": "rl4dialog.policies.value_reranked:ValueRerankedCausalLMPolicy",
     },
     provided=(
         *("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),

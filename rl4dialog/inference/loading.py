@@ -212,8 +212,10 @@ class LoadedPolicy:
     def q_values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Value Q of each token of each reply, by which a guided policy chooses tokens.
 
+        A policy that reranks replies has one value per reply, which all its tokens get.
+
         Raises:
-            ModelError: If the policy is not guided by values of tokens.
+            ModelError: If the policy is not guided by values, or the final model does not contain them.
         """
         return self._per_token(prompts, replies, self.policy, self._guiding_policy.q_values)
 
@@ -223,9 +225,16 @@ class LoadedPolicy:
 
     @property
     def _guiding_policy(self) -> Any:
-        if not self.policy.guided:
-            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values of tokens")
-        return self.policy
+        """The policy, with its values."""
+        policy: Any = self.policy
+        if not policy.guided:
+            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values")
+        if self._checkpoint is None and policy.guidance.changes_nothing:
+            raise ModelError(
+                f"{self.run or 'the model'} contains no values, because they do not guide the language model; load a "
+                f"checkpoint instead"
+            )
+        return policy
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Compute the critic's value before each token of each reply, including the end token.
@@ -301,7 +310,7 @@ class LoadedPolicy:
         """
         config = self.config
         if self.policy.guided:
-            return self.policy
+            return self._guiding_policy  # type: ignore[no-any-return]
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
@@ -332,13 +341,13 @@ class LoadedPolicy:
         """
         assert isinstance(self.config, PolicyRunConfig)
         guidance = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments().get("guidance")
-        policy = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
+        policy: Any = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
         if checkpoint is not None:
             load_state_beside(policy, checkpoint, CRITIC_FILE)
             load_state_beside(policy, checkpoint, TARGET_FILE)
-        elif guidance is None:
+        elif not policy.guidance.changes_nothing:
             load_value_guidance(policy, model)
-        return policy
+        return policy  # type: ignore[no-any-return]
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class = policy_class(self.config).auto_class

@@ -19,7 +19,7 @@ class BC(OfflineAlgorithm):
     """Behaviour cloning: the cross-entropy of the agent's tokens, without rewards."""
 
     needs_rewards = False
-    policy_kind = "plain"
+    policy_kinds = ("plain",)
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
         return {"loss": self.imitation_loss(batch)}
