@@ -27,6 +27,8 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+ErrorRate = Annotated[float, Field(ge=0, lt=1)]
+"""Share of errors; with 1, nothing could be learned."""
 
 
 def _variable_name(text: str) -> str:

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.arguments import Count, ErrorRate
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, UserSettings
@@ -93,7 +93,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         task: Callable[..., World],
         task_args: Mapping[str, Any] | None = None,
         max_turns: Count = 20,
-        error_rate: Fraction = 0.0,
+        error_rate: ErrorRate = 0.0,
         max_system_acts: Count | None = None,
         user: UserSettings | None = None,
         blocks: Sequence[str] | str = DEFAULT_BLOCKS,

@@ -229,7 +229,7 @@ class LoadedPolicy:
         policy: Any = self.policy
         if not policy.guided:
             raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values")
-        if self._checkpoint is None and policy.guidance.changes_nothing:
+        if self._checkpoint is None and not policy.guidance.uses_values:
             raise ModelError(
                 f"{self.run or 'the model'} contains no values, because they do not guide the language model; load a "
                 f"checkpoint instead"
@@ -345,7 +345,7 @@ class LoadedPolicy:
         if checkpoint is not None:
             load_state_beside(policy, checkpoint, CRITIC_FILE)
             load_state_beside(policy, checkpoint, TARGET_FILE)
-        elif not policy.guidance.changes_nothing:
+        elif policy.guidance.uses_values:
             load_value_guidance(policy, model)
         return policy  # type: ignore[no-any-return]
 

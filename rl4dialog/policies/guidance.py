@@ -90,7 +90,10 @@ class Guidance:
         Raises:
             ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
         """
-        guidance, given = _parsed(cls, settings), settings or {}
+        given = dict(settings or {})
+        if isinstance(given.get("prior"), Mapping):
+            given["prior"] = _parsed(PriorFilter, given["prior"], f"{_WHERE}.prior")
+        guidance = _parsed(cls, given)
         for name, search in (("num_beams", "beam"), ("n_candidates", "rerank"), ("log_prob_weight", "rerank")):
             if name in given and guidance.search != search:
                 raise ConfigError(f"{_WHERE}.{name} has a meaning only with {_WHERE}.search: {search}")
@@ -104,6 +107,11 @@ class Guidance:
     def searches(self) -> bool:
         """Whether replies are found by a search."""
         return self.search != "sample"
+
+    @property
+    def uses_values(self) -> bool:
+        """Whether replies depend on the values."""
+        return not self.changes_nothing or self.search == "rerank"
 
     @property
     def changes_nothing(self) -> bool:
@@ -150,24 +158,24 @@ class Reranking:
         return self.n_candidates > 1
 
     @property
-    def changes_nothing(self) -> bool:
-        """Whether the policy is the language model."""
-        return not self.searches
+    def uses_values(self) -> bool:
+        """Whether replies depend on the values."""
+        return self.searches
 
 
-def _parsed(cls: type[T], settings: Mapping[str, Any] | None) -> T:
-    """Make an object of one of the classes above from a ``guidance`` block."""
+def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHERE) -> T:
+    """Make an object of one of the classes above from a block at ``where``."""
     given, names = dict(settings or {}), [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in given:
         if key not in names:
-            raise ConfigError(f"unknown key '{_WHERE}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
+            raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
     try:
         return cls(**given)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         path = ".".join(map(str, problem["loc"]))
         message = problem["msg"][0].lower() + problem["msg"][1:]
-        raise ConfigError(f"{_WHERE}.{path}: {message}, got {problem['input']!r}") from error
+        raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
 
 
 def guided_logits(

@@ -33,7 +33,6 @@ _SCHEMA = pa.schema(
         "rewards": pa.list_(pa.float32()),
         "terminated": pa.bool_(),
         "n_tokens": pa.int32(),
-        "length": pa.int32(),
         "return": pa.float32(),
     }
 )
@@ -113,7 +112,6 @@ class ConversationEncoder:
             "rewards": rewards,
             "terminated": not continues,
             "n_tokens": n_logged,
-            "length": max(len(row.prompt) + len(row.response) for row in rows),
             "return": sum(rewards),
         }
 
@@ -150,7 +148,6 @@ class ConversationLog:
         hash: Hash of the conversations and the encoder's settings.
         counts: Numbers of conversations and replies, and of what was cut, by name.
         n_tokens: Logged tokens of the agent in each conversation. Shape (n,).
-        lengths: Length of the longest row of each conversation, in tokens. Shape (n,).
         returns: Sum of the rewards of each conversation. Shape (n,).
     """
 
@@ -161,7 +158,6 @@ class ConversationLog:
         self.counts: dict[str, int] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
         columns = dataset.data.table
         self.n_tokens = np.array(columns["n_tokens"])
-        self.lengths = np.array(columns["length"])
         self.returns = np.array(columns["return"])
 
     @classmethod

@@ -164,7 +164,7 @@ def test_pages_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
         ({"env__args__partner": {"id": "scripted", "args": {"replies": ["hm"]}}, "datapool": {"id": "guess_what"},
           "env__args__first_speaker": "sample"},
          r"task cannot be combined with datapool\.id: guess_what"),
-        ({"env__args__partner__args": {"error_rate": 1.2}}, r"env\.args\.partner\.args\.error_rate"),
+        ({"env__args__partner__args": {"error_rate": 1}}, r"env\.args\.partner\.args\.error_rate"),
         ({"reward_fn": {"id": "outcome", "args": {"weights": {"sucess": 1}}}}, r"'sucess'.*agenda_user reports succ"),
     ],
 )  # fmt: skip

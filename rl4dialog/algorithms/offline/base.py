@@ -121,7 +121,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self._step_guard = StepGuard(on_nan_gradient)
         kept = self.select(log)
         self._kept = kept
-        self.sampler = OfflineSampler(log.n_tokens[kept], log.lengths[kept], batch_size, seed or 0)
+        self.sampler = OfflineSampler(log.n_tokens[kept], batch_size, seed or 0)
         self._batches: list[np.ndarray] = []
         self._setup_model()
 

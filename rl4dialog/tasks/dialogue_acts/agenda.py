@@ -168,7 +168,7 @@ class AgendaUser:
             self._answer(spec, slot)
         elif is_no_offer(act):
             self._replace(name, self._info[name], self.goal.domains[name].info)
-        elif intent == NO_BOOK:
+        elif intent == NO_BOOK and self._book[name]:
             self._replace(name, self._book[name], self.goal.domains[name].book)
         elif intent in TELLING and slot:
             if not self._accepts(act):
@@ -218,6 +218,8 @@ class AgendaUser:
         changed = {slot: value for slot, value in final.items() if current.get(slot) != value}
         dropped = [slot for slot in current if slot not in final and slot not in self._places.get(name, {})]
         if not changed and not dropped:
+            if self._unsaid(name):  # the refusal is not about what the user wants now
+                return
             self._setbacks[name] = self._setbacks.get(name, 0) + 1
             if self._setbacks[name] > 1 or not final:
                 self.has_given_up = True

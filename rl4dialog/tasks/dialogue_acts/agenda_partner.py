@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.arguments import Count, ErrorRate
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
@@ -57,7 +57,7 @@ class AgendaUserPartner(Partner):
     def __init__(
         self,
         world: Callable[[], World],
-        error_rate: Fraction = 0.0,
+        error_rate: ErrorRate = 0.0,
         max_system_acts: Count | None = None,
         user: UserSettings | None = None,
     ) -> None:

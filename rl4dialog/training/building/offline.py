@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.reward_parts import FinishedReplies
+from rl4dialog.core.reward_parts import FinishedReplies, names_needing
 from rl4dialog.core.types import AGENT, Dialogue, Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.conversation import ConversationRules
@@ -112,6 +112,11 @@ def build_log(
         key = {"conversations": conversations_hash(pool.prompted_conversations())}
         log = ConversationLog.build(pool.prompted_conversations, encoder, {**key, **_settings(encoder)})
     else:
+        if names := names_needing(scorer.parts, "references"):
+            raise ConfigError(
+                f"reward_fn: {names} compares replies with references, but the replies of the log are the references; "
+                f"use a reward without references, or alg.rewards: log"
+            )
         scored = list(relabelled(pool, scorer))
         key = {"conversations": conversations_hash(scored)}
         log = ConversationLog.build(lambda: scored, encoder, {**key, **_settings(encoder)})

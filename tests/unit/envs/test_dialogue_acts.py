@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sb3_contrib import QRDQN, TRPO, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
+from stable_baselines3.common.vec_env import DummyVecEnv
 from worlds import goals, tiny_world
 
+from rl4dialog.algorithms.turn_level.behaviour_cloning import warm_start_by_cloning
 from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn
+from rl4dialog.tasks.town_guide.world import town_guide
 
 
 def rule_episode(env: DialogueActEnv, seed: int) -> tuple[float, dict[str, Any]]:
@@ -90,6 +97,26 @@ def test_user_hears_a_limited_number_of_acts() -> None:
     turn = env.transcript()["turns"][1]
     assert len(turn["chosen"]) == len(everything)
     assert len(turn["acts"]) + info["unsayable_acts"] == 2
+
+
+def test_agent_that_informs_of_everything_stays_below_imitation() -> None:
+    env = DialogueActEnv(town_guide, {"n_dialogues": 800}, error_rate=0.15, goal_split="test")
+    everything = np.array([act.intent == INFORM for act in env.world.system_acts.acts], np.int8)
+    train_env = DummyVecEnv([lambda: DialogueActEnv(town_guide, {"n_dialogues": 800})])
+    imitator = PPO("MlpPolicy", train_env, seed=0, device="cpu")
+    warm_start_by_cloning(imitator, n_epochs=15, batch_size=64, learning_rate=3e-3)
+    assert success(env, lambda _: everything) < success(env, lambda seen: imitator.predict(seen)[0]) - 0.1
+
+
+def success(env: DialogueActEnv, agent: Callable[[Any], Any], n: int = 60) -> float:
+    """Share of dialogues that succeed."""
+    found = 0.0
+    for seed in range(n):
+        observation, is_over = env.reset(seed=seed)[0], False
+        while not is_over:
+            observation, _, is_over, _, info = env.step(agent(observation))
+        found += info["is_success"]
+    return found / n
 
 
 def test_given_goal_is_pursued() -> None:
@@ -182,6 +209,25 @@ def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
     other.load_state_dict(state)
     acts: DialogueActEnv = other.unwrapped  # type: ignore[assignment]
     assert [other.step(acts.rule_action())[0].tolist() for _ in range(2)] == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=9, max_size=9), st.integers(0, 20))
+def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list[int], seed: int) -> None:
+    make = functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, max_turns=9)
+    env, other = make_resumable(make), make_resumable(make)
+    env.reset(seed=seed)
+    n_acts, n_turns, is_over = len(env.unwrapped.world.system_acts), 0, False  # type: ignore[attr-defined]
+    other.reset(seed=0)
+    while not is_over:
+        other.load_state_dict(json.loads(json.dumps(env.state_dict())))
+        bits = [choices[n_turns] >> i & 1 for i in range(n_acts)]
+        (observation, *result, _), (restored, *same, _) = (each.step(np.array(bits, np.int8)) for each in (env, other))
+        np.testing.assert_array_equal(observation, restored)
+        assert result == same
+        _, terminated, truncated = result
+        n_turns, is_over = n_turns + 1, terminated or truncated
+    assert n_turns <= 9
 
 
 def test_worker_processes_give_what_one_process_gives() -> None:

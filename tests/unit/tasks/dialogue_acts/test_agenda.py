@@ -29,7 +29,10 @@ def user_of(goal: dict[str, DomainGoal], **kwargs: int) -> tuple[AgendaUser, lis
     return user, user.reset(Goal("g", goal), np.random.default_rng(0))
 
 
-chosen_acts = st.lists(st.lists(st.sampled_from(ACTS), max_size=4, unique=True), max_size=25)
+REFUSALS = [act(intent, "restaurant") for intent in ("nooffer", "nobook")]
+chosen_acts = st.lists(
+    st.lists(st.sampled_from(ACTS) | st.sampled_from(REFUSALS), max_size=4, unique=True), min_size=5, max_size=25
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -38,6 +41,7 @@ def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[li
     user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
     said = user.reset(goal, np.random.default_rng(seed))
     answered = {name: set[str]() for name in goal.domains}
+    told, answer = set[DialogueAct](), list[DialogueAct]()
     for chosen in turns:
         assert 0 < len(said) <= MAX_ACTS
         assert all(_is_allowed(each, goal) for each in said), said
@@ -46,12 +50,23 @@ def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[li
             closed = set(wanted.requests) - set(user._open[name])
             assert closed >= answered[name]  # an answer is never lost
             answered[name] = closed
+        if user.has_given_up:
+            refused = {each.intent for each in answer}
+            assert any(_second_wishes(goal, intent) <= told for intent in ("nooffer", "nobook") if intent in refused)
         if user.is_over:
             break
+        told |= set(said)
         belief.hear(said)
-        heard = lexicalizer.say(chosen, belief, goal)
-        belief.say(heard.acts)
-        said = user.reply(heard.acts)
+        answer = lexicalizer.say(chosen, belief, goal).acts
+        belief.say(answer)
+        said = user.reply(answer)
+
+
+def _second_wishes(goal: Goal, refusal: str) -> set[DialogueAct]:
+    """What the user of a restaurant has said before it gives up: constraints that replace the first ones."""
+    wanted = goal.domains["restaurant"]
+    first, last = (wanted.fail_info, wanted.info) if refusal == "nooffer" else (wanted.fail_book, wanted.book)
+    return {act(INFORM, "restaurant", slot, value) for slot, value in last.items() if first.get(slot, value) != value}
 
 
 def _is_allowed(said: DialogueAct, goal: Goal) -> bool:
@@ -104,6 +119,15 @@ def test_user_replaces_its_constraints_repeats_them_once_and_gives_up() -> None:
     assert user.reply(nothing)[-1].intent == BYE
     assert user.is_over
     assert not user.is_complete
+
+
+def test_refusals_of_one_utterance_are_one_refusal() -> None:
+    user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, {"food": "indian"}, ("phone",))})
+    nothing = [act("nooffer", "restaurant"), *(act("nooffer", "restaurant", slot, "x") for slot in ("food", "area"))]
+    thai = [act(INFORM, "restaurant", "food", "thai")]
+    assert [user.reply(nothing), user.reply(nothing)] == [thai, thai]
+    assert not user.is_over
+    assert user.reply(nothing)[-1].intent == BYE
 
 
 def test_values_of_a_booking_are_replaced_after_no_booking() -> None:

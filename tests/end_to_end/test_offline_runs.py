@@ -1,0 +1,179 @@
+"""Offline runs from YAML: resumed bit for bit, loaded with their values, and refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import contents, make_config, run_folder, train, without_times
+from transformers import AutoModelForCausalLM
+
+import rl4dialog
+from rl4dialog import cli
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry
+from rl4dialog.core.config import OFFLINE, ON_POLICY
+
+
+def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, Any]:
+    guided = id not in ("bc", "filtered_bc")
+    policy_args: dict[str, Any] = {"model_name": "builtin/tiny-llama", "generation_kwargs": {"max_new_tokens": 6}}
+    if guided and id != "awac":
+        policy_args["guidance"] = {"beta": 2.0}
+    alg = {
+        "id": id,
+        "args": {"n_steps": 256, "batch_size": 64, "learning_rate": 1e-3},
+        "policy": {
+            "id": "value_guided_causal_lm_policy" if guided else "causal_lm_actor_critic_policy",
+            "args": policy_args,
+        },
+    }
+    if id == "filtered_bc":
+        alg["args"]["top_share"] = 0.5  # type: ignore[index]
+    settings = {
+        "alg": alg,
+        "tokenizer__model_name": "builtin/tiny-llama",
+        "reward_fn": {"id": "regex", "args": {"pattern": "e"}},
+        "train_evaluation__max_eval_samples": 3,
+    }
+    return make_config(tmp_path, **{**settings, **overrides})
+
+
+@pytest.mark.parametrize("id", ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc"])
+def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    n_iters = {"train_evaluation__n_iters": 3, "train_evaluation__save_every": 1}
+    assert train(whole, config_of(whole, id, **n_iters)) == 0
+    shorter = config_of(parts, id, **{**n_iters, "train_evaluation__n_iters": 1})
+    assert train(parts, shorter) == 0
+    assert train(parts, config_of(parts, id, **n_iters), "--resume") == 0
+    found = [contents(run_folder(folder)) for folder in (whole, parts)]
+    # The evaluation after the first run's end is of one more split.
+    names = {name for name in found[0] if "epoch_1_test" not in name and "test_split" not in name}
+    assert any(name.endswith("optimizer.safetensors") for name in names)
+    for name in names:
+        assert without_times(found[0][name]) == without_times(found[1][name]), name
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("offline")
+    assert train(tmp_path, config_of(tmp_path, train_evaluation__n_iters=2)) == 0
+    return run_folder(tmp_path)
+
+
+def test_model_folder_is_a_language_model_with_values_beside_it(finished: Path) -> None:
+    assert AutoModelForCausalLM.from_pretrained(finished / "model").num_parameters() > 0
+    settings = json.loads((finished / "model" / "value_guidance.json").read_text())
+    assert settings["guidance"]["beta"] == 2.0
+    assert {"critic.safetensors", "target.safetensors"} <= {
+        path.name for path in (finished / "checkpoints" / "iteration_000002").iterdir()
+    }
+
+
+def test_loaded_policy_is_guided_like_the_one_that_was_trained(finished: Path) -> None:
+    final, last = rl4dialog.load_policy(finished), rl4dialog.load_policy(finished, checkpoint="last")
+    prompts, replies = ["hello there <EOU>"], ["good morning"]
+    for name in ("q_values", "advantages", "values", "log_probs"):
+        assert getattr(final, name)(prompts, replies) == getattr(last, name)(prompts, replies)
+    assert len(final.q_values(prompts, replies)[0]) == len(final.log_probs(prompts, replies)[0])
+    guided = final.log_probs(prompts, replies)
+    final.policy.guidance = type(final.policy.guidance)(beta=0.0)
+    assert final.log_probs(prompts, replies) != guided
+
+
+def test_plain_model_has_no_values(tmp_path: Path) -> None:
+    assert train(tmp_path, config_of(tmp_path, "bc", train_evaluation__n_iters=1)) == 0
+    policy = rl4dialog.load_policy(run_folder(tmp_path))
+    assert not (run_folder(tmp_path) / "model" / "value_guidance.json").exists()
+    assert policy.generate(["hello <EOU>"])
+    with pytest.raises(rl4dialog.core.errors.ModelError, match="bc is not guided"):
+        policy.q_values(["hello <EOU>"], ["hi"])
+
+
+def test_changed_log_is_refused_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    n_iters = {"train_evaluation__n_iters": 1, "train_evaluation__save_every": 1}
+    assert train(tmp_path, config_of(tmp_path, **n_iters)) == 0
+    (run_folder(tmp_path) / "result.json").unlink()
+    more = config_of(
+        tmp_path, **{**n_iters, "train_evaluation__n_iters": 2}, reward_fn={"id": "meteor", "args": {"synonyms": False}}
+    )
+    assert train(tmp_path, more, "--resume") == 2
+    assert "error: " in (printed := capsys.readouterr().err) and "Traceback" not in printed
+
+
+def test_ids_in_the_schema_are_those_of_the_catalog() -> None:
+    assert set(OfflineAlgorithmRegistry.ids()) <= set(OFFLINE)
+    assert set(AlgorithmRegistry.ids()) >= set(ON_POLICY)
+
+
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    ({"alg__kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with alg.id: ilql"),
+    (
+        {"alg__policy__id": "causal_lm_actor_critic_policy", "alg__policy__args": {"model_name": "builtin/tiny-llama"}},
+        "alg.id: ilql, which needs a policy with values of tokens",
+    ),
+    ({"alg__args__tau": 1.0}, "alg.args.tau"),
+    ({"alg__args__gamma": 1.5}, "alg.args.gamma"),
+    ({"alg__args__polyak_rate": 2.0}, "alg.args.polyak_rate"),
+    ({"alg__args__batch_size": 1024}, "alg.args.batch_size is 1024 agent tokens, but an iteration has only 256"),
+    ({"alg__args__cql_temperature": 2.0}, "no effect without alg.args.cql_weight"),
+    ({"alg__policy__args__guidance": {"bta": 2.0}}, "unknown key 'alg.policy.args.guidance.bta'; did you mean"),
+    ({"alg__policy__args__guidance": {"prior": {"min_p": 1.5}}}, "guidance.prior.min_p"),
+    ({"alg__policy__args__guidance": {"num_beams": 3}}, "num_beams has a meaning only with"),
+    ({"alg__policy__args__reference": "initial"}, "the reference is the language model itself"),
+    ({"alg__rewards": "reward_fn", "reward_fn": None}, "alg.rewards: reward_fn needs the key 'reward_fn'"),
+    ({"alg__rewards": "log"}, "have the return 0, so alg.id: ilql has nothing to learn from"),
+    ({"reward_fn": None}, "have the return 0, so alg.id: ilql has nothing to learn from"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
+def test_mistake_is_one_paragraph(
+    changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(tmp_path, train_evaluation__score_predictions=False)
+    for dotted, value in changes.items():
+        *path, last = dotted.split("__")
+        block = config
+        for key in path:
+            block = block.setdefault(key, {})
+        block[last] = value
+    assert train(tmp_path, config) == 2
+    printed = capsys.readouterr().err
+    assert message in printed, printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("id", "args", "message"),
+    [
+        ("filtered_bc", {"top_share": 0.001}, "conversations is none; raise it"),
+        ("filtered_bc", {"min_return": 100.0}, "but the highest return of the log is"),
+        ("filtered_bc", {"min_return": 0.1, "top_share": 0.5}, "needs one of alg.args.top_share and"),
+        ("awac", {"temperature": 0.0}, "alg.args.temperature"),
+    ],
+)
+def test_shares_out_of_range_are_errors(
+    id: str, args: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(tmp_path, id)
+    config["alg"]["args"].pop("top_share", None)
+    config["alg"]["args"].update(args)
+    assert train(tmp_path, config) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dry_run_shows_the_log_and_the_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, config_of(tmp_path), "--dry_run") == 0
+    printed = capsys.readouterr().out
+    for row in ("logged conversations", "passes over the log", "parameters of the Q heads"):
+        assert row in printed
+
+
+def test_evaluate_and_simulate_take_another_beta(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--run", str(finished), "--set", "alg.policy.args.guidance.beta=0"]
+    assert cli.main_of("evaluate", [*arguments, "--split", "val"]) == 0

@@ -1,0 +1,258 @@
+"""Settings and layouts that do not change what is learned from a log, and searches that agree with each other."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.algorithms.offline.awac import AWAC
+from rl4dialog.algorithms.offline.bc import BC
+from rl4dialog.algorithms.offline.cql import CQL
+from rl4dialog.algorithms.offline.ilql import ILQL
+from rl4dialog.algorithms.offline.mc_returns import MCReturns
+from rl4dialog.algorithms.offline.psi_learning import PsiLearning
+from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.value_losses import returns_to_go
+from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.policies.value_guidance import load_value_guidance, save_value_guidance
+from tests.offline import (
+    dialogues,
+    gradients,
+    guided_class_of,
+    make_learner,
+    make_log,
+    marked_tokenizer,
+    randomize,
+    whole_batch,
+)
+from tests.tiny import MODELS, make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
+
+QLEARNERS = [(ILQL, {"cql_weight": 0.3}), (CQL, {}), (MCReturns, {}), (PsiLearning, {}), (AWAC, {})]
+ALGORITHMS = [(BC, {}), *QLEARNERS]
+
+
+def close(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys() and first
+    for name, gradient in first.items():
+        torch.testing.assert_close(gradient, second[name], rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize(("algorithm", "args"), ALGORITHMS)
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+def test_micro_batches_and_their_padding_change_no_gradient(
+    algorithm: Any, args: dict[str, Any], make_model: Any, tmp_path: Path
+) -> None:
+    model = make_model(marked_tokenizer())
+    learner = make_learner(algorithm, make_log(tmp_path, model), model, **args)
+    batch = whole_batch(learner)
+    learner.split_by_length, learner.micro_batch_size = False, 1
+    parts = learner._parts(batch)
+    assert len(parts) == 5
+    close(gradients(learner, [batch]), gradients(learner, parts))
+
+
+@pytest.mark.parametrize(("algorithm", "args"), ALGORITHMS)
+def test_rows_of_whole_conversations_and_of_single_replies_have_the_same_gradient(
+    algorithm: Any, args: dict[str, Any], tmp_path: Path
+) -> None:
+    found = []
+    for join_turns in (True, False):
+        model = make_llama(marked_tokenizer())
+        log = make_log(tmp_path / str(join_turns), model, join_turns=join_turns)
+        learner = make_learner(algorithm, log, model, **args)
+        batch = whole_batch(learner)
+        assert (len(batch) == len(log)) == join_turns
+        found.append(gradients(learner, [batch]))
+    close(*found)
+
+
+def test_cut_windows_hold_every_token_of_the_agent_once_and_link_states(tmp_path: Path) -> None:
+    """A window of 8 tokens does not hold these conversations; the state after a window is the first of the next."""
+    model = make_gpt2(marked_tokenizer())
+    whole, cut = (make_log(tmp_path / str(n), model, prompt=n) for n in (40, 8))
+    both = [log.replies(np.arange(len(log))) for log in (whole, cut)]
+    for name in ("response_ids", "rewards", "turn", "loss_weights"):
+        assert torch.equal(both[0].flat(name), both[1].flat(name))
+    assert len(both[1]) > len(both[0]) == 5
+    learner = make_learner(ILQL, cut, model)
+    states = learner._states(whole_batch(learner))
+    after = states.after(states.values)
+    last = np.flatnonzero(np.diff(both[1].token_episodes(), append=-1))
+    assert after[last].abs().sum() == 0
+    others = np.setdiff1d(np.arange(len(after)), last)
+    assert torch.equal(after[others], states.values[others + 1])
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_only_conversations_that_were_cut_have_a_state_after_their_last_token(terminated: bool, tmp_path: Path) -> None:
+    conversation = [(["w1", "w2 w3", "w4"], [1.0], terminated)]
+    model = make_gpt2(marked_tokenizer())
+    log = make_log(tmp_path, model, dialogues(conversation))
+    batch = log.replies(np.arange(1))
+    n = 3 if terminated else 4  # with the end-of-sequence token
+    assert batch.n_tokens == n and int(log.n_tokens[0]) == 3
+    assert batch.flat("loss_weights").tolist() == [1.0, 1.0, 1.0, *([] if terminated else [0.0])]
+    assert batch.flat("rewards").tolist() == [0.0, 0.0, 1.0, *([] if terminated else [0.0])]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_policy_with_beta_0_is_its_language_model_bit_for_bit(name: str) -> None:
+    env = make_env(make_tokenizer())
+    obs = {"prompt_ids": torch.tensor([[1, 4, 5], [6, 7, 8]]), "prompt_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}
+    found = []
+    for policy_class, args in ((None, {"critic": "none"}), (guided_class_of, {"guidance": {"beta": 0.0}})):
+        model = MODELS[name](make_tokenizer())
+        kind = {} if policy_class is None else {"policy_class": policy_class(model)}
+        policy = policy_of(env, model, **kind, **args)
+        torch.manual_seed(3)
+        found.append(policy.generate(obs))
+    assert torch.equal(found[0].response_ids, found[1].response_ids)
+    assert torch.equal(found[0].log_probs, found[1].log_probs)
+
+
+def policy_of(env: Any, model: Any, **args: Any) -> Any:
+    if "policy_class" not in args:
+        return make_policy(env, model, **args)
+    policy = args.pop("policy_class")(
+        env.observation_space, env.action_space, lambda _: 1e-3, model=model, end_of_turn=env.end_of_turn, **args
+    )
+    randomize(policy)
+    return policy
+
+
+def guided(name: str = "gpt2", **args: Any) -> Any:
+    model = MODELS[name](make_tokenizer())
+    return policy_of(make_env(make_tokenizer()), model, policy_class=guided_class_of(model), **args)
+
+
+OBS = {
+    "prompt_ids": torch.tensor([[1, 1, 4, 5], [6, 7, 8, 9], [3, 3, 3, 4]]),
+    "prompt_mask": torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]).bool(),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("critic", ["shared", "separate"])
+@pytest.mark.parametrize("target", ["model", "heads"])
+@pytest.mark.parametrize(
+    "guidance",
+    [
+        {"beta": 2.0},
+        {"beta": 2.0, "clip": 0.2, "prior_weight": 0.5, "use": "online"},
+        {"beta": 1.0, "prior": {"temperature": 0.7, "top_k": 8, "min_p": 0.02}},
+    ],
+)
+def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(
+    name: str, critic: str, target: str, guidance: dict[str, Any]
+) -> None:
+    policy = guided(name, critic=critic, target=target, guidance=guidance, generation_kwargs={"temperature": 0.8})
+    torch.manual_seed(0)
+    replies = policy.generate(OBS)
+    expected = policy.sequence_log_probs(replies)
+    mask = replies.response_mask
+    torch.testing.assert_close(replies.log_probs[mask], expected[mask], rtol=1e-4, atol=1e-4)
+    prior = policy.prior_log_probs(replies)
+    torch.testing.assert_close(replies.unmasked_log_probs[mask], prior[mask], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(expected[mask], prior[mask], atol=1e-2)
+    # stable-baselines3's API over whole replies
+    _, log_prob, _ = policy.evaluate_actions(replies.observations, replies.flat("response_ids"))
+    torch.testing.assert_close(log_prob, expected[mask], rtol=1e-4, atol=1e-4)
+
+
+def test_guidance_is_the_formula() -> None:
+    policy = guided(guidance={"beta": 1.5, "clip": 0.3, "prior_weight": 0.7}, generation_kwargs={"temperature": 0.6})
+    replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
+    hidden = policy._policy_hidden(replies)
+    heads, values = policy._guiding(replies)
+    q, v = heads.q_all(values).amin(dim=0), heads(values)
+    prior = policy.model_logits(hidden).log_softmax(dim=-1)
+    wanted = (0.7 * prior + (1.5 * (q - v[:, None])).clamp(max=0.3)) / 0.6
+    found = policy._logits(replies, hidden)
+    torch.testing.assert_close(found.log_softmax(-1), wanted.log_softmax(-1), rtol=1e-5, atol=1e-5)
+
+
+def small_vocabulary(**guidance: Any) -> Any:
+    """Three tokens besides the end."""
+    policy = guided(guidance={"beta": 2.0, **guidance}, generation_kwargs={"max_new_tokens": 3})
+    with torch.no_grad():  # tokens beyond the fourth are never chosen
+        for heads in (policy.heads, policy._target_heads):
+            for head in heads.q:
+                head.output.bias[4:] = -1e4
+    return policy
+
+
+def test_wide_beams_are_exhaustive_search() -> None:
+    policy = small_vocabulary(search="beam", num_beams=64)
+    found = policy.generate(OBS)
+    candidates = [
+        ids
+        for length in (1, 2, 3)
+        for ids in itertools.product(range(4), repeat=length)
+        if 0 not in ids[:-1] and (ids[-1] == 0 or length == 3)
+    ]
+    for row in range(3):
+        prompt = OBS["prompt_ids"][row][OBS["prompt_mask"][row]].tolist()
+        replies = Replies.from_ids([prompt] * len(candidates), candidates)
+        scores = policy.sequence_log_probs(replies).sum(dim=1)
+        best = candidates[int(scores.argmax())]
+        assert found.response_ids[row][found.response_mask[row]].tolist() == list(best)
+        torch.testing.assert_close(found.log_probs[row].sum(), scores.max(), rtol=1e-4, atol=1e-4)
+
+
+def test_rerank_of_one_candidate_is_a_sample_and_of_many_has_the_highest_rank() -> None:
+    sampled, one, many = (
+        small_vocabulary(**g) for g in ({}, {"search": "rerank"}, {"search": "rerank", "n_candidates": 64})
+    )
+    found = []
+    for policy in (sampled, one):
+        torch.manual_seed(1)
+        found.append(policy.generate(OBS).response_ids)
+    assert torch.equal(*found)
+    torch.manual_seed(1)
+    best, others = many.generate(OBS), sampled.generate(OBS)
+    assert (many.ranks(best) >= many.ranks(others) - 1e-5).all() and many.ranks(best).sum() > many.ranks(others).sum()
+
+
+@pytest.mark.parametrize("target", ["model", "heads"])
+@pytest.mark.parametrize("critic", ["shared", "separate"])
+def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path: Path) -> None:
+    first = guided(critic=critic, target=target, guidance={"beta": 2.0})
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.01)
+    save_policy(first, tmp_path)
+    save_value_guidance(first, tmp_path / "model")
+    replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
+    second, exported = (guided(critic=critic, target=target, guidance={"beta": 2.0}) for _ in range(2))
+    load_policy_weights(second, tmp_path)
+    exported.language_model.load_state_dict(first.language_model.state_dict())
+    load_value_guidance(exported, tmp_path / "model")
+    for other in (second, exported):
+        for numbers_of in ("q_values", "advantages", "sequence_log_probs", "predict_sequence_values"):
+            assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))
+
+
+def test_awac_with_a_large_temperature_imitates(tmp_path: Path) -> None:
+    found = []
+    for algorithm, args in ((BC, {}), (AWAC, {"temperature": 1e9})):
+        model = make_gpt2(marked_tokenizer())
+        learner = make_learner(algorithm, make_log(tmp_path / algorithm.__name__, model), model, **args)
+        everything = gradients(learner, [whole_batch(learner)])
+        found.append({name: g for name, g in everything.items() if name.startswith("_policy_model")})
+    close(*found)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_returns_of_long_conversations_are_finite_and_right(gamma: float) -> None:
+    n = 10_000
+    rewards = np.random.default_rng(0).normal(size=n)
+    returns = returns_to_go(rewards, np.full(n, gamma), np.zeros(n))
+    assert np.isfinite(returns).all()
+    for i in (0, 1, 5_000, n - 1):
+        expected = sum(gamma**k * r for k, r in enumerate(rewards[i:])) if gamma else rewards[i]
+        assert returns[i] == pytest.approx(expected, rel=1e-4, abs=1e-4)

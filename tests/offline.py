@@ -1,0 +1,133 @@
+"""Logs and algorithms of offline learning, small enough for exact comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tokenizers import AddedToken
+
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
+from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.functional.turns import Turns
+from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
+from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
+from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
+from rl4dialog.rollouts.conversation_rows import Limits
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.tokenizer import tokenizer_hash
+from tests.tiny import make_env, make_tokenizer, policy_class_of
+
+MARKER = "<EOU>"
+# What the partner and the agent say in turns, with the agent's rewards.
+CONVERSATIONS: list[tuple[list[str], list[float], bool]] = [
+    (["w1 w2", "w3 w4", "w5", "w6 w7 w8", "w1"], [1.0, -2.0], True),
+    (["w2", "w9", "w1 w2 w3 w4", "w5 w6"], [0.5, 3.0], True),
+    (["w7 w8 w9", "w3"], [2.0], True),
+    (["w4", "w1 w1 w2", "w6 w6", "w8", "w3 w2"], [0.0, -1.0], False),
+    (["w5 w1", "w2 w3 w4 w5"], [-3.0], True),
+]
+
+
+def marked_tokenizer() -> Any:
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([AddedToken(MARKER, lstrip=True, normalized=False)])
+    return tokenizer
+
+
+def dialogues(conversations: Sequence[tuple[list[str], list[float], bool]] = CONVERSATIONS) -> list[Dialogue]:
+    """Conversations that begin with the partner."""
+    found = []
+    for number, (texts, rewards, terminated) in enumerate(conversations):
+        paid = iter(rewards)
+        turns = [Turn(text, AGENT, reward=next(paid)) if i % 2 else Turn(text, PARTNER) for i, text in enumerate(texts)]
+        found.append(Dialogue(number, tuple(turns), n_given=1, terminated=terminated, prompt=f"{texts[0]} {MARKER}"))
+    return found
+
+
+def make_encoder(model: Any, join_turns: bool = True, prompt: int | None = 40, **settings: Any) -> ConversationEncoder:
+    tokenizer = marked_tokenizer()
+    in_encoder = model.config.is_encoder_decoder
+    return ConversationEncoder(
+        EndOfTurn(tokenizer, [0], MARKER),
+        Limits(prompt, 8),
+        Frame.plain(MARKER),
+        ConversationRules(),
+        tokenizer_hash(tokenizer),
+        join_turns=join_turns and not in_encoder,
+        in_encoder=in_encoder,
+        **settings,
+    )
+
+
+def make_log(folder: Path, model: Any, found: Sequence[Dialogue] | None = None, **settings: Any) -> ConversationLog:
+    """A log in a folder of its own."""
+    encoder = make_encoder(model, **settings)
+    from rl4dialog.rollouts.conversation_log import _write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, dialogues() if found is None else found, encoder)
+    return ConversationLog(folder)
+
+
+def guided_class_of(model: Any) -> Any:
+    return ValueGuidedSeq2SeqLMPolicy if model.config.is_encoder_decoder else ValueGuidedCausalLMPolicy
+
+
+def make_learner(algorithm: Any, log: ConversationLog, model: Any, reranked: bool = False, **args: Any) -> Any:
+    """An algorithm on full batches, with heads that are not 0; values are those of tokens, or of replies."""
+    guided = "guided" in algorithm.policy_kinds and not reranked
+    of_policy = {"guidance": {"beta": 2.0}, **args.pop("policy", {})} if guided else args.pop("policy", {})
+    n = int(log.n_tokens.sum())
+    plain_class = ValueRerankedCausalLMPolicy if reranked else policy_class_of(model)
+    learner = algorithm(
+        guided_class_of(model) if guided else plain_class,
+        DummyVecEnv([lambda: make_env(marked_tokenizer())]),
+        log,
+        n_steps=n,
+        batch_size=n,
+        policy_kwargs={
+            "model": model,
+            "end_of_turn": EndOfTurn(marked_tokenizer(), [0], MARKER),
+            **of_policy,
+            **algorithm.policy_arguments(),
+        },
+        seed=0,
+        device="cpu",
+        **args,
+    )
+    if guided or reranked:
+        randomize(learner.policy)
+    learner.set_logger(Logger(folder=None, output_formats=[]))
+    return learner
+
+
+def randomize(policy: Any, seed: int = 0) -> None:
+    """Heads whose values differ from token to token, and other ones in the lagging copy."""
+    random = torch.Generator().manual_seed(seed)
+    for heads in (policy.heads, policy._target_heads):
+        for head in (*heads.q, heads.output):
+            torch.nn.init.normal_(head.output.weight, std=0.3, generator=random)
+            torch.nn.init.normal_(head.output.bias, std=0.3, generator=random)
+
+
+def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """Gradients of one minibatch in parts, as the algorithm adds them up."""
+    learner.policy.zero_grad()
+    weights = [batch.flat("loss_weights") for batch in batches]
+    n_tokens = sum(float(each.sum()) for each in weights)
+    n_turns = sum(float(w[Turns.of(b).last].sum()) for w, b in zip(weights, batches, strict=True))
+    for batch in batches:
+        learner._means(batch, n_tokens, n_turns)["loss"].backward()
+    return {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
+
+
+def whole_batch(learner: Any) -> Any:
+    """All conversations of the log, prepared."""
+    import numpy as np
+
+    return learner.prepared(learner.log.replies(np.arange(len(learner.log))))

@@ -1,0 +1,157 @@
+"""Losses and gradients of the offline algorithms against loops over single tokens, one unpadded pass for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.algorithms.offline.awac import AWAC
+from rl4dialog.algorithms.offline.bc import BC
+from rl4dialog.algorithms.offline.cql import CQL
+from rl4dialog.algorithms.offline.ilql import ILQL
+from rl4dialog.algorithms.offline.mc_returns import MCReturns
+from rl4dialog.algorithms.offline.psi_learning import PsiLearning
+from tests.offline import gradients, make_learner, make_log, marked_tokenizer, whole_batch
+from tests.tiny import make_gpt2, make_t5, next_token
+
+GAMMA = 0.8
+
+
+@dataclass
+class Token:
+    """A token of the agent, with what the model says before it."""
+
+    id: int
+    reward: float
+    turn: int
+    logged: bool
+    log_prior: torch.Tensor  # of all tokens
+    hidden: torch.Tensor
+
+
+def tokens_of(learner: Any) -> list[list[Token]]:
+    """All conversations, token by token."""
+    model, batch = learner.policy.language_model, learner.log.replies(np.arange(len(learner.log)))
+    conversations: list[list[Token]] = [[] for _ in range(len(learner.log))]
+    for row in range(len(batch)):
+        prompt = batch.prompt_ids[row][batch.prompt_mask[row]].tolist()
+        response = batch.response_ids[row][batch.token_mask[row]].tolist()
+        for i in range(len(response)):
+            if batch.response_mask[row, i]:
+                logits, hidden = next_token(model, prompt, response[:i])
+                if model.config.model_type == "t5":  # its head scales the states of tied embeddings
+                    assert torch.allclose(learner.policy.model_logits(hidden[None])[0], logits, atol=1e-4)
+                numbers = batch.rewards[row, i], batch.turn[row, i], batch.loss_weights[row, i]
+                reward, turn, weight = (float(n) for n in numbers)
+                token = Token(response[i], reward, int(turn), weight == 1, logits.log_softmax(-1), hidden)
+                conversations[int(batch.episode[row])].append(token)
+    return conversations
+
+
+def expected_loss(learner: Any, name: str, per_turn: bool) -> torch.Tensor:
+    """The loss of a minibatch of all conversations, from the formulas of the documentation."""
+    heads, lagging = learner.policy.heads, learner.policy._target_heads
+    total, n = torch.zeros(()), 0
+    for conversation in tokens_of(learner):
+        v = [heads(t.hidden[None])[0] for t in conversation]
+        with torch.no_grad():
+            q_lagging = [torch.stack([head(t.hidden[None])[0] for head in lagging.q]).amin(0) for t in conversation]
+        for i, t in enumerate(conversation):
+            if not t.logged:
+                continue
+            n += 1
+            last = i + 1 == len(conversation)
+            ends_turn = last or conversation[i + 1].turn != t.turn
+            discount = (GAMMA if ends_turn else 1.0) if per_turn else GAMMA
+            q = torch.stack([head(t.hidden[None])[0] for head in heads.q])
+            estimate, prior = q_lagging[i][t.id], t.log_prior.detach()[t.id]
+            rest = 0.0 if last else None
+            weight = 1.0
+            if name == "ilql":
+                after = rest if last else v[i + 1].detach()
+                v_loss = abs(0.7 - float(estimate < v[i].detach())) * (estimate - v[i]) ** 2
+            elif name in ("cql", "sarsa"):
+                if not last:
+                    nxt = conversation[i + 1]
+                    after = q_lagging[i + 1].max() if name == "cql" else q_lagging[i + 1][nxt.id]
+                    if name == "sarsa" and not nxt.logged:
+                        after = v[i + 1].detach()
+                else:
+                    after = rest
+                v_loss = 0.5 * (estimate - v[i]) ** 2
+            elif name == "mc":
+                y, factor = 0.0, 1.0
+                for k in range(i, len(conversation)):
+                    y += factor * conversation[k].reward
+                    ends = k + 1 == len(conversation) or conversation[k + 1].turn != conversation[k].turn
+                    factor *= (GAMMA if ends else 1.0) if per_turn else GAMMA
+                v_loss = 0.5 * (y - v[i]) ** 2
+            elif name == "psi":
+                after = rest if last else q_lagging[i + 1].logsumexp(-1)
+                v_loss = torch.zeros(())
+            else:
+                expected = [
+                    (c.log_prior.detach().exp() * ql).sum() for c, ql in zip(conversation, q_lagging, strict=True)
+                ]
+                after = rest if last else expected[i + 1]
+                v_loss = torch.zeros(())
+                weight = float(((estimate - expected[i]) / 1.5).clamp(max=2.0).exp())
+            if name != "mc":
+                y = (t.reward / 2 + float(prior) if name == "psi" else t.reward) + discount * float(after)
+            errors = q[:, t.id] - y
+            if name == "psi":
+                losses = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
+            else:
+                losses = errors**2
+            conservative = (q.logsumexp(-1) - q[:, t.id]).sum()
+            total = total + losses.sum() + v_loss + 0.3 * conservative - weight * t.log_prior[t.id]
+    return total / n
+
+
+CASES = {
+    "ilql": (ILQL, {}),
+    "cql": (CQL, {}),
+    "sarsa": (CQL, {"backup": "data"}),
+    "mc": (MCReturns, {}),
+    "psi": (PsiLearning, {"reward_scale": 2.0}),
+    "awac": (AWAC, {"temperature": 1.5, "max_log_weight": 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+@pytest.mark.parametrize("discount_per", ["token", "turn"])
+def test_gradient_is_that_of_a_loop(name: str, make_model: Any, discount_per: str, tmp_path: Path) -> None:
+    algorithm, args = CASES[name]
+    model = make_model(marked_tokenizer())
+    settings = {"gamma": GAMMA, "discount_per": discount_per, "cql_weight": 0.3}
+    policy = {"critic": "shared", "target": "heads"}
+    learner = make_learner(algorithm, make_log(tmp_path, model), model, policy=policy, **settings, **args)
+    learner.policy.zero_grad()
+    loss = expected_loss(learner, name, discount_per == "turn")
+    loss.backward()
+    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
+    found = gradients(learner, [whole_batch(learner)])
+    assert found.keys() == expected.keys()
+    for n, gradient in expected.items():
+        torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+def test_behaviour_cloning_is_the_mean_cross_entropy_of_the_agents_tokens(make_model: Any, tmp_path: Path) -> None:
+    model = make_model(marked_tokenizer())
+    learner = make_learner(BC, make_log(tmp_path, model), model)
+    tokens = [t for conversation in tokens_of(learner) for t in conversation if t.logged]
+    loss = -torch.stack([t.log_prior[t.id] for t in tokens]).mean()
+    learner.policy.zero_grad()
+    loss.backward()
+    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
+    found = gradients(learner, [whole_batch(learner)])
+    assert found.keys() == expected.keys()
+    for n, gradient in expected.items():
+        torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
