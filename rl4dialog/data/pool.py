@@ -40,12 +40,15 @@ class TextGenPool:
         players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
             a partner whose rules they know. Each value creates a new player.
         has_rewards: Whether :meth:`conversations` have rewards.
+        source_key: What identifies the conversations without reading them, such as the hashes of their files, as JSON
+            values; ``None`` if they have to be read.
     """
 
     end_of_turn: str | None = None
     dialogue_format: DialogueFormat | None = None
     players: Mapping[str, Callable[[], Player]] = {}
     has_rewards: bool = False
+    source_key: Any | None = None
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
         self._samples = samples

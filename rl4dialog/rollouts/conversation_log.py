@@ -157,8 +157,8 @@ class ConversationLog:
         self._dataset = dataset.with_format("numpy")
         self.counts: dict[str, int] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
         columns = dataset.data.table
-        self.n_tokens = np.array(columns["n_tokens"])
-        self.returns = np.array(columns["return"])
+        self.n_tokens = columns["n_tokens"].to_numpy().copy()
+        self.returns = columns["return"].to_numpy().copy()
 
     @classmethod
     def build(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,22 @@ def test_dry_run_shows_the_log_and_the_heads(tmp_path: Path, capsys: pytest.Capt
 def test_evaluate_and_simulate_take_another_beta(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--run", str(finished), "--set", "alg.policy.args.guidance.beta=0"]
     assert cli.main_of("evaluate", [*arguments, "--split", "val"]) == 0
+
+
+def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ppo, offline = tmp_path / "ppo", tmp_path / "offline"
+    for folder in (ppo, offline):
+        folder.mkdir()
+    reward = {"reward_fn": {"id": "regex", "args": {"pattern": "e"}}, "logging": {"conversations": True}}
+    assert train(ppo, make_config(ppo, **reward)) == 0
+    run = run_folder(ppo)
+    config = config_of(offline, "ilql", train_evaluation__n_iters=1)
+    config["tokenizer"] = {"model_name": str(run / "model")}
+    config["alg"]["policy"]["args"]["model_name"] = str(run / "model")
+    log = str(run / "conversations.jsonl.gz")
+    config["datapool"] = {"id": "conversations", "args": {"path": {"train": log}, "held_out_share": 0.2}}
+    assert train(offline, config) == 0
+    text = (run_folder(offline) / "log.txt").read_text()
+    counts = re.search(r"log: (\d+) conversations, (\d+) replies, (\d+) replies with logged token ids", text)
+    assert counts is not None and counts[1] == counts[2] == counts[3]
+    assert "rewards: from the log" in text

@@ -11,6 +11,7 @@ from typing import Any
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.manifest import file_hash
 from rl4dialog.core.types import AGENT, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.conversations.layout import Layout, dialogues_of, guess_layout, unread_columns
 from rl4dialog.data.conversations.record import is_finite
@@ -135,7 +136,16 @@ class LoggedConversations(TextGenPool):
             )
         pool = cls(samples, lambda: (dialogue for dialogue, _ in read()))
         pool.use_format(dialogue_format)
+        settings = [layout, agent, format, held_out_share, split_seed, reward_scale, reward_shift, min_turns, max_size]
+        pool.source_key = {"files": _file_hashes(path), "split": split, "settings": settings}
         return pool
+
+
+def _file_hashes(path: SplitPath) -> dict[str, str]:
+    """Hashes of all files of a path, by place."""
+    places = [expand_path(each) for each in (path.values() if isinstance(path, Mapping) else [path])]
+    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    return {str(number): file_hash(file) for number, file in enumerate(files) if file.is_file()}
 
 
 def _refuse_pickles(path: SplitPath) -> None:

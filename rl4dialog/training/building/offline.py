@@ -109,7 +109,8 @@ def build_log(
         in_encoder=config.is_encoder_decoder,
     )
     if scorer is None:
-        key = {"conversations": conversations_hash(pool.prompted_conversations())}
+        source = pool.source_key
+        key = {"conversations": source or conversations_hash(pool.prompted_conversations())}
         log = ConversationLog.build(pool.prompted_conversations, encoder, {**key, **_settings(encoder)})
     else:
         if names := names_needing(scorer.parts, "references"):

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.rollouts.conversation_log import ConversationLog
+from tests.offline import MARKER, dialogues, make_encoder, make_log, marked_tokenizer
+from tests.tiny import make_gpt2
+
+
+@pytest.fixture
+def model() -> Any:
+    return make_gpt2(marked_tokenizer())
+
+
+def test_rewards_stand_on_the_last_token_of_a_reply(model: Any, tmp_path: Path) -> None:
+    log = make_log(tmp_path, model)
+    batch = log.replies(np.array([0, 2]))
+    assert [list(row) for row in batch.per_reply("rewards")] == [[0, 0, 1.0], [0, 0, 0, -2.0], [0, 2.0]]
+    assert batch.flat("turn").tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 0]
+    assert log.returns.tolist() == [-1.0, 3.5, 2.0, -1.0, -3.0]
+
+
+def test_row_is_the_text_of_the_conversation(model: Any, tmp_path: Path) -> None:
+    batch = make_log(tmp_path, model).replies(np.array([0]))
+    tokenizer = marked_tokenizer()
+    ids = [*batch.prompt_ids[0].tolist(), *batch.response_ids[0][batch.token_mask[0]].tolist()]
+    text = f"w1 w2 {MARKER} w3 w4 {MARKER} w5 {MARKER} w6 w7 w8 {MARKER}"
+    assert ids == tokenizer(text)["input_ids"]
+
+
+def test_logged_ids_are_used_as_they_stand(model: Any, tmp_path: Path) -> None:
+    marker = marked_tokenizer().convert_tokens_to_ids(MARKER)
+    turn = Turn("w1", AGENT, ids=(9, 9, marker), token_rewards=(0.5, 0.0, 1.0), reward=2.0)
+    said = Dialogue("x", (Turn("w2", PARTNER), turn), n_given=1, prompt=f"w2 {MARKER}")
+    encoder = make_encoder(model)
+    known, unknown = (replace(said, tokenizer=name) for name in (encoder.tokenizer_hash, "another"))
+    batch = make_log(tmp_path / "a", model, [known]).replies(np.array([0]))
+    assert batch.flat("response_ids").tolist() == [9, 9, marker]
+    assert batch.flat("rewards").tolist() == [0.5, 0.0, 3.0]
+    other = make_log(tmp_path / "b", model, [unknown])
+    assert other.replies(np.array([0])).flat("response_ids").tolist() == [4, marker]
+    assert other.returns.tolist() == [3.5] and "replies with logged token ids" not in other.counts
+
+
+def test_what_is_cut_is_counted(model: Any, tmp_path: Path) -> None:
+    long = Dialogue(0, (Turn("w1", PARTNER), Turn("w2 " * 20, AGENT, reward=1.0)), n_given=1, prompt=f"w1 {MARKER}")
+    log = make_log(tmp_path / "reply", model, [long])
+    assert log.counts["replies without their end, which was cut"] == 1
+    assert log.n_tokens.tolist() == [8] and log.returns.tolist() == [1.0]
+    log = make_log(tmp_path / "window", model, prompt=8)
+    assert log.counts["conversations whose first utterances were dropped from prompts"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"),
+    [
+        ([Turn("w1", PARTNER)], "conversation 7 has no utterance of the agent"),
+        ([Turn("w1", PARTNER), Turn("w2", AGENT), Turn("w3", AGENT)], "utterance 2 should be the partner's"),
+    ],
+)
+def test_conversations_without_turns_are_errors(turns: list[Turn], message: str, model: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        make_log(tmp_path, model, [Dialogue(7, tuple(turns), n_given=1, prompt="w1")])
+
+
+def test_ids_beyond_the_vocabulary_are_an_error(model: Any, tmp_path: Path) -> None:
+    turns = (Turn("w1", PARTNER), Turn("w2", AGENT, ids=(4, 400)))
+    said = Dialogue(7, turns, n_given=1, prompt="w1", tokenizer=make_encoder(model).tokenizer_hash)
+    with pytest.raises(DataError, match="conversation 7 has token ids beyond the vocabulary of 26 tokens"):
+        make_log(tmp_path, model, [said])
+
+
+def test_empty_log_is_an_error(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no conversations in split 'train'"):
+        make_log(tmp_path, model, [])
+
+
+def test_log_is_built_once_and_again_if_damaged(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path))
+    n_read = 0
+
+    def conversations() -> list[Dialogue]:
+        nonlocal n_read
+        n_read += 1
+        return dialogues()
+
+    def build() -> ConversationLog:
+        return ConversationLog.build(conversations, make_encoder(model), {"key": 1})
+
+    first, second = build(), build()
+    assert n_read == 1 and first.hash == second.hash
+    (file,) = tmp_path.glob("conversations-*/conversations.arrow")
+    with file.open("r+b") as opened:
+        opened.truncate(100)
+    assert build().returns.tolist() == first.returns.tolist() and n_read == 2
