@@ -184,6 +184,7 @@ OfflineAlgorithmRegistry = Registry(
         "awac": "rl4dialog.algorithms.offline.awac:AWAC",
         "bc": "rl4dialog.algorithms.offline.bc:BC",
         "cql": "rl4dialog.algorithms.offline.cql:CQL",
+        "decision_transformer": "rl4dialog.algorithms.offline.bc:DecisionTransformer",
         "filtered_bc": "rl4dialog.algorithms.offline.bc:FilteredBC",
         "ilql": "rl4dialog.algorithms.offline.ilql:ILQL",
         "mc_returns": "rl4dialog.algorithms.offline.mc_returns:MCReturns",

@@ -43,6 +43,7 @@ from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import build_inference_policy, policy_class
+from rl4dialog.training.building.returns import asking, return_prefix
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
@@ -276,8 +277,12 @@ class LoadedPolicy:
         )
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, truncated as in training."""
+        """Token ids of a prompt, truncated as in training.
+
+        If the run's algorithm conditions on returns, a prompt that begins with none asks for the target return.
+        """
         lengths = self.lengths
+        prompt = asking(prompt, return_prefix(self.config), self.dialogue_format, lengths.turn_end)
         return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
 
     def _per_token(

@@ -51,6 +51,8 @@ class OfflineAlgorithm(BaseAlgorithm):
             ones, which have values of tokens and of replies.
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
+        reads_returns: Whether conversations begin with their return as text; see
+            :class:`~rl4dialog.data.return_prefix.ReturnPrefix`.
         per_turn: Whether actions are whole turns instead of tokens.
         sampler: Order of the conversations.
 
@@ -80,6 +82,7 @@ class OfflineAlgorithm(BaseAlgorithm):
     needs_rewards = True
     policy_kinds: tuple[PolicyKind, ...] = ("guided",)
     needs_critic = False
+    reads_returns = False
     data_parallel = True
     stop_requested = False
 
@@ -153,6 +156,18 @@ class OfflineAlgorithm(BaseAlgorithm):
             raise ConfigError(
                 "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"
             )
+
+    @classmethod
+    def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
+        """Check config arguments that depend on the returns of the log.
+
+        Args:
+            returns: Return of each conversation. Shape (n,).
+            args: Arguments with defaults filled in.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+        """
 
     @classmethod
     def policy_arguments(cls) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class QLearning(OfflineAlgorithm):
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
         if not self.per_turn:
             return super()._means(batch, n_tokens, n_turns)
-        states = TurnStates.of(self.policy, batch, self.discounts(batch))  # type: ignore[arg-type]
+        states = self._states(batch)
         q = states.policy.turn_q(states.policy.heads, states.value_hidden)
         means = weighted_means(self._value_terms(states, q), states.weights, n_turns)
         if self.guided_policy.trains_prior and self.policy_weight:
@@ -83,7 +83,7 @@ class QLearning(OfflineAlgorithm):
         return self._with_loss(means)
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
-        states = TokenStates.of(self.policy, batch, self.discounts(batch))  # type: ignore[arg-type]
+        states = self._states(batch)
         heads, penalty = states.policy.heads, {}
         if self.cql_weight:
             q_all = heads.q_all(states.value_hidden)
@@ -98,6 +98,11 @@ class QLearning(OfflineAlgorithm):
         if self.guided_policy.trains_prior and self.policy_weight:
             terms["policy_loss"] = self._policy_loss(states)
         return self._with_loss(terms)
+
+    def _states(self, batch: Replies) -> Any:
+        """The actions of a batch, and the states before them: ``TokenStates`` or ``TurnStates``."""
+        kind: Any = TurnStates if self.per_turn else TokenStates
+        return kind.of(self.policy, batch, self.discounts(batch))
 
     def _value_terms(self, states: Any, q: Tensor) -> dict[str, Tensor]:
         """Losses of Q and V of n actions, and numbers to log, each of shape (n,).

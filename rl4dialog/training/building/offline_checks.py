@@ -53,6 +53,11 @@ def check_offline(config: OfflineConfig) -> None:
     algorithm.check_arguments(config.alg.args)
     algorithm.check_policy(policy, config.alg.args, {**OfflineAlgorithmRegistry.defaults(id), **config.alg.args})
     policy.check_arguments({**args, **algorithm.policy_arguments(), "lora": config.lora})
+    if algorithm.reads_returns and config.warm_start is not None:
+        raise ConfigError(
+            f"warm_start imitates all references behind one return, but alg.id: {id} imitates each conversation behind "
+            f"its own; remove warm_start"
+        )
     if policy.guided:
         _check_candidates(config, policy)
     if sharding() is not None:
