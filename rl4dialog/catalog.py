@@ -183,6 +183,7 @@ OfflineAlgorithmRegistry = Registry(
     {
         "awac": "rl4dialog.algorithms.offline.awac:AWAC",
         "bc": "rl4dialog.algorithms.offline.bc:BC",
+        "chai": "rl4dialog.algorithms.offline.chai:CHAI",
         "cql": "rl4dialog.algorithms.offline.cql:CQL",
         "decision_transformer": "rl4dialog.algorithms.offline.bc:DecisionTransformer",
         "filtered_bc": "rl4dialog.algorithms.offline.bc:FilteredBC",

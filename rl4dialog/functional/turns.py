@@ -59,3 +59,16 @@ def turn_states(replies: Replies, turns: Turns) -> list[list[int]]:
     rows, steps = (place[turns.first].tolist() for place in replies.response_mask.nonzero(as_tuple=True))
     prompts = [ids[mask].tolist() for ids, mask in zip(replies.prompt_ids, replies.prompt_mask, strict=True)]
     return [[*prompts[row], *replies.response_ids[row, :step].tolist()] for row, step in zip(rows, steps, strict=True)]
+
+
+def turn_replies(replies: Replies, turns: Turns) -> list[list[int]]:
+    """Token ids of each turn. Length U."""
+    return [ids.tolist() for ids in replies.flat("response_ids").split(turns.lengths.tolist())]
+
+
+def turn_numbers(replies: Replies, turns: Turns) -> list[tuple[int, int]]:
+    """Number of each turn's conversation, and its own number in it. Length U."""
+    assert replies.episode is not None
+    rows = replies.response_mask.nonzero()[turns.first, 0]
+    numbers = replies.flat("turn")[turns.first]
+    return list(zip(replies.episode[rows].tolist(), numbers.tolist(), strict=True))

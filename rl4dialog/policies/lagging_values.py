@@ -131,35 +131,38 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         """Hidden states of the language model."""
         return self._read(self._trunk(self._policy_model), replies)
 
-    def value_hidden(self, replies: Replies, policy_hidden: Any) -> Any:
+    def value_hidden(self, replies: Replies, policy_hidden: Any = None) -> Any:
         """Hidden states that the trained values read.
 
         Args:
             replies: The replies.
-            policy_hidden: Result of :meth:`policy_hidden`.
+            policy_hidden: Result of :meth:`policy_hidden`, if already computed.
         """
         trunk = self.heads.trunk
-        return policy_hidden if trunk is None else self._read(trunk, replies)
+        if trunk is not None:
+            return self._read(trunk, replies)
+        return self.policy_hidden(replies) if policy_hidden is None else policy_hidden
 
     @torch.no_grad()
-    def target_hidden(self, replies: Replies, value_hidden: Any) -> Any:
+    def target_hidden(self, replies: Replies, value_hidden: Any = None) -> Any:
         """Hidden states that the lagging values read.
 
         Args:
             replies: The replies.
-            value_hidden: Result of :meth:`value_hidden`.
+            value_hidden: Result of :meth:`value_hidden`, if already computed.
         """
         trunk = self._target_heads.trunk
-        return value_hidden.detach() if trunk is None else self._read(trunk, replies)
+        if trunk is not None:
+            return self._read(trunk, replies)
+        return (self.value_hidden(replies) if value_hidden is None else value_hidden).detach()
 
     @torch.no_grad()
     def _guiding(self, replies: Replies, policy_hidden: Any = None) -> tuple[ActionValueHeads, Any]:
         """The heads that guide, and the hidden states that they read; ``policy_hidden`` if already computed."""
-        if policy_hidden is None:
-            policy_hidden = self.policy_hidden(replies)
-        hidden = self.value_hidden(replies, policy_hidden)
         if self.guidance.use == "online":
-            return self.heads, hidden
+            return self.heads, self.value_hidden(replies, policy_hidden)
+        reads_trained = self._target_heads.trunk is None
+        hidden = self.value_hidden(replies, policy_hidden) if reads_trained else None
         return self._target_heads, self.target_hidden(replies, hidden)
 
     # -- replies ------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
     @torch.no_grad()
     def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value V(s) of the state before the turn of each response token; 0 where masked. Shape (B, T)."""
-        hidden = self.value_hidden(replies, self.policy_hidden(replies))
+        hidden = self.value_hidden(replies)
         return replies.scattered(Turns.of(replies).spread(self.heads(hidden.starts)))
 
     # -- the reranked policy ----------------------------------------------------------------------------------------

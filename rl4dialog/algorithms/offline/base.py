@@ -307,7 +307,7 @@ class OfflineAlgorithm(BaseAlgorithm):
     def _parts(self, batch: Replies) -> list[Replies]:
         """Micro-batches. The rows of a conversation stay together, because states continue from one to the next."""
         episodes = torch.as_tensor(batch.row_episodes())
-        n_episodes = int(episodes[-1]) + 1
+        n_episodes = int(episodes.max()) + 1
         fixed_cost = FIXED_COST.get(self.device.type) if self.split_by_length else None
         if n_episodes == len(batch):
             return list(batch.split(self.micro_batch_size, fixed_cost))
