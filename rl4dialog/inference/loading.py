@@ -43,6 +43,7 @@ from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import build_inference_policy, policy_class
+from rl4dialog.training.building.returns import asking, return_prefix
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
@@ -212,8 +213,10 @@ class LoadedPolicy:
     def q_values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Value Q of each token of each reply, by which a guided policy chooses tokens.
 
+        A policy that reranks replies has one value per reply, which all its tokens get.
+
         Raises:
-            ModelError: If the policy is not guided by values of tokens.
+            ModelError: If the policy is not guided by values, or the final model does not contain them.
         """
         return self._per_token(prompts, replies, self.policy, self._guiding_policy.q_values)
 
@@ -223,9 +226,16 @@ class LoadedPolicy:
 
     @property
     def _guiding_policy(self) -> Any:
-        if not self.policy.guided:
-            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values of tokens")
-        return self.policy
+        """The policy, with its values."""
+        policy: Any = self.policy
+        if not policy.guided:
+            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values")
+        if self._checkpoint is None and not policy.guidance.uses_values:
+            raise ModelError(
+                f"{self.run or 'the model'} contains no values, because they do not guide the language model; load a "
+                f"checkpoint instead"
+            )
+        return policy
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Compute the critic's value before each token of each reply, including the end token.
@@ -267,8 +277,12 @@ class LoadedPolicy:
         )
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, truncated as in training."""
+        """Token ids of a prompt, truncated as in training.
+
+        If the run's algorithm conditions on returns, a prompt that begins with none asks for the target return.
+        """
         lengths = self.lengths
+        prompt = asking(prompt, return_prefix(self.config), self.dialogue_format, lengths.turn_end)
         return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
 
     def _per_token(
@@ -301,7 +315,7 @@ class LoadedPolicy:
         """
         config = self.config
         if self.policy.guided:
-            return self.policy
+            return self._guiding_policy  # type: ignore[no-any-return]
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
@@ -332,13 +346,13 @@ class LoadedPolicy:
         """
         assert isinstance(self.config, PolicyRunConfig)
         guidance = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments().get("guidance")
-        policy = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
+        policy: Any = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
         if checkpoint is not None:
             load_state_beside(policy, checkpoint, CRITIC_FILE)
             load_state_beside(policy, checkpoint, TARGET_FILE)
-        elif guidance is None:
+        elif policy.guidance.uses_values:
             load_value_guidance(policy, model)
-        return policy
+        return policy  # type: ignore[no-any-return]
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class = policy_class(self.config).auto_class

@@ -24,7 +24,7 @@ VALUES_FILE = "value_guidance.safetensors"
 def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
     """Write the values of a guided policy; nothing for a policy that is its language model."""
     guidance: Any = getattr(policy, "guidance", None)
-    if guidance is None or guidance.changes_nothing:
+    if guidance is None or not guidance.uses_values:
         return
     settings = {"version": 1, "guidance": dataclasses.asdict(guidance), "policy": type(policy).__name__}
     (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
