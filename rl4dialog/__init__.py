@@ -1,4 +1,4 @@
-"""rl4dialog: on-policy reinforcement learning for dialogue language models, built on stable-baselines3.
+"""rl4dialog: reinforcement learning for dialogue language models, built on stable-baselines3.
 
 Importing this package imports no torch; what is named here is loaded when it is first used.
 """
@@ -22,6 +22,7 @@ _LAZY = {
     "RewardFunctionRegistry": "rl4dialog.catalog",
     "NlgRegistry": "rl4dialog.catalog",
     "NluRegistry": "rl4dialog.catalog",
+    "OfflineAlgorithmRegistry": "rl4dialog.catalog",
     "TaskRegistry": "rl4dialog.catalog",
     "TrackerRegistry": "rl4dialog.catalog",
     "TurnAlgorithmRegistry": "rl4dialog.catalog",

@@ -25,10 +25,12 @@ class Echo:
         reward_fails: Whether there is no reward.
         knows_tokens: Whether there are details of tokens.
         fails_with: What it raises in place of its second word.
+        beta: Weight of the values that guide it; ``None`` if none do.
     """
 
     dialogue_format = DialogueFormat("eou", 3)
     generation_kwargs: Mapping[str, Any] = {"top_k": 5}
+    beta: float | None = None
 
     def __init__(self, name: str = "echo", ending: str = "") -> None:
         self.name, self._ending = name, ending
@@ -36,8 +38,10 @@ class Echo:
         self.reward_fails, self.knows_tokens = False, True
         self.fails_with: Exception | None = None
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        self.asked.append((prompt, seed, generation_kwargs))
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
+        self.asked.append((prompt, seed, generation_kwargs | ({} if beta is None else {"beta": beta})))
         words = f"{prompt.removesuffix(' <EOU>').split('<EOU>')[-1].upper()} {self._ending}".split()
         for n in range(1, len(words) + 1):
             if words[n - 1] == "STOP":
@@ -55,9 +59,12 @@ class Echo:
             raise RewardError(f"it needs a reference for {reply!r}")
         return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
 
-    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
+    def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
         if not self.knows_tokens:
             raise ModelError("the tokens are not known")
         log_probs = [-0.5 * id for id in token_ids]
         missing = {"values": "there is no critic", "kl": "there is no reference"}
-        return TokenDetails([f" t{id}" for id in token_ids], log_probs, missing=missing)
+        advantages = [id - 1.0 for id in token_ids]
+        if self.beta is None:
+            advantages, missing["advantages"] = None, "no values guide it"  # type: ignore[assignment]
+        return TokenDetails([f" t{id}" for id in token_ids], log_probs, advantages=advantages, missing=missing)

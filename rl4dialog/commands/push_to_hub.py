@@ -14,11 +14,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     parser.add_argument("--repo_id", required=True, help="repository on the hub, as user/name")
     parser.add_argument("--private", action="store_true", help="make the repository private if it is new")
+    parser.add_argument(
+        "--prior_only",
+        action="store_true",
+        help="publish the language model of a guided policy, without the values that guide it",
+    )
     parser.add_argument("--dry_run", action="store_true", help="write the card and list the files, without uploading")
 
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.publishing import push_to_hub
 
-    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run)
+    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run, prior_only=args.prior_only)
     return 0

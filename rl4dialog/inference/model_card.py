@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from rl4dialog.core.config import OnPolicyConfig, TextConfig
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.pretrained import PRETRAINED
 from rl4dialog.runs.summary import format_number, is_headline
-from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.policy import is_guided, policy_class
 
 _CARD = """---
 {metadata}
@@ -29,7 +30,7 @@ _CARD = """---
 
 ## Effect of training
 
-Metrics on the test split, before and after training:
+{measured}
 
 | metric | before | after |
 |---|---|---|
@@ -54,6 +55,13 @@ Versions: {versions}.
 """
 
 
+_MEASURED = "Metrics on the test split, before and after training:"
+_MEASURED_WITH_VALUES = (
+    "Metrics on the test split, before and after training. The tokens were chosen with the values, **which are not "
+    "included here**, so they are not the metrics of this language model alone:"
+)
+
+
 def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     """Write the model card.
 
@@ -73,6 +81,7 @@ def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], prov
         name=name,
         what=_what(config),
         facts="\n".join(f"| {key} | {value} |" for key, value in _facts(config, result, provenance)),
+        measured=_MEASURED_WITH_VALUES if is_guided(config) else _MEASURED,
         metrics=_metrics_table(test),
         loading=_loading(repo_id, config),
         prompts=_prompts(config, provenance),
@@ -101,14 +110,31 @@ def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None])
         model_name=name,
         library_name="transformers",
         pipeline_tag=_task(config),
-        tags=["rl4dialog", "reinforcement-learning" if config.has_rollouts else "fine-tuned", config.alg.id],
+        tags=["rl4dialog", _kind(config), config.alg.id],
         base_model=base,
         datasets=[dataset] if dataset else None,
-        eval_results=results or None,
+        # The results of a guided policy are not those of its language model, which is published.
+        eval_results=None if is_guided(config) else results or None,
     )
 
 
+def _kind(config: TextConfig) -> str:
+    if not isinstance(config, OfflineConfig):
+        return "reinforcement-learning" if config.has_rollouts else "fine-tuned"
+    learns_rewards = OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards
+    return "offline-reinforcement-learning" if learns_rewards else "fine-tuned"
+
+
 def _what(config: TextConfig) -> str:
+    if isinstance(config, OfflineConfig):
+        conversations = f"the logged conversations of `{config.datapool.id}`"
+        if is_guided(config):
+            return (
+                f"The language model of a policy that was trained by offline reinforcement learning ({config.alg.id}) "
+                f"on {conversations}. The values of its tokens, which guide it in rl4dialog, are not included, because "
+                f"transformers does not use them. For the whole policy, train it with the config below."
+            )
+        return f"A language model trained on {conversations} ({config.alg.id})."
     if not isinstance(config, OnPolicyConfig):
         return f"A language model fine-tuned on the references of `{config.datapool.id}`."
     return (
@@ -125,6 +151,7 @@ def _facts(
     yield "data", f"`{config.datapool.id}`"
     if isinstance(config, OnPolicyConfig):
         yield "reward", f"`{config.reward_fn.id}`"
+    if isinstance(config, PolicyRunConfig):
         yield "iterations", result["iterations"]
     yield "seed", config.seed
     commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")

@@ -13,17 +13,24 @@ from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.config import load_config, text_config
-from rl4dialog.core.errors import HubError, RunFolderError
+from rl4dialog.core.errors import ConfigError, HubError, RunFolderError
 from rl4dialog.inference.model_card import model_card
+from rl4dialog.policies.value_guidance import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import read_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, write_text
+from rl4dialog.training.building.policy import is_guided
 
 CARD_FILE = "README.md"
 
 
 def push_to_hub(
-    run: Path, repo_id: str, private: bool = False, dry_run: bool = False, console: Console | None = None
+    run: Path,
+    repo_id: str,
+    private: bool = False,
+    dry_run: bool = False,
+    console: Console | None = None,
+    prior_only: bool = False,
 ) -> None:
     """Write a model card into a run's ``model/``, and upload the folder.
 
@@ -33,9 +40,11 @@ def push_to_hub(
         private: Whether a new repository is private.
         dry_run: Only write the card and list the files.
         console: Console to print to.
+        prior_only: Publish the language model of a guided policy without its values, which transformers cannot use.
 
     Raises:
         RunFolderError: If the run is not complete.
+        ConfigError: If values guide its policy, and ``prior_only`` is not set; or if it is set without such values.
         HubError: If the name is invalid, no user is logged in, or the hub refuses the request or cannot be reached.
     """
     run, console = run.expanduser(), console or Console()
@@ -45,6 +54,13 @@ def push_to_hub(
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")
     _check_repo_id(repo_id)
+    if is_guided(config) and not prior_only:
+        raise ConfigError(
+            f"the policy of {run} is guided by values, which transformers does not load, so without them another "
+            f"policy would be published; pass --prior_only to publish its language model alone"
+        )
+    if prior_only and not is_guided(config):
+        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
     card = model_card(repo_id, config, result, read_provenance(run))
     write_text(folder / CARD_FILE, card)
     _print_files(folder, console)
@@ -65,7 +81,7 @@ def _check_repo_id(repo_id: str) -> None:
 
 
 def _print_files(folder: Path, console: Console) -> None:
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in GUIDANCE_FILES):
         name = path.relative_to(folder).as_posix()
         console.print(Text(f"{math.ceil(path.stat().st_size / 1024):10,} KiB  {name}"), soft_wrap=True)
 
@@ -77,7 +93,12 @@ def _upload(folder: Path, repo_id: str, private: bool) -> Any:
     try:
         # `None` keeps the visibility of an existing repository, and uses the account's default for a new one.
         url = api.create_repo(repo_id, private=private or None, exist_ok=True)
-        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Model and model card by rl4dialog")
+        api.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            commit_message="Model and model card by rl4dialog",
+            ignore_patterns=list(GUIDANCE_FILES),
+        )
     except HfHubHTTPError as error:
         raise HubError(f"the hub refused {repo_id!r}: {_one_line(error)}") from error
     except Exception as error:  # connection errors of httpx, of requests, and of the hub's offline mode

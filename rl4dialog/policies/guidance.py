@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
@@ -11,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 
 T = TypeVar("T")
 _STRICT = pydantic.ConfigDict(strict=True)
@@ -74,7 +75,7 @@ class Guidance:
     """
 
     beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    clip: float | None = Field(default=None, gt=0)
+    clip: float | None = Field(default=None, ge=0)
     prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     prior: PriorFilter = Field(default_factory=PriorFilter)
     use: Literal["target", "online"] = "target"
@@ -103,15 +104,22 @@ class Guidance:
             raise ConfigError(f"{_WHERE}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
         return guidance
 
+    def with_beta(self, beta: float) -> Guidance:
+        """Return the same settings with another ``beta``.
+
+        Raises:
+            ConfigError: If it is not a number of at least 0, or is 0 without the language model's part.
+        """
+        if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 0 <= beta < math.inf:
+            raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
+        if not beta and not self.prior_weight:
+            raise ConfigError("beta must be above 0, because prior_weight is 0: only the values choose tokens")
+        return dataclasses.replace(self, beta=float(beta))
+
     @property
     def searches(self) -> bool:
         """Whether replies are found by a search."""
         return self.search != "sample"
-
-    @property
-    def uses_values(self) -> bool:
-        """Whether replies depend on the values."""
-        return not self.changes_nothing or self.search == "rerank"
 
     @property
     def changes_nothing(self) -> bool:
@@ -156,11 +164,6 @@ class Reranking:
     def searches(self) -> bool:
         """Whether replies are found by a search."""
         return self.n_candidates > 1
-
-    @property
-    def uses_values(self) -> bool:
-        """Whether replies depend on the values."""
-        return self.searches
 
 
 def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHERE) -> T:

@@ -21,7 +21,13 @@ from transformers import (
 )
 
 from rl4dialog.core.errors import ModelError, nearest_hint
-from rl4dialog.core.pretrained import PRETRAINED, has_random_weights, load_model, load_pretrained
+from rl4dialog.core.pretrained import (
+    PRETRAINED,
+    check_not_guided,
+    has_random_weights,
+    load_model,
+    load_pretrained,
+)
 from rl4dialog.policies.architectures import check_architecture
 
 BUILTIN_MODELS: dict[str, dict[str, Any]] = {
@@ -63,7 +69,8 @@ def load_language_model(
 
     Args:
         model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED` or
-            :data:`BUILTIN_MODELS`.
+            :data:`BUILTIN_MODELS`. The folder of a model that values guide ends with
+            `rl4dialog.core.pretrained.PRIOR_ONLY`.
         tokenizer: Defines a built-in model's vocabulary and special tokens.
         prompt_length: Maximum prompt length in tokens. The model must have as many positions; a decoder-only model
             needs them for prompt and reply together.
@@ -94,10 +101,12 @@ def language_model_without_weights(
     """Build the architecture of :func:`load_language_model`. Call it under fake tensors or on ``meta``.
 
     Raises:
-        ModelError: If there is no such model, it is of the other kind, or its architecture is unsupported.
+        ModelError: If there is no such model, it is of the other kind, its architecture is unsupported, or values
+            guide it.
     """
     if has_random_weights(model_name):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
+    check_not_guided(model_name, "language model")
     with torch.device("cpu"):  # not on meta: a GGUF file may be converted now, with its weights
         config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
     _check_kind(config, model_name, auto_class)

@@ -54,6 +54,29 @@ def stream_reply(
     yield PartialReply(policy.end_of_turn.reply_text(token_ids), token_ids, True)
 
 
+def whole_reply(
+    policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
+) -> PartialReply:
+    """Return the reply of ``policy.generate``, for policies that search for whole replies.
+
+    Args:
+        policy: The policy.
+        prompt_ids: Token ids of the prompt.
+        seed: Sampling seed; torch's global state is restored afterwards. ``None`` uses this state.
+        generation_kwargs: Settings that replace all settings of the rollouts.
+    """
+    ids = torch.tensor([prompt_ids], device=policy.device)
+    devices = [policy.device] if policy.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices, enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        replies = policy.generate(
+            {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}, **generation_kwargs
+        )
+    token_ids = tuple(replies.per_row("response_ids")[0].tolist())
+    return PartialReply(policy.end_of_turn.reply_text(token_ids), token_ids, True)
+
+
 def _settled(text: str, marker: str | None) -> str:
     """The part of a text that later tokens cannot change."""
     text = text.rstrip(_UNFINISHED_CHARACTER)

@@ -1,6 +1,6 @@
 """Values beside an exported language model: ``value_guidance.json`` and ``value_guidance.safetensors`` in its folder.
 
-Transformers ignores both files, so the folder also loads as the language model alone, without guidance.
+Transformers ignores both files, so outside of this package the folder loads as the language model alone.
 """
 
 from __future__ import annotations
@@ -14,26 +14,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.pretrained import GUIDANCE_FILE
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, copy_all, gathered, states_beside
 
-SETTINGS_FILE = "value_guidance.json"
 VALUES_FILE = "value_guidance.safetensors"
+GUIDANCE_FILES = (GUIDANCE_FILE, VALUES_FILE)
 
 
 def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Write the values of a guided policy; nothing for a policy that is its language model."""
-    guidance: Any = getattr(policy, "guidance", None)
-    if guidance is None or not guidance.uses_values:
-        return
+    """Write the values of a guided policy."""
+    guidance: Any = policy.guidance  # type: ignore[union-attr]
     settings = {"version": 1, "guidance": dataclasses.asdict(guidance), "policy": type(policy).__name__}
-    (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    (folder / GUIDANCE_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     save_file(gathered(_values(policy)), folder / VALUES_FILE)
-
-
-def is_guided(folder: Path) -> bool:
-    """Whether a folder has a language model that values guide."""
-    return (folder / SETTINGS_FILE).is_file()
 
 
 def load_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:

@@ -5,6 +5,8 @@ Heads estimate Q(s, a) for all tokens and V(s).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,6 +66,20 @@ class ValueGuidedMixin(LaggingValuesMixin):
         heads, hidden = self._guiding(replies)
         q = heads.q_at(hidden, replies.flat("response_ids")).amin(dim=0)
         return replies.scattered(q - heads(hidden))
+
+    @contextmanager
+    def guided_by(self, beta: float | None) -> Iterator[None]:
+        """Context in which the guidance has another ``beta``; ``None`` changes nothing.
+
+        Raises:
+            ConfigError: If it is invalid.
+        """
+        own = self.guidance
+        self.guidance = own if beta is None else own.with_beta(beta)
+        try:
+            yield
+        finally:
+            self.guidance = own
 
     # -- the guided policy ------------------------------------------------------------------------------------------
 

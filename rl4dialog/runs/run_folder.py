@@ -24,6 +24,7 @@ from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.manifest import sync_folder, sync_names
+from rl4dialog.core.pretrained import PRIOR_ONLY
 
 try:
     import fcntl
@@ -317,7 +318,7 @@ def check_not_replaced(root: Path, config: Mapping[str, Any]) -> None:
     real_root = Path(os.path.realpath(root))
     own = {path.name for path in _run_files(root)}
     for key, text in _strings(config):
-        path = Path(os.path.realpath(text))
+        path = Path(os.path.realpath(text.removesuffix(PRIOR_ONLY)))
         if own and (path == real_root or (real_root in path.parents and path.relative_to(real_root).parts[0] in own)):
             raise RunFolderError(
                 f"{key}: {text} is in the run folder {root}, which the new run would replace; choose another "

@@ -28,12 +28,19 @@ class ChatModel(Protocol):
     def generation_kwargs(self) -> Mapping[str, Any]:
         """Default sampling settings."""
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+    @property
+    def beta(self) -> float | None:
+        """Weight of the values that guide the model; ``None`` if none do."""
+
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
         """Generate a reply token by token; the last item is the whole reply.
 
         Args:
             prompt: The prompt.
             seed: Random seed of the sampling.
+            beta: Overrides :attr:`beta`.
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
 
@@ -51,8 +58,14 @@ class ChatModel(Protocol):
             RewardError: If it fails, for example because a chat has no references and no partner.
         """
 
-    def token_details(self, prompt: str, token_ids: Sequence[int]) -> TokenDetails:
-        """Compute the policy's, critic's and reference's values for each token of a reply."""
+    def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
+        """Compute the policy's, critic's and reference's values for each token of a reply.
+
+        Args:
+            prompt: The prompt.
+            token_ids: Tokens of the reply.
+            beta: Overrides :attr:`beta`.
+        """
 
 
 class RewardInWords(NamedTuple):

@@ -88,6 +88,7 @@ class ChatState:
     Attributes:
         persona: The model's persona.
         temperature: Sampling temperature; ``None`` for each model's own.
+        beta: Weight of the values that guide the models; ``None`` for each model's own.
         exchanges: All exchanges, oldest first.
         told: Missing reward parts that were already reported: index of the model, and parts.
         n_asked: Number of messages sent so far, including those that were undone.
@@ -97,6 +98,7 @@ class ChatState:
 
     persona: str | None = None
     temperature: float | None = None
+    beta: float | None = None
     exchanges: tuple[Exchange, ...] = ()
     told: frozenset[tuple[int, str]] = frozenset()
     n_asked: int = 0

@@ -98,6 +98,10 @@ class ChatPage:
             self._temperature = gradio.Number(
                 None, label="Temperature (empty: run setting)", step=0.1, elem_id="temperature", min_width=200
             )
+            self._beta = gradio.Number(
+                None, label="beta of the values (empty: run setting)", step=1, elem_id="beta", min_width=200,
+                visible=any(model.beta is not None for model in self._chat.models),
+            )  # fmt: skip
             self._persona = gradio.Textbox(
                 label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona", min_width=200
             )
@@ -110,7 +114,7 @@ class ChatPage:
     def _add_events(self) -> None:
         outputs = [
             self._revision, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
-            self._temperature, self._persona, *(part for column in self._columns for part in column.parts),
+            self._temperature, self._beta, self._persona, *(part for column in self._columns for part in column.parts),
         ]  # fmt: skip
         seen = [self._browser, self._revision, self._colour]
         self.blocks.load(
@@ -123,7 +127,7 @@ class ChatPage:
         self._gradio.on(
             [self._text.submit, self._send.click],
             self._sent,
-            [*seen, self._text, self._persona, self._temperature],
+            [*seen, self._text, self._persona, self._temperature, self._beta],
             outputs,
             api_name="send",
             show_progress="hidden",
@@ -161,12 +165,19 @@ class ChatPage:
 
     def _opened(self, key: object, colour: str) -> _Updates:
         known, state = self._sessions.open(key)
-        settings = {self._persona: state.persona or "", self._temperature: state.temperature}
+        settings = {self._persona: state.persona or "", self._temperature: state.temperature, self._beta: state.beta}
         ready = {self._text: self._gradio.update(interactive=True)}
         return {self._browser: known, **settings, **ready, **self._shown(state, colour)}
 
     def _sent(
-        self, key: object, revision: int, colour: str, text: str, persona: str, temperature: float | None
+        self,
+        key: object,
+        revision: int,
+        colour: str,
+        text: str,
+        persona: str,
+        temperature: float | None,
+        beta: float | None = None,
     ) -> Iterator[_Updates]:
         known, state = self._sessions.open(key)
         if state.revision != revision:
@@ -175,7 +186,7 @@ class ChatPage:
         self._to_stop.discard(known)
         is_taken = False
         try:
-            for step in self._chat.send(state, text, persona, temperature, lambda: known in self._to_stop):
+            for step in self._chat.send(state, text, persona, temperature, beta, lambda: known in self._to_stop):
                 state = self._sessions.keep(known, step)
                 begin = {} if is_taken else {self._text: "", **self._shown(state, colour, is_busy=True)}
                 is_taken = True

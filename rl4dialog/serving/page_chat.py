@@ -44,6 +44,7 @@ class PageChat:
         text: str,
         persona: str = "",
         temperature: float | None = None,
+        beta: float | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[ChatState]:
         """Send a message to all models and stream their replies.
@@ -53,6 +54,7 @@ class PageChat:
             text: The user's message.
             persona: The model's persona; empty for none.
             temperature: Sampling temperature; ``None`` for each model's own.
+            beta: Weight of the values that guide the models; ``None`` for each model's own.
             is_stopped: Called after every token; returns whether to stop.
 
         Yields:
@@ -60,19 +62,19 @@ class PageChat:
             continued: a stopped reply keeps the text generated so far.
 
         Raises:
-            RL4DialogError: If the text, the persona or the temperature is invalid, a choice is pending, or a model
-                fails.
+            RL4DialogError: If the text, the persona, the temperature or beta is invalid, a choice is pending, or a
+                model fails.
         """
         state = state.settled()
         if state.awaits_choice:
             raise ConfigError("choose one of the two replies first, to continue the conversation with it")
-        text, state = text.strip(), self._changed(state, persona, temperature)
+        text, state = text.strip(), self._changed(state, persona, temperature, beta)
         talk = Conversation(state.persona, state.turns)
         replies = tuple(Reply(model.name, talk.prompt(text, model.dialogue_format)) for model in self.models)
         exchange = Exchange(text, state.persona, replies, chosen=0 if len(self.models) == 1 else None)
         state = replace(state, exchanges=(*state.exchanges, exchange), n_asked=state.n_asked + 1)
         yield state
-        for said in self._replies(exchange, state.n_asked, state.temperature):
+        for said in self._replies(exchange, state):
             exchange, state = said, state.with_last(said)
             yield state
             if is_stopped():
@@ -138,27 +140,30 @@ class PageChat:
         return replace(state, exchanges=state.exchanges[:-1], note=f"Undone: {state.last.text}")
 
     def reset(self, state: ChatState) -> ChatState:
-        """Clear the conversation; persona and temperature stay."""
+        """Clear the conversation; persona, temperature and beta stay."""
         return replace(state, exchanges=(), note="The conversation was reset.")
 
     # -- replies ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, state: ChatState, persona: str, temperature: float | None) -> ChatState:
-        """Return the state with new settings for persona and temperature."""
+    def _changed(self, state: ChatState, persona: str, temperature: float | None, beta: float | None) -> ChatState:
+        """Return the state with new settings for persona, temperature and beta."""
         note = ""
+        if beta is not None and (isinstance(beta, bool) or not 0 <= beta < math.inf):
+            raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
         if temperature is not None:
             if isinstance(temperature, bool) or not 0 < temperature < math.inf:
                 raise ConfigError(f"the temperature must be a number above 0, not {shown(temperature)}")
             greedy = [model.name for model in self.models if not _samples(model)]
             note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect." if greedy else ""
-        return replace(state, persona=persona.strip() or None, temperature=temperature, note=note)
+        return replace(state, persona=persona.strip() or None, temperature=temperature, beta=beta, note=note)
 
-    def _replies(self, exchange: Exchange, n_asked: int, temperature: float | None) -> Iterator[Exchange]:
+    def _replies(self, exchange: Exchange, state: ChatState) -> Iterator[Exchange]:
         """Yield the exchange after every token; two models alternate."""
         streams = {}
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
-            kwargs = {} if temperature is None else {"temperature": temperature}
-            streams[index] = model.stream(reply.prompt, self._seed_of(n_asked, index), **kwargs)
+            kwargs = {} if state.temperature is None else {"temperature": state.temperature}
+            seed = self._seed_of(state.n_asked, index)
+            streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **kwargs)
         while streams:
             for index, stream in list(streams.items()):
                 part = next(stream, None)
@@ -187,7 +192,7 @@ class PageChat:
                 reply = replace(reply, reward="; ".join(filter(None, (found.text, found.why))))
                 told |= {(index, found.missing)} if found.missing else set()
             try:
-                reply = replace(reply, details=model.token_details(reply.prompt, reply.token_ids))
+                reply = replace(reply, details=model.token_details(reply.prompt, reply.token_ids, _beta(model, state)))
             except RL4DialogError as error:
                 reply = replace(reply, no_details=str(error))
             exchange = exchange.with_reply(index, reply)
@@ -204,6 +209,11 @@ class PageChat:
             self._feedback, Feedback(kind, [*before, state.last.text], judged, persona=state.last.persona, **verdict)
         )
         return f"The {kind} was appended to {self._feedback}."
+
+
+def _beta(model: ChatModel, state: ChatState) -> float | None:
+    """Beta of a model in a chat; ``None`` for its own, or if no values guide it."""
+    return None if model.beta is None else state.beta
 
 
 def _samples(model: ChatModel) -> bool:

@@ -23,6 +23,7 @@ COMMANDS = {
     "undo": Command("", "remove the last exchange"),
     "persona": Command("TEXT", "set the model's persona; without TEXT, remove it"),
     "temperature": Command("X", "set the sampling temperature", needs_argument=True),
+    "beta": Command("X", "set the weight of the values that guide the model", needs_argument=True),
     "rate": Command("up|down", "rate the last reply", needs_argument=True),
     "correct": Command("TEXT", "record a better last reply", needs_argument=True),
     "save": Command("FILE", "append the conversation to a .jsonl file", needs_argument=True),

@@ -49,6 +49,7 @@ class TerminalChat(LineChat):
         self._model = model
         self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
         self._temperature: float | None = None
+        self._beta: float | None = None
         self._n_asked = 0
         self._told: set[str] = set()
 
@@ -63,7 +64,7 @@ class TerminalChat(LineChat):
         seed = None if self._seed is None else derive_seed(self._seed, "chat", self._n_asked)
         kwargs = {} if self._temperature is None else {"temperature": self._temperature}
         self._write("model: ")
-        said, whole = self._print(self._model.stream(prompt, seed, **kwargs))
+        said, whole = self._print(self._model.stream(prompt, seed, self._beta, **kwargs))
         if not whole and not said:
             self._write("(stopped)\n")
             return
@@ -117,16 +118,22 @@ class TerminalChat(LineChat):
         self._write(f"Persona: {argument}\n" if argument else "The model has no persona.\n")
 
     def _do_temperature(self, argument: str) -> None:
-        try:
-            temperature = float(argument)
-        except ValueError:
-            temperature = math.nan
+        temperature = _number(argument)
         if not 0 < temperature < math.inf:
             raise ConfigError(f"/temperature needs a number above 0, not {argument!r}")
         self._temperature = temperature
         samples = GenerationSettings.from_kwargs(self._model.generation_kwargs).do_sample
         greedy = "" if samples else "; it has no effect, because this model does not sample"
         self._write(f"The temperature is {temperature:g}{greedy}.\n")
+
+    def _do_beta(self, argument: str) -> None:
+        if self._model.beta is None:
+            raise ConfigError("/beta has no effect: this model is not guided by values")
+        beta = _number(argument)
+        if not 0 <= beta < math.inf:
+            raise ConfigError(f"/beta needs a number of at least 0, not {argument!r}")
+        self._beta = beta
+        self._write(f"beta is {beta:g}.\n")
 
     def _do_rate(self, argument: str) -> None:
         ratings = {"up": 1, "down": -1}
@@ -150,3 +157,11 @@ class TerminalChat(LineChat):
     def _do_save(self, argument: str) -> None:
         record = {"messages": self.conversation.messages(), "model": self._model.name}
         self._append(argument, record if self.conversation.turns else None)
+
+
+def _number(text: str) -> float:
+    """A number; NaN for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -46,6 +46,7 @@ QUANTITIES = {
         Quantity("log_probs", "log-prob", "nats", (_ORANGE, _PALE)),
         Quantity("values", "value", "reward", (_PALE, _GREEN)),
         Quantity("kl", "KL", "nats", (_BLUE, _PALE, _RED)),
+        Quantity("advantages", "Q - V", "reward", (_RED, _PALE, _GREEN)),
     )
 }
 
@@ -81,8 +82,8 @@ def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> 
     """Compute one scale for several replies, so that colors are comparable.
 
     Returns:
-        The range from the lowest number to 0 for log-probabilities, symmetric around 0 for KL, and from the lowest to
-        the highest number for values; ``None`` if there are no numbers.
+        The range from the lowest number to 0 for log-probabilities, symmetric around 0 for KL and advantages, and
+        from the lowest to the highest number for values; ``None`` if there are no numbers.
     """
     lists = [_numbers(quantity, one) or [] for one in details if one is not None]
     numbers = [number for one in lists for number in one if math.isfinite(number)]
@@ -90,7 +91,7 @@ def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> 
         return None
     if quantity.name == "log_probs":
         return Scale(quantity, min(numbers), 0.0)
-    if quantity.name == "kl":
+    if quantity.name in ("kl", "advantages"):
         furthest = max(map(abs, numbers))
         return Scale(quantity, -furthest, furthest)
     return Scale(quantity, min(numbers), max(numbers))

@@ -18,6 +18,7 @@ from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.value_guidance import save_value_guidance
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.callbacks.tracking import Derive, TrackingCallback
 from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.checkpoint import Checkpoint
@@ -46,7 +47,7 @@ class PolicyTrainee(TextTrainee):
 
     def __init__(self, config: PolicyRunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
-        self._is_resumed = checkpoint is not None
+        self._is_resumed, self._is_guided = checkpoint is not None, is_guided(config)
         self._watch: WatchCallback | None = None
 
     def follow(self, facts: RunFacts) -> None:
@@ -98,7 +99,8 @@ class PolicyTrainee(TextTrainee):
         if self._tracker is None:
             return None
         parts = (policy.language_model, self.texts.tokenizer, policy.lora, weights)
-        return self._tracker.save_auto_model(*parts, folder_name, partial(save_value_guidance, policy))
+        values = partial(save_value_guidance, policy) if self._is_guided else None
+        return self._tracker.save_auto_model(*parts, folder_name, values)
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         super().summarize(before, after)

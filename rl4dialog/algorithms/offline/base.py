@@ -49,6 +49,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         needs_rewards: Whether conversations need rewards that differ.
         policy_kinds: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
             ones, which have values of tokens and of replies.
+        has_values: Whether V(s) is among the values that are learned.
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
         reads_returns: Whether conversations begin with their return as text; see
@@ -81,6 +82,7 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     needs_rewards = True
     policy_kinds: tuple[PolicyKind, ...] = ("guided",)
+    has_values = False
     needs_critic = False
     reads_returns = False
     data_parallel = True

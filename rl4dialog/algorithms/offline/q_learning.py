@@ -37,7 +37,6 @@ class QLearning(OfflineAlgorithm):
     """
 
     has_values = True
-    """Whether V is learned."""
     samples_penalty = False
     """Whether the conservative penalty is estimated by samples instead of the sum over all actions."""
 

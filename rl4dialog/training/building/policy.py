@@ -23,6 +23,15 @@ def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
     return PolicyRegistry.resolve(config.policy_id)  # type: ignore[no-any-return]
 
 
+def is_guided(config: TextConfig) -> bool:
+    """Whether values guide the language model of the run's policy; without them, it is another policy."""
+    policy = policy_class(config)
+    if not (policy.guided or policy.reranked):
+        return False
+    # AWAC's policy has values in training only.
+    return "guidance" not in OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments()
+
+
 def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
     """Policy arguments, without those of the model and those without effect."""
     args = config.alg.policy.args.model_dump()

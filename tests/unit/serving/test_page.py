@@ -55,21 +55,21 @@ class Visitor:
         from gradio_client import Client
 
         self._client = Client(address, verbose=False)
-        self.key, self.status, _, self.temperature, self.persona, *columns = self._client.predict(
+        self.key, self.status, _, self.temperature, self.beta, self.persona, *columns = self._client.predict(
             key, "log-prob", api_name="/open"
         )
         self._take(columns)
 
     def click(self, name: str, *values: Any, colour: str = "log-prob") -> None:
-        self.status, _, _, _, *columns = self._client.predict(self.key, colour, *values, api_name=f"/{name}")
+        self.status, _, _, _, _, *columns = self._client.predict(self.key, colour, *values, api_name=f"/{name}")
         self._take(columns)
 
-    def send(self, text: str, persona: str = "", temperature: float | None = None) -> None:
-        self.click("send", text, persona, temperature)
+    def send(self, text: str, persona: str = "", temperature: float | None = None, beta: float | None = None) -> None:
+        self.click("send", text, persona, temperature, beta)
 
     def sending(self, text: str) -> Any:
         """A reply that is under way."""
-        return self._client.submit(self.key, "log-prob", text, "", None, api_name="/send")
+        return self._client.submit(self.key, "log-prob", text, "", None, None, api_name="/send")
 
     def stop(self) -> None:
         self._client.predict(self.key, api_name="/stop")
@@ -111,6 +111,20 @@ def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
         other = Visitor(address)
         assert other.key != tab.key and other.turns() == []
     assert [one.kind for one in read_feedback(feedback)] == ["rating", "correction"]
+
+
+def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
+    model = Echo()
+    model.beta = 4.0
+    with served([model], tmp_path / "feedback.jsonl") as address:
+        tab = Visitor(address)
+        assert tab.beta is None
+        tab.send("hi there", beta=8.0)
+        assert model.asked[0][2] == {"beta": 8.0} and Visitor(address, tab.key).beta == 8.0
+        tab.click("colour", colour="Q - V")
+        assert "Q - V in reward <span>-1.00</span>" in tab.tokens[0]
+        tab.send("more", beta=-1.0)
+        assert "error: beta must be a number of at least 0, not -1" in tab.status and len(model.asked) == 1
 
 
 def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
@@ -176,12 +190,14 @@ class Slow(Echo):
         super().__init__("slow")
         self._pause_s, self._lock, self.was_raced = pause_s, threading.Lock(), False
 
-    def stream(self, prompt: str, seed: int | None = None, **generation_kwargs: Any) -> Iterator[PartialReply]:
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
         if not self._lock.acquire(blocking=False):
             self.was_raced = True
             return
         try:
-            for part in super().stream(prompt, seed, **generation_kwargs):
+            for part in super().stream(prompt, seed, beta, **generation_kwargs):
                 time.sleep(self._pause_s)
                 yield part
         finally:

@@ -47,7 +47,7 @@ def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path)
 
 def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
     chat, words = page_chat(tmp_path), iter([False, True, True, True])
-    stopped = list(chat.send(START, "a b c d", "", None, lambda: next(words)))[-1]
+    stopped = list(chat.send(START, "a b c d", "", None, None, lambda: next(words)))[-1]
     assert stopped.turns == ["a b c d", "A B"]
     assert stopped.last and stopped.last.replies[0].details and not stopped.last.replies[0].finished
     nothing = next(chat.send(stopped, "c"))
@@ -64,6 +64,8 @@ def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
         (("a", "", 0), "the temperature must be a number above 0, not 0"),
         (("a", "", float("inf")), "the temperature must be a number above 0, not inf"),
         (("a", "", True), "the temperature must be a number above 0, not True"),
+        (("a", "", None, -1), "beta must be a number of at least 0, not -1"),
+        (("a", "", None, float("nan")), "beta must be a number of at least 0, not nan"),
     ],
 )
 def test_what_cannot_be_sent_is_told_before_anything_is_asked(
@@ -73,6 +75,17 @@ def test_what_cannot_be_sent_is_told_before_anything_is_asked(
     with pytest.raises(RL4DialogError, match=re.escape(message)):
         list(page_chat(tmp_path, model).send(START, *args))
     assert model.asked == []
+
+
+def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
+    guided, plain = Echo("a"), Echo("b")
+    guided.beta = 4.0
+    chat = page_chat(tmp_path, guided, plain)
+    state = say(chat, START, "a", "", None, 8.0)
+    assert state.beta == 8.0 and chat.reset(state).beta == 8.0
+    assert [kwargs for _, _, kwargs in (*guided.asked, *plain.asked)] == [{"beta": 8.0}, {}]
+    one, other = (reply.details for reply in state.last.replies) if state.last else (None, None)
+    assert one and other and one.advantages == [-1.0] and other.missing["advantages"] == "no values guide it"
 
 
 def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path) -> None:

@@ -83,6 +83,20 @@ def test_temperature_of_a_greedy_model_says_that_it_changes_nothing() -> None:
     assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
 
 
+def test_beta_holds_from_then_on() -> None:
+    model = Echo()
+    model.beta = 4.0
+    talk = Talk("a", "/beta 8", "b", "/temperature 2", "c", "/beta 0", "d", "/beta -1", "/beta much", "e", model=model)
+    both = {"temperature": 2.0}
+    assert [kwargs for _, _, kwargs in model.asked] == [
+        {}, {"beta": 8.0}, {"beta": 8.0, **both}, {"beta": 0.0, **both}, {"beta": 0.0, **both}
+    ]  # fmt: skip
+    assert "beta is 8.\n" in talk.printed
+    assert "error: /beta needs a number of at least 0, not '-1'\n" in talk.printed
+    assert "error: /beta needs a number of at least 0, not 'much'\n" in talk.printed
+    assert "error: /beta has no effect: this model is not guided by values\n" in Talk("/beta 8").printed
+
+
 def test_mistake_is_told_and_the_chat_goes_on() -> None:
     talk = Talk("/tempreature 3", "a<EOU>b", "c")
     assert "error: unknown command '/tempreature'; did you mean '/temperature'?" in talk.printed

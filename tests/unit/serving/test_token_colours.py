@@ -10,17 +10,20 @@ import pytest
 from rl4dialog.policies.token_details import TokenDetails
 from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
-LOG_PROB, VALUE, KL = QUANTITIES.values()
-DETAILS = TokenDetails([" a", "b"], [-2.0, -0.5], [0.25, 1.5], [-0.5, 0.25])
+LOG_PROB, VALUE, KL, ADVANTAGE = QUANTITIES.values()
+DETAILS = TokenDetails([" a", "b"], [-2.0, -0.5], [0.25, 1.5], [-0.5, 0.25], [0.5, -1.5])
 
 
 def backgrounds(html: str) -> list[str]:
     return re.findall(r'class="token" style="background: (rgb\([\d, ]+\))"', html)
 
 
-@pytest.mark.parametrize(("quantity", "low", "high"), [(LOG_PROB, -3.0, 0.0), (VALUE, 0.25, 2.0), (KL, -0.75, 0.75)])
+@pytest.mark.parametrize(
+    ("quantity", "low", "high"),
+    [(LOG_PROB, -3.0, 0.0), (VALUE, 0.25, 2.0), (KL, -0.75, 0.75), (ADVANTAGE, -1.5, 1.5)],
+)
 def test_scale_is_the_same_for_both_replies(quantity: Quantity, low: float, high: float) -> None:
-    other = TokenDetails(["c"], [-3.0], [2.0], [0.75])
+    other = TokenDetails(["c"], [-3.0], [2.0], [0.75], [1.0])
     for details in ([DETAILS, other], [other, None, DETAILS]):
         scale = common_scale(quantity, details)
         assert scale is not None and (scale.low, scale.high) == (low, high)
@@ -46,9 +49,18 @@ def test_colour_lies_between_those_of_the_ends() -> None:
 def test_legend_tells_the_range_and_the_pointer_all_numbers() -> None:
     html = tokens_html(DETAILS, KL, common_scale(KL, [DETAILS]))
     assert "KL in nats <span>-0.50</span>" in html and "<span>0.50</span></p>" in html
-    assert 'title="log-prob -2.00, value 0.25, KL -0.50"' in html
+    assert 'title="log-prob -2.00, value 0.25, KL -0.50, Q - V 0.50"' in html
     assert "<b> a</b><small>-0.50</small>" in html
     assert len(set(backgrounds(html))) == 2
+
+
+def test_bad_tokens_are_red_and_good_ones_green() -> None:
+    html = tokens_html(DETAILS, ADVANTAGE, common_scale(ADVANTAGE, [DETAILS]))
+    red, pale, green = (f"rgb{colour}" for colour in ADVANTAGE.colours)
+    good, bad = backgrounds(html)
+    assert bad == red and good not in (red, pale, green)
+    assert "Q - V in reward <span>-1.50</span>" in html
+    assert Scale(ADVANTAGE, -1.0, 1.0).colour(1.0) == green
 
 
 def test_missing_numbers_say_why() -> None:

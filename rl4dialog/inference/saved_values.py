@@ -1,0 +1,68 @@
+"""Restores the values of a policy that learned from logged conversations.
+
+``model/`` contains them beside the language model if they guide it. Otherwise, only checkpoints contain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import PolicyRunConfig, TextConfig
+from rl4dialog.core.errors import ModelError
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.lora import ADAPTER_FOLDER
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, load_state_beside
+from rl4dialog.policies.value_guidance import load_value_guidance
+from rl4dialog.training.building.policy import is_guided
+
+
+def policy_with_values(
+    around: Callable[..., LMActorCriticPolicy],
+    trained: PreTrainedModel,
+    initial: Callable[[], PreTrainedModel],
+    config: TextConfig,
+    model: Path,
+    checkpoint: Path | None,
+) -> LMActorCriticPolicy:
+    """Build a policy with values of tokens, and load them as far as they are saved.
+
+    Args:
+        around: Builds the policy from a language model and other arguments of the policy.
+        trained: The trained language model.
+        initial: Builds the initial one, to which LoRA adapters apply.
+        config: Config of the run.
+        model: Folder of the trained language model.
+        checkpoint: Its checkpoint, if it is from one.
+
+    Raises:
+        ModelError: If values that guide the policy are missing.
+    """
+    assert isinstance(config, PolicyRunConfig)
+    changes: dict[str, Any] = dict(OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments())
+    if config.lora is None:
+        policy = around(trained, **changes)
+    else:
+        policy = around(initial(), lora=config.lora, **changes)
+        assert policy.lora is not None
+        policy.lora.load(model / ADAPTER_FOLDER)
+    if checkpoint is not None:
+        load_state_beside(policy, checkpoint, CRITIC_FILE)
+        load_state_beside(policy, checkpoint, TARGET_FILE)
+    elif is_guided(config):
+        load_value_guidance(policy, model)
+    return policy
+
+
+def check_learns_v(config: TextConfig, what: str) -> None:
+    """Check that V(s) is among the values of a policy with values of tokens.
+
+    Raises:
+        ModelError: If it is not; ``what`` names what depends on it.
+    """
+    if not OfflineAlgorithmRegistry.resolve(config.alg.id).has_values:
+        raise ModelError(f"alg.id: {config.alg.id} learns no V, so there are no {what}")

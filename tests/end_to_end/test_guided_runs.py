@@ -1,0 +1,229 @@
+"""Trained policies that values guide: their guidance wherever they are used, and refusals where it would be lost."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from guided_runs import walks_config
+from runs import complete_run, lines, run_folder, train, write_config
+
+import rl4dialog
+from rl4dialog import cli
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.inference.chat_agent import ChatAgent
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.partners.language_model import LanguageModelPartner
+from rl4dialog.text.prompts import encode_reply
+
+PROMPT = "from j <EOU>"
+SHARED = {"alg__policy__args__critic": "shared", "alg__policy__args__target": "heads"}
+BETA = "alg.policy.args.guidance.beta"
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a complete ILQL run. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("workshop")
+    with complete_run(folder, walks_config()):
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
+    return run_folder(workshop)
+
+
+@pytest.fixture
+def loaded(run: Path) -> LoadedPolicy:
+    return rl4dialog.load_policy(run)
+
+
+def test_values_in_the_model_folder_are_those_of_the_last_checkpoint(run: Path, loaded: LoadedPolicy) -> None:
+    of_checkpoint = rl4dialog.load_policy(run, "last")
+    for numbers in ("q_values", "advantages", "values", "log_probs"):
+        one, other = (getattr(each, numbers)([PROMPT], ["p r t"]) for each in (loaded, of_checkpoint))
+        assert one == other and len(set(one[0])) > 1
+
+
+def test_stream_of_a_guided_reply_is_the_generated_one(loaded: LoadedPolicy) -> None:
+    agent = ChatAgent(loaded, "it")
+    for seed in range(3):
+        *_, last = agent.stream(PROMPT, seed)
+        assert last.text == loaded.chat("from j", seed=seed)
+
+
+def test_beta_of_one_reply_is_the_beta_of_the_config(run: Path, loaded: LoadedPolicy) -> None:
+    agent = ChatAgent(loaded, "it")
+    config = loaded.config.model_copy(deep=True)
+    config.alg.policy.args.guidance["beta"] = 50.0  # type: ignore[union-attr]
+    other = ChatAgent(LoadedPolicy(config, run / "model"), "it")
+    assert (agent.beta, other.beta) == (4.0, 50.0)
+    *_, expected = other.stream(PROMPT, 0)
+    *_, own = agent.stream(PROMPT, 0)
+    *_, found = agent.stream(PROMPT, 0, 50.0)
+    assert found == expected != own
+    assert agent.token_details(PROMPT, found.token_ids, 50.0).log_probs == pytest.approx(
+        other.token_details(PROMPT, found.token_ids).log_probs
+    )
+    assert agent.beta == 4.0
+
+
+def test_details_of_tokens_are_advantages_and_the_kl_to_the_language_model(loaded: LoadedPolicy) -> None:
+    agent = ChatAgent(loaded, "it")
+    prompt, (walk,) = loaded.data.samples("test")[0].prompt_or_input_text, loaded.data.samples("test")[0].references
+    ids = encode_reply(loaded.tokenizer, walk, loaded.turn_marker, 8, prompt)
+    details = agent.token_details(prompt, ids)
+    assert details.missing == {} and details.advantages is not None and details.kl is not None
+    assert details.advantages == pytest.approx(loaded.advantages([prompt], [walk])[0])
+    assert len(details.advantages) == len(ids) and max(map(abs, details.kl)) > 0.01
+    without = agent.token_details(prompt, ids, 0.0)
+    assert without.kl == pytest.approx([0.0] * len(ids), abs=1e-5) and without.advantages == details.advantages
+
+
+def test_reply_that_is_searched_for_appears_as_a_whole(run: Path, loaded: LoadedPolicy) -> None:
+    config = loaded.config.model_copy(deep=True)
+    config.alg.policy.args.guidance.update(search="rerank", n_candidates=4)  # type: ignore[union-attr]
+    searching = LoadedPolicy(config, run / "model")
+    (reply,) = ChatAgent(searching, "it").stream(PROMPT, 0)
+    assert reply.finished and reply.text == searching.chat("from j", seed=0)
+
+
+def test_beta_in_the_terminal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("from j\n/undo\n/beta 50\nfrom j\n"))
+    assert cli.main(["chat", "--run", str(run), "--seed", "0"]) == 0
+    assert "you: /beta 50\nbeta is 50.\n" in capsys.readouterr().out
+
+
+def test_set_changes_beta_in_every_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prompts.txt").write_text(f"{PROMPT}\n" * 8)
+    partner = ("--set", "env.args.partner_replies=[go on]", "--set", "env.args.max_turns=2")
+    commands = {
+        "generate": ("--input", str(tmp_path / "prompts.txt"), "--output"),
+        "simulate": (*partner, "--n", "4", "--output"),
+        "evaluate": ("--output_path",),
+    }
+    for command, flags in commands.items():
+        found = []
+        for name, beta in (("own", 4.0), ("other", 100.0)):
+            output = tmp_path / (f"{command}_{name}" + ("" if command == "evaluate" else ".jsonl"))
+            assert cli.main([command, "--run", str(run), "--set", f"{BETA}={beta}", *flags, str(output)]) == 0
+            if command == "evaluate":
+                (output,) = output.glob("*predictions.json")
+                found.append(output.read_text(encoding="utf-8"))
+            else:
+                found.append(json.dumps([{**line, "system": ""} for line in lines(output)]))
+        assert found[0] != found[1], command
+    capsys.readouterr()
+    assert cli.main(["evaluate", "--run", str(run), "--set", f"{BETA}=-1", "--output_path", str(tmp_path / "no")]) == 2
+    assert f"{BETA}: input should be greater than or equal to 0" in capsys.readouterr().err
+
+
+def test_model_that_would_lose_its_values_is_refused(run: Path, tmp_path: Path) -> None:
+    folder = str(run / "model")
+    names = {"alg__policy__args__model_name": folder, "tokenizer__model_name": folder}
+    on_policy = {
+        "alg__policy__id": "causal_lm_actor_critic_policy",
+        "alg__policy__args__guidance": None,
+        "alg__policy__args__init_value": None,
+        "alg__id": "filtered_bc",
+        "alg__args": {"n_steps": 200, "batch_size": 100, "top_share": 0.5},
+    }
+    message = rf"guided by values of its tokens.* write '{folder}#prior_only'"
+    for changes in (names, {**names, **on_policy}):
+        for flag in ((), ("--dry_run",)):
+            with pytest.raises(ModelError, match=message):
+                train(tmp_path, walks_config(**changes), "--debug", "--overwrite", *flag)
+    with pytest.raises(ModelError, match=message):
+        LanguageModelPartner(folder)
+    config = rl4dialog.core.config.load_config(write_config(tmp_path, walks_config(**on_policy)))
+    with pytest.raises(ModelError, match=message):
+        LoadedPolicy(config, folder)
+
+
+def test_language_model_of_a_guided_run_is_named_by_a_suffix(run: Path, tmp_path: Path, loaded: LoadedPolicy) -> None:
+    name = f"{run / 'model'}#prior_only"
+    config = walks_config(alg__policy__args__model_name=name, tokenizer__model_name=name, train_evaluation__n_iters=0)
+    assert train(tmp_path, config) == 0
+    again = rl4dialog.load_policy(run_folder(tmp_path))
+    with loaded.guided_by(0.0):
+        expected = loaded.log_probs([PROMPT], ["p r t"])
+    with again.guided_by(0.0):
+        assert again.log_probs([PROMPT], ["p r t"]) == expected
+    assert LanguageModelPartner(name).side is not None
+
+
+def test_run_that_another_run_reads_without_its_values_is_not_replaced(
+    run: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{run / 'model'}#prior_only"
+    config = walks_config(alg__policy__args__model_name=name, tokenizer__model_name=name)
+    assert train(workshop, config, "--overwrite") == 2
+    assert f"{name} is in the run folder" in capsys.readouterr().err
+
+
+def test_vllm_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, walks_config(generation__backend="vllm")) == 2
+    assert "generation.backend: vllm is not supported with alg.id: ilql" in capsys.readouterr().err
+
+
+def test_published_model_is_only_the_language_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    push = ["push_to_hub", "--run", str(run), "--repo_id", "jane/walks", "--dry_run"]
+    assert cli.main(push) == 2
+    assert "is guided by values" in capsys.readouterr().err
+    assert cli.main([*push, "--prior_only"]) == 0
+    assert "model.safetensors" in (printed := capsys.readouterr().out) and "value_guidance" not in printed
+    card = (run / "model" / "README.md").read_text(encoding="utf-8")
+    assert "offline reinforcement learning (ilql)" in card and "**which are not included here**" in card
+    assert "model-index" not in card
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "what"),
+    [
+        ({"alg__id": "awac", "alg__policy__args__guidance": None}, False, "awac is not guided"),
+        ({"alg__id": "psi_learning"}, True, "learns no V, so there are no advantages"),
+        ({"lora": {"r": 2}}, True, None),
+        ({"alg__policy__args__guidance": {"beta": 0.0}, **SHARED}, True, None),
+    ],
+    ids=["awac", "psi_learning", "lora", "beta_0_shared"],
+)
+def test_other_policies_with_values(
+    settings: dict[str, object], file: bool, what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    assert train(tmp_path, walks_config(**settings)) == 0
+    run = run_folder(tmp_path)
+    assert (run / "model" / "value_guidance.safetensors").is_file() == file
+    at_end, of_checkpoint = rl4dialog.load_policy(run), rl4dialog.load_policy(run, "last")
+    assert at_end.log_probs([PROMPT], ["p r t"])[0] == pytest.approx(of_checkpoint.log_probs([PROMPT], ["p r t"])[0])
+    agent = ChatAgent(at_end, "it")
+    *_, said = agent.stream(PROMPT, 0)
+    details = agent.token_details(PROMPT, said.token_ids)
+    if what is None:
+        assert details.missing == {}
+        assert at_end.q_values([PROMPT], ["p r t"]) == of_checkpoint.q_values([PROMPT], ["p r t"])
+    else:
+        assert what in details.missing["advantages"] and "learns no V" in details.missing["values"]
+    assert details.kl is not None
+    if not file:
+        assert agent.beta is None
+        with pytest.raises(ModelError, match="not guided"):
+            at_end.q_values([PROMPT], ["p"])
+        with pytest.raises(ModelError, match="not guided"):
+            next(agent.stream(PROMPT, 0, 1.0))
+
+
+def test_beta_without_the_language_model_is_above_0(loaded: LoadedPolicy) -> None:
+    for beta in (-1.0, float("nan"), True):
+        with pytest.raises(ConfigError, match="beta must be a number of at least 0"), loaded.guided_by(beta):
+            pass
+    guidance = rl4dialog.policies.guidance.Guidance(beta=1.0, prior_weight=0.0)
+    with pytest.raises(ConfigError, match="beta must be above 0, because prior_weight is 0"):
+        guidance.with_beta(0.0)
