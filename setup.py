@@ -21,7 +21,7 @@ VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").r
 setup(
     name="rl4dialog",
     version=VERSION,
-    description="Reinforcement learning for dialogue language models, on their own replies or on logs, built on stable-baselines3",
+    description="Online and offline reinforcement learning for dialogue language models, built on stable-baselines3",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

@@ -1,4 +1,4 @@
-"""rl4dialog: reinforcement learning for dialogue language models, built on stable-baselines3.
+"""rl4dialog: online and offline reinforcement learning for dialogue language models, built on stable-baselines3.
 
 Importing this package imports no torch; what is named here is loaded when it is first used.
 """

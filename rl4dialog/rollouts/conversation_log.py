@@ -24,6 +24,9 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 
 _FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
 _ROWS_AT_ONCE = 1000
+REPLIES = "replies"
+CUT_REPLIES = "replies without their end, which was cut"
+CONVERSATIONS_WITH_DROPS = "conversations whose first utterances were dropped from prompts"
 _SCHEMA = pa.schema(
     {
         "ids": pa.list_(pa.int32()),  # of all rows, one after the other
@@ -100,9 +103,9 @@ class ConversationEncoder:
             rewards.append(0.0)
         rows = joined_rows(replies, self.join_turns)
         self._count("conversations", 1)
-        self._count("replies", len(own))
-        self._count("replies without their end, which was cut", sum(turn.is_cut for turn in turns))
-        self._count("conversations whose first utterances were dropped from prompts", int(turns[-1].n_dropped > 0))
+        self._count(REPLIES, len(own))
+        self._count(CUT_REPLIES, sum(turn.is_cut for turn in turns))
+        self._count(CONVERSATIONS_WITH_DROPS, int(turns[-1].n_dropped > 0))
         self._count("replies with logged token ids", sum(known is not None for known in ids[::2]))
         return {
             "ids": [id for row in rows for id in row.ids],
@@ -147,7 +150,7 @@ class ConversationLog:
 
     Attributes:
         hash: Hash of the conversations and the encoder's settings.
-        counts: Numbers of conversations and replies, and of what was cut, by name.
+        counts: Numbers of conversations and replies, and of what was cut, by name; zeros are left out.
         n_tokens: Logged tokens of the agent in each conversation. Shape (n,).
         returns: Sum of the rewards of each conversation. Shape (n,).
     """

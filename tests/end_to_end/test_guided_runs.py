@@ -18,6 +18,8 @@ from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.language_model import LanguageModelPartner
+from rl4dialog.runs.report.curves import panels, remaining_keys
+from rl4dialog.runs.report.runs import read_run
 from rl4dialog.text.prompts import encode_reply
 
 PROMPT = "from j <EOU>"
@@ -212,12 +214,25 @@ def test_other_policies_with_values(
     else:
         assert what in details.missing["advantages"] and "learns no V" in details.missing["values"]
     assert details.kl is not None
+    if settings.get("alg__id") == "awac":
+        (info,) = lines(run / "training_info.jsonl")
+        assert info["train/weight_mean"] > 0 and 0 < info["train/effective_share"] <= 1 + 1e-6
+        assert "train/weight_square" not in info
     if not file:
         assert agent.beta is None
         with pytest.raises(ModelError, match="not guided"):
             at_end.q_values([PROMPT], ["p"])
         with pytest.raises(ModelError, match="not guided"):
             next(agent.stream(PROMPT, 0, 1.0))
+
+
+def test_iterations_log_the_range_of_returns_and_the_report_draws_them(run: Path) -> None:
+    (info,) = lines(run / "training_info.jsonl")
+    assert -10.0 <= info["train/lowest_return"] < info["train/highest_return"] <= 0.0
+    titles = {panel.title for panel in panels([read_run(run)])}
+    assert {"Loss of Q", "Loss of V", "Imitation loss", "Q of logged tokens", "Passes over the log"} <= titles
+    assert not [key for key in remaining_keys(read_run(run), ()) if "kl" in key]
+    assert "train/q_loss" in (run / "report.html").read_text(encoding="utf-8"), "in the table of a short run"
 
 
 def test_beta_without_the_language_model_is_above_0(loaded: LoadedPolicy) -> None:

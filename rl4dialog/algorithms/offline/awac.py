@@ -10,6 +10,7 @@ from torch import Tensor
 from rl4dialog.algorithms.offline.q_learning import QLearning
 from rl4dialog.algorithms.offline.states import TokenStates
 from rl4dialog.core.arguments import Positive
+from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.value_losses import advantage_weights, td_targets
 
 
@@ -46,7 +47,20 @@ class AWAC(QLearning):
     def _q_targets(self, states: TokenStates) -> Tensor:
         return td_targets(states.rewards, states.discounts, states.after(self._expected_q(states)))
 
+    def _terms(self, batch: Replies) -> dict[str, Tensor]:
+        terms = super()._terms(batch)
+        if "policy_loss" not in terms:
+            return terms
+        return {**terms, "weight_mean": self._weights, "weight_square": self._weights.square()}
+
     def _policy_loss(self, states: TokenStates) -> Tensor:
         advantages = states.target_q - self._expected_q(states)
-        weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
-        return weights * super()._policy_loss(states)
+        self._weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
+        return self._weights * super()._policy_loss(states)
+
+    def _logged(self, means: dict[str, float]) -> dict[str, float]:
+        """Add the effective sample size of the weights, as a share of the tokens: E[w]^2 / E[w^2]."""
+        others = {name: mean for name, mean in means.items() if name != "weight_square"}
+        if len(others) == len(means):
+            return means
+        return {**others, "effective_share": means["weight_mean"] ** 2 / means["weight_square"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from rl4dialog.functional.batching import FIXED_COST, length_groups
 from rl4dialog.functional.distributed import (
     all_reduce,
     all_reduce_max,
+    all_reduce_max_numbers,
     all_reduce_numbers,
     broadcast,
     n_processes,
@@ -50,6 +52,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         policy_kinds: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
             ones, which have values of tokens and of replies.
         has_values: Whether V(s) is among the values that are learned.
+        values_are_returns: Whether values, if any, estimate returns of the log.
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
         reads_returns: Whether conversations begin with their return as text; see
@@ -83,6 +86,7 @@ class OfflineAlgorithm(BaseAlgorithm):
     needs_rewards = True
     policy_kinds: tuple[PolicyKind, ...] = ("guided",)
     has_values = False
+    values_are_returns = True
     needs_critic = False
     reads_returns = False
     data_parallel = True
@@ -128,6 +132,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self._kept = kept
         self.sampler = OfflineSampler(log.n_tokens[kept], batch_size, seed or 0)
         self._batches: list[np.ndarray] = []
+        self._return_bounds = (-math.inf, -math.inf)  # of an iteration: minus the lowest return to go, and the highest
         self._setup_model()
 
     @classmethod
@@ -258,6 +263,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
         history: dict[str, list[Tensor]] = {}
+        self._return_bounds = (-math.inf, -math.inf)
         steps = policy.gradient_steps
         for numbers in self._batches:
             batch = self.prepared(self.log.replies(numbers[process_index() :: n_processes()]))
@@ -280,9 +286,15 @@ class OfflineAlgorithm(BaseAlgorithm):
             self._n_updates += 1
             if callback is not None:
                 callback.on_step()
+        of_iteration = {}
         for name, logged in history.items():
             stacked = torch.stack(logged)
-            self.logger.record(f"train/{name}", stacked[stacked.isfinite()].mean().item())
+            of_iteration[name] = stacked[stacked.isfinite()].mean().item()
+        for name, number in self._logged(of_iteration).items():
+            self.logger.record(f"train/{name}", number)
+        low, high = all_reduce_max_numbers(*self._return_bounds)
+        self.logger.record("train/lowest_return", -low)
+        self.logger.record("train/highest_return", high)
         self.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self._batches = []
@@ -298,6 +310,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         discounts = self.discounts(batch).numpy()
         returns = returns_to_go(rewards, discounts, batch.token_episodes())
         batch.returns = batch.scattered(returns)
+        low, high = self._return_bounds
+        self._return_bounds = max(low, -float(returns.min())), max(high, float(returns.max()))
         return batch.to(self.device)
 
     def discounts(self, batch: Replies) -> Tensor:
@@ -326,6 +340,10 @@ class OfflineAlgorithm(BaseAlgorithm):
             rows = torch.isin(episodes, torch.as_tensor(np.sort(group))).nonzero().squeeze(1)
             parts.append(batch[rows.to(device)])
         return parts
+
+    def _logged(self, means: dict[str, float]) -> dict[str, float]:
+        """Values to log under ``train/``, from the means of an iteration's terms."""
+        return means
 
     def _after_step(self) -> None:
         """Act after an optimizer step."""

@@ -23,7 +23,8 @@ class BC(OfflineAlgorithm):
     policy_kinds = ("plain",)
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
-        return {"loss": self.imitation_loss(batch)}
+        loss = self.imitation_loss(batch)
+        return {"policy_loss": loss, "loss": loss}
 
 
 class FilteredBC(BC):

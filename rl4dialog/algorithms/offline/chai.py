@@ -55,7 +55,7 @@ class CHAI(QLearning):
         groups = np.zeros(len(self.log), dtype=np.int64)
         groups[self._kept] = self.sampler.first_minibatches()
         self._candidates = CandidateCache(self.log, groups, n_candidates, self.seed or 0)
-        self._logged = LoggedReplies(self.log, self._kept)
+        self._log_replies = LoggedReplies(self.log, self._kept)
         self._random: dict[tuple[int, int], list[list[int]]] = {}
 
     @classmethod
@@ -76,7 +76,7 @@ class CHAI(QLearning):
         if self.cql_weight:
             n = self.n_candidates
             random = np.random.default_rng(derive_seed(self.seed or 0, "random", self._n_updates, process_index()))
-            drawn = self._logged.draw(len(states) * n, random)
+            drawn = self._log_replies.draw(len(states) * n, random)
             self._random = {state: drawn[i * n : (i + 1) * n] for i, state in enumerate(states)}
         return batch
 
@@ -105,7 +105,7 @@ class CHAI(QLearning):
         policy, n = states.policy, self.n_candidates
         log_probs, replies = self._others(states, is_logged, with_random=True)
         others = policy.turn_q(policy.heads, policy.value_hidden(replies)).view(len(q), -1, 2 * n)
-        log_u = torch.full_like(log_probs, -math.log(len(self._logged)))
+        log_u = torch.full_like(log_probs, -math.log(len(self._log_replies)))
         penalties = [
             sampled_conservative_penalty(each[:, :n], log_probs, each[:, n:], log_u, logged)
             for each, logged in zip(others / self.cql_temperature, q[:, is_logged] / self.cql_temperature, strict=True)

@@ -28,7 +28,7 @@ class PsiLearning(QLearning):
         kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
-    has_values = False
+    has_values = values_are_returns = False
 
     def __init__(
         self,

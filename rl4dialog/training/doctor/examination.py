@@ -11,7 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.training.doctor import conversation_checks, machine_checks, policy_checks, reward_checks, text_checks
+from rl4dialog.training.doctor import (
+    conversation_checks,
+    log_checks,
+    machine_checks,
+    policy_checks,
+    reward_checks,
+    text_checks,
+)
 from rl4dialog.training.doctor.finding import Finding, NotApplicable
 from rl4dialog.training.doctor.subject import Subject
 
@@ -35,6 +42,9 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         policy_checks.sampler_agreement,
         policy_checks.kl_at_start,
         conversation_checks.conversation,
+        log_checks.logged_conversations,
+        log_checks.logged_rewards,
+        log_checks.prior_likelihood,
         reward_checks.reward,
         policy_checks.determinism,
         policy_checks.learning_rate_zero,

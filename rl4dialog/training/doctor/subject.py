@@ -14,17 +14,19 @@ from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import is_cached
-from rl4dialog.core.config import OnPolicyConfig, RunConfig, text_config
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, text_config
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.language_model import WARM_START, build_language_model, warm_start_key
 from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.offline import build_log, learns_scores
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_run_tokenizer
@@ -114,9 +116,17 @@ class Subject:
 
     @_Part
     def scorer(self) -> Scorer:
-        scorer = build_scorer(self._rl_config, self._toolkit)
-        assert scorer is not None
+        scorer = build_scorer(self.config, self._toolkit)
+        if scorer is None:
+            raise NotApplicable("there is no reward_fn")
         return scorer
+
+    @_Part
+    def log(self) -> ConversationLog:
+        """The conversations that an offline run learns from."""
+        config = self.offline_config
+        scorer = self.scorer if learns_scores(config, self.texts) else None
+        return build_log(config, self.texts, self.end_of_turn, scorer)
 
     @_Part
     def metrics(self) -> list[BaseMetric | DialogueMetric]:
@@ -196,6 +206,13 @@ class Subject:
             dict(algorithm.logger.name_to_value),
             [episode["r"] for episode in algorithm.ep_info_buffer],
         )
+
+    @property
+    def offline_config(self) -> OfflineConfig:
+        """The config of a run that learns from logs."""
+        if not isinstance(self.config, OfflineConfig):
+            raise NotApplicable(f"alg.id: {self.config.alg.id} does not learn from logged conversations")
+        return self.config
 
     @property
     def _rl_config(self) -> OnPolicyConfig:

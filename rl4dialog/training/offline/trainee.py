@@ -40,7 +40,7 @@ class OfflineTrainee(PolicyTrainee):
                 f"with another --experiment_name"
             )
         self.derive = rates_and_shown
-        self.follow(RunFacts(precision=config.precision))
+        self.follow(RunFacts(precision=config.precision, values_are_returns=self.algorithm.values_are_returns))
 
     @property
     def stops_within_iteration(self) -> bool:

@@ -50,12 +50,14 @@ class RunFacts:
         target_kl: Target KL per token, if any.
         reward_weights: Weight of each reward part; 1 if it is not set.
         max_turns: Maximum number of agent utterances per conversation.
+        values_are_returns: Whether learned values Q estimate returns of a log.
     """
 
     precision: str = "fp32"
     target_kl: float | None = None
     reward_weights: Mapping[str, float] = field(default_factory=dict)
     max_turns: int = 1
+    values_are_returns: bool = True
 
 
 Rule = Callable[[History, RunFacts], "str | None"]

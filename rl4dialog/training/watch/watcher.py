@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl4dialog.training.watch import conversations, divergence, learning, replies
+from rl4dialog.training.watch import conversations, divergence, learning, replies, values
 from rl4dialog.training.watch.check import History, RunFacts
 
-CHECKS = (*divergence.CHECKS, *replies.CHECKS, *conversations.CHECKS, *learning.CHECKS)
+CHECKS = (*divergence.CHECKS, *replies.CHECKS, *conversations.CHECKS, *learning.CHECKS, *values.CHECKS)
 
 # A problem is reported again only after it was absent for this many iterations. Otherwise a value near a threshold
 # would be reported repeatedly.

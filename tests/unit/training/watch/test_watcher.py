@@ -64,6 +64,7 @@ def from_20(**values: Any) -> Change:
     return lambda i: {f"rollout/{key}": value for key, value in values.items()} if i >= 20 else {}
 
 
+RETURNS = {"train/lowest_return": -10.0, "train/highest_return": -1.0}
 SICK: dict[str, Change] = {
     "kl_negative": from_20(kl=-0.05),
     "kl_exploding": from_20(kl=0.6),
@@ -90,6 +91,9 @@ SICK: dict[str, Change] = {
     "gradient_not_finite": lambda i: {"train/skipped_steps": 2 if i == 20 else 0},
     "explained_variance": lambda i: {"train/explained_variance": 0.0},
     "line_search": lambda i: {"train/is_line_search_success": float(i < 20)},
+    "values_outside_returns": lambda i: {**RETURNS, "train/q_mean": 30.0 if i >= 20 else -6.0},
+    "advantages_vanish": lambda i: {**RETURNS, "train/advantage_abs": 1e-5 if i >= 20 else 0.5},
+    "few_weighted_tokens": lambda i: {"train/effective_share": 0.01 if i >= 20 else 0.5},
 }
 
 
@@ -108,6 +112,16 @@ def test_sick_history_is_told_once_with_advice(name: str) -> None:
     assert trouble.iteration >= 15 or name == "kl_coefficient"
     assert any(char.isdigit() for char in trouble.message), "it says what was measured"
     assert trouble.advice.endswith(".")
+
+
+def test_healthy_run_on_a_log_is_silent() -> None:
+    watcher = Watcher(RunFacts())
+    for i in range(1, N_ITERATIONS + 1):
+        logged = {"rollout/tokens": 4096, "rollout/n_conversations": 500, "rollout/logged_return": -6.9, **RETURNS}
+        losses = {"train/loss": 3.0, "train/q_loss": 1.5, "train/v_loss": 0.5, "train/policy_loss": 1.0}
+        values = {"train/q_mean": -5.0, "train/v_mean": -5.0, "train/advantage_abs": 0.01 * i}
+        steps = {"train/grad_norm": 1.0, "train/skipped_steps": 0, "train/effective_share": 0.4}
+        assert watcher.observe({"iteration": i, "rollout/epoch": 0.5 * i, **logged, **losses, **values, **steps}) == []
 
 
 def test_a_critic_that_diverges_is_told() -> None:
@@ -140,6 +154,12 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
         lambda i: {"rollout/turns": 1.0, "rollout/ended_by/partner": 1.0},
         RunFacts(target_kl=0.1, max_turns=1),
     ),
+    "values that begin at 0": (lambda i: {**RETURNS, "train/q_mean": -0.2 * i}, None),
+    "values that contain log-probabilities": (
+        lambda i: {**RETURNS, "train/q_mean": -90.0},
+        RunFacts(target_kl=0.1, values_are_returns=False),
+    ),
+    "advantages that begin at 0": (lambda i: {**RETURNS, "train/advantage_abs": 0.0 if i < 8 else 0.1}, None),
     "a part with a negative weight": (
         lambda i: {"rollout/reward/both/intent": 0.5, "rollout/reward/bad": -0.3 + 0.005 * i},
         RunFacts(target_kl=0.1, reward_weights={"both": 1.0, "bad": -1.0}),
