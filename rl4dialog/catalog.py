@@ -153,6 +153,7 @@ PolicyRegistry = Registry(
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
         "value_guided_causal_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedCausalLMPolicy",
         "value_guided_seq2seq_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedSeq2SeqLMPolicy",
+        "value_reranked_causal_lm_policy": "rl4dialog.policies.value_reranked:ValueRerankedCausalLMPolicy",
     },
     provided=(
         *("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
@@ -182,7 +183,9 @@ OfflineAlgorithmRegistry = Registry(
     {
         "awac": "rl4dialog.algorithms.offline.awac:AWAC",
         "bc": "rl4dialog.algorithms.offline.bc:BC",
+        "chai": "rl4dialog.algorithms.offline.chai:CHAI",
         "cql": "rl4dialog.algorithms.offline.cql:CQL",
+        "decision_transformer": "rl4dialog.algorithms.offline.bc:DecisionTransformer",
         "filtered_bc": "rl4dialog.algorithms.offline.bc:FilteredBC",
         "ilql": "rl4dialog.algorithms.offline.ilql:ILQL",
         "mc_returns": "rl4dialog.algorithms.offline.mc_returns:MCReturns",

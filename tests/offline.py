@@ -13,7 +13,9 @@ from tokenizers import AddedToken
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
+from rl4dialog.functional.turns import Turns
 from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
+from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
 from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -76,13 +78,14 @@ def guided_class_of(model: Any) -> Any:
     return ValueGuidedSeq2SeqLMPolicy if model.config.is_encoder_decoder else ValueGuidedCausalLMPolicy
 
 
-def make_learner(algorithm: Any, log: ConversationLog, model: Any, **args: Any) -> Any:
-    """An algorithm on full batches, with heads that are not 0."""
-    guided = algorithm.policy_kind == "guided"
+def make_learner(algorithm: Any, log: ConversationLog, model: Any, reranked: bool = False, **args: Any) -> Any:
+    """An algorithm on full batches, with heads that are not 0; values are those of tokens, or of replies."""
+    guided = "guided" in algorithm.policy_kinds and not reranked
     of_policy = {"guidance": {"beta": 2.0}, **args.pop("policy", {})} if guided else args.pop("policy", {})
     n = int(log.n_tokens.sum())
+    plain_class = ValueRerankedCausalLMPolicy if reranked else policy_class_of(model)
     learner = algorithm(
-        guided_class_of(model) if guided else policy_class_of(model),
+        guided_class_of(model) if guided else plain_class,
         DummyVecEnv([lambda: make_env(marked_tokenizer())]),
         log,
         n_steps=n,
@@ -97,7 +100,7 @@ def make_learner(algorithm: Any, log: ConversationLog, model: Any, **args: Any) 
         device="cpu",
         **args,
     )
-    if guided:
+    if guided or reranked:
         randomize(learner.policy)
     learner.set_logger(Logger(folder=None, output_formats=[]))
     return learner
@@ -115,10 +118,11 @@ def randomize(policy: Any, seed: int = 0) -> None:
 def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
     """Gradients of one minibatch in parts, as the algorithm adds them up."""
     learner.policy.zero_grad()
-    total = sum(float(batch.flat("loss_weights").sum()) for batch in batches)
+    weights = [batch.flat("loss_weights") for batch in batches]
+    n_tokens = sum(float(each.sum()) for each in weights)
+    n_turns = sum(float(w[Turns.of(b).last].sum()) for w, b in zip(weights, batches, strict=True))
     for batch in batches:
-        terms = learner._terms(batch)
-        ((batch.flat("loss_weights") * terms["loss"]).sum() / total).backward()
+        learner._means(batch, n_tokens, n_turns)["loss"].backward()
     return {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
 
 

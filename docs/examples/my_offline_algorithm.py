@@ -15,7 +15,7 @@ class BetterThanAverage(OfflineAlgorithm):
         kwargs: Keyword arguments of `OfflineAlgorithm`.
     """
 
-    policy_kind = "plain"  # trains a language model without values
+    policy_kinds = ("plain",)  # trains a language model without values
 
     def __init__(self, *args, temperature: float = 1.0, max_weight: float = 5.0, **kwargs):
         self.temperature, self.max_weight = temperature, max_weight

@@ -176,7 +176,7 @@ class _Outside:
         config["tokenizer"]["model_name"] = model_name
         config["tokenizer"].setdefault("vocab_size", 300)
         alg = config["alg"]
-        (alg["policy"]["args"] if kind_of(config).has_rollouts else alg)["model_name"] = model_name
+        (alg["policy"]["args"] if "policy" in alg else alg)["model_name"] = model_name
         (config.get("lora") or {}).pop("layers_to_transform", None)  # a tiny model has few layers
         pool = config["datapool"]
         args = pool.get("args") or {}
@@ -232,7 +232,7 @@ class _Outside:
 def _tiny_model(config: Mapping[str, Any]) -> str:
     """Name of the built-in model with the architecture of a config."""
     alg = config["alg"]
-    supervised = not kind_of(config).has_rollouts
+    supervised = "policy" not in alg
     name = (alg if supervised else alg["policy"]["args"])["model_name"].lower()
     is_seq2seq = alg["model_type"] == "seq2seq" if supervised else "seq2seq" in alg["policy"]["id"]
     found = [tiny for tiny, words in _TINY.items() if any(word in name for word in words)]
@@ -252,16 +252,19 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     alg, evaluation = config["alg"], config["train_evaluation"]
     blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]
     evaluation.update(eval_batch_size=4, max_eval_samples=4, eval_every=1)
-    if not kind_of(config).has_rollouts:
+    if "policy" not in alg:
         alg["training_args"].update(max_steps=N_ITERATIONS, per_device_train_batch_size=2)
         blocks.append(alg.get("generation_kwargs"))
     else:
         evaluation["n_iters"] = N_ITERATIONS
-        config["env"].update(n_envs=2, vec_env="dummy")
+        if config.get("env"):
+            config["env"].update(n_envs=2, vec_env="dummy")
+            blocks.append(config["env"]["args"])
         args = alg.get("args") or {}
         args.pop("critic_warmup_iters", None)  # the policy is to be trained
-        alg["args"] = {**args, "n_steps": 4, **({"batch_size": 8} if "batch_size" in args else {})}
-        blocks += [config["env"]["args"], alg["policy"]["args"].get("generation_kwargs")]
+        n_tokens = 8 if kind_of(config).has_rollouts else 4  # at most those of an iteration
+        alg["args"] = {**args, "n_steps": 4, **({"batch_size": n_tokens} if "batch_size" in args else {})}
+        blocks.append(alg["policy"]["args"].get("generation_kwargs"))
     for block in filter(None, blocks):
         block.update(_at_most(block, {**_SHORT, **_FEW}))
     return config

@@ -7,6 +7,8 @@ partner's answer.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -94,6 +96,32 @@ def conservative_penalty(all_values: Tensor, values: Tensor, temperature: float 
         Shape (N,).
     """
     return (all_values / temperature).logsumexp(dim=-1) - values / temperature
+
+
+def sampled_conservative_penalty(
+    candidate_values: Tensor,
+    candidate_log_probs: Tensor,
+    random_values: Tensor,
+    random_log_probs: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """log[ (sum_k e^Q(a_k) / mu(a_k) + sum_k e^Q(b_k) / u(b_k)) / 2n ] - Q(s, a) (CHAI; Verma et al. 2022).
+
+    The sum of e^Q over actions, of which there are too many, is estimated by importance sampling with two proposals: n
+    candidates a_k ~ mu, and n random actions b_k ~ u. The mean over both is taken inside of the logarithm.
+
+    Args:
+        candidate_values: Values of the candidates. Shape (U, n).
+        candidate_log_probs: log mu of the candidates, each as a whole. Shape (U, n).
+        random_values: Values of the random actions. Shape (U, n).
+        random_log_probs: log u of the random actions. Shape (U, n).
+        values: Values of the logged actions. Shape (U,).
+
+    Returns:
+        Shape (U,).
+    """
+    weighted = torch.cat([candidate_values - candidate_log_probs, random_values - random_log_probs], dim=1)
+    return weighted.logsumexp(dim=1) - math.log(weighted.shape[1]) - values
 
 
 def advantage_weights(advantages: Tensor, temperature: float, max_log_weight: float) -> Tensor:

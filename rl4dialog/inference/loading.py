@@ -44,6 +44,7 @@ from rl4dialog.training.building.generation import evaluation_kwargs
 from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import build_inference_policy, is_guided, policy_class
+from rl4dialog.training.building.returns import asking, return_prefix
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.texts import Texts, build_data
 from rl4dialog.training.building.toolkit import build_toolkit
@@ -215,8 +216,10 @@ class LoadedPolicy:
     def q_values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Value Q of each token of each reply, by which a guided policy chooses tokens.
 
+        A policy that reranks replies has one value per reply, which all its tokens get.
+
         Raises:
-            ModelError: If the policy is not guided by values of tokens.
+            ModelError: If the policy is not guided by values, or the final model does not contain them.
         """
         return self._per_token(prompts, replies, self.policy, self.guiding_policy.q_values)
 
@@ -232,12 +235,12 @@ class LoadedPolicy:
     @property
     def beta(self) -> float | None:
         """Weight of the values that guide the policy; ``None`` if none do."""
-        return float(self.guiding_policy.guidance.beta) if is_guided(self.config) else None
+        return float(self.guiding_policy.guidance.beta) if is_guided(self.config) and not self.policy.reranked else None
 
     @property
     def searches(self) -> bool:
         """Whether the policy searches for whole replies, so that they cannot be generated token by token."""
-        return is_guided(self.config) and self.guiding_policy.guidance.search != "sample"
+        return is_guided(self.config) and self.guiding_policy.guidance.searches
 
     def guided_by(self, beta: float | None) -> AbstractContextManager[None]:
         """Return a context with another weight of the values that guide the policy; ``None`` changes nothing.
@@ -246,6 +249,8 @@ class LoadedPolicy:
             ConfigError: If the weight is invalid.
             ModelError: If no values guide the policy.
         """
+        if beta is not None and self.policy.reranked:
+            raise ConfigError("values of whole replies rank samples, so this policy has no beta")
         return nullcontext() if beta is None else self.guiding_policy.guided_by(beta)
 
     @property
@@ -299,8 +304,12 @@ class LoadedPolicy:
         )
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, truncated as in training."""
+        """Token ids of a prompt, truncated as in training.
+
+        If the run's algorithm conditions on returns, a prompt that begins with none asks for the target return.
+        """
         lengths = self.lengths
+        prompt = asking(prompt, return_prefix(self.config), self.dialogue_format, lengths.turn_end)
         return encode_prompt(self.tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
 
     def _per_token(

@@ -1,11 +1,11 @@
-"""Guidance of a language model's tokens by values (Snell et al. 2022, arXiv 2206.11871, section 4.3)."""
+"""Guidance of a language model by values of tokens or replies (Snell et al. 2022, arXiv 2206.11871, section 4.3)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pydantic
 from pydantic import Field
@@ -14,7 +14,9 @@ from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper
 
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 
+T = TypeVar("T")
 _STRICT = pydantic.ConfigDict(strict=True)
+_WHERE = "alg.policy.args.guidance"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
@@ -89,34 +91,17 @@ class Guidance:
         Raises:
             ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
         """
-        where, given = "alg.policy.args.guidance", dict(settings or {})
-        names = list(cls.__dataclass_fields__)
-        for key in given:
-            if key not in names:
-                raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
-        try:
-            if isinstance(given.get("prior"), Mapping):
-                where_prior, of_prior = f"{where}.prior", PriorFilter.__dataclass_fields__
-                for key in given["prior"]:
-                    if key not in of_prior:
-                        raise ConfigError(
-                            f"unknown key '{where_prior}.{key}'{nearest_hint(key, of_prior)} (known: "
-                            f"{', '.join(of_prior)})"
-                        )
-                given["prior"] = PriorFilter(**given["prior"])
-            guidance = cls(**given)
-        except pydantic.ValidationError as error:
-            problem = error.errors()[0]
-            path = ".".join(map(str, problem["loc"]))
-            message = problem["msg"][0].lower() + problem["msg"][1:]
-            raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
+        given = dict(settings or {})
+        if isinstance(given.get("prior"), Mapping):
+            given["prior"] = _parsed(PriorFilter, given["prior"], f"{_WHERE}.prior")
+        guidance = _parsed(cls, given)
         for name, search in (("num_beams", "beam"), ("n_candidates", "rerank"), ("log_prob_weight", "rerank")):
             if name in given and guidance.search != search:
-                raise ConfigError(f"{where}.{name} has a meaning only with {where}.search: {search}")
+                raise ConfigError(f"{_WHERE}.{name} has a meaning only with {_WHERE}.search: {search}")
         if guidance.search == "beam" and guidance.num_beams == 1:
-            raise ConfigError(f"{where}.search: beam needs num_beams of at least 2")
+            raise ConfigError(f"{_WHERE}.search: beam needs num_beams of at least 2")
         if not guidance.prior_weight and not guidance.beta:
-            raise ConfigError(f"{where}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
+            raise ConfigError(f"{_WHERE}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
         return guidance
 
     def with_beta(self, beta: float) -> Guidance:
@@ -132,6 +117,11 @@ class Guidance:
         return dataclasses.replace(self, beta=float(beta))
 
     @property
+    def searches(self) -> bool:
+        """Whether replies are found by a search."""
+        return self.search != "sample"
+
+    @property
     def changes_nothing(self) -> bool:
         """Whether every token has its probability under the language model."""
         return not self.beta and self == Guidance(
@@ -143,6 +133,52 @@ class Guidance:
             n_candidates=self.n_candidates,
             log_prob_weight=self.log_prob_weight,
         )
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class Reranking:
+    """How values of replies choose among replies that a language model samples.
+
+    The reply is the candidate with the highest Q(s, a) + lambda log pi_beta(a|s).
+
+    Attributes:
+        n_candidates: Number of sampled replies; 1 is the language model itself.
+        log_prob_weight: lambda.
+        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
+    """
+
+    n_candidates: int = Field(default=8, ge=1)
+    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    use: Literal["target", "online"] = "target"
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any] | None) -> Reranking:
+        """Parse and validate a ``guidance`` block.
+
+        Raises:
+            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
+        """
+        return _parsed(cls, settings)
+
+    @property
+    def searches(self) -> bool:
+        """Whether replies are found by a search."""
+        return self.n_candidates > 1
+
+
+def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHERE) -> T:
+    """Make an object of one of the classes above from a block at ``where``."""
+    given, names = dict(settings or {}), [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
+    try:
+        return cls(**given)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        path = ".".join(map(str, problem["loc"]))
+        message = problem["msg"][0].lower() + problem["msg"][1:]
+        raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
 
 
 def guided_logits(

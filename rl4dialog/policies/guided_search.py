@@ -15,6 +15,10 @@ from rl4dialog.policies.generation import GenerationSettings
 
 if TYPE_CHECKING:
     from rl4dialog.policies.value_guided import ValueGuidedMixin
+    from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
+
+Sample = Callable[[dict[str, Tensor]], Replies]
+"""Samples one reply per prompt of observations."""
 
 
 def guided_beams(
@@ -106,20 +110,30 @@ def _continued(
     return chosen
 
 
+@torch.no_grad()
 def reranked(
-    policy: ValueGuidedMixin, sample: Callable[[dict[str, Tensor]], Replies], obs: dict[str, Tensor]
+    policy: ValueGuidedMixin | ValueRerankedCausalLMPolicy,
+    sample: Sample,
+    obs: dict[str, Tensor],
+    settings: GenerationSettings,
 ) -> Replies:
-    """Sample several replies to each prompt and return the one with the highest rank.
-
-    The rank is sum_t (Q(s_t, a_t) - V(s_t)) + lambda sum_t log pi_beta(a_t | s_t), with lambda =
-    ``log_prob_weight``.
+    """Sample ``n_candidates`` replies to each prompt and return the one with the highest rank, of equal ones the first.
 
     Args:
-        policy: The policy.
+        policy: The policy, whose ``ranks`` compares replies.
         sample: Samples replies.
         obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
+        settings: Settings of the samples.
+
+    Raises:
+        ConfigError: If the settings do not sample.
     """
     n = policy.guidance.n_candidates
+    if n > 1 and (not settings.do_sample or settings.num_beams > 1):
+        raise ConfigError(
+            f"alg.policy.args.guidance.n_candidates is {n}, but generation_kwargs gives the same reply every time; set "
+            f"do_sample: true, without num_beams"
+        )
     replies = sample({name: each.repeat_interleave(n, dim=0) for name, each in obs.items()})
     rank = policy.ranks(replies).view(-1, n)
     best = rank.argmax(dim=1) + n * torch.arange(len(rank), device=rank.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -184,25 +185,36 @@ class ConversationLog:
     def __len__(self) -> int:
         return len(self.n_tokens)
 
+    @cached_property
+    def n_replies(self) -> np.ndarray:
+        """Number of logged replies of each conversation. Shape (n,)."""
+        table = self._dataset.data.table
+        ends = [
+            chunk.flatten().to_numpy()[chunk.offsets.to_numpy()[1:] - chunk.offsets[0].as_py() - 1]
+            for chunk in table["turns"].chunks
+        ]
+        # The state after a conversation that was cut counts as a turn.
+        return np.concatenate(ends) + table["terminated"].to_numpy().astype(np.int64)
+
     def replies(self, numbers: np.ndarray) -> Replies:
         """Read conversations: one or more rows each, in order, with ``episode``, ``turn`` and ``rewards``.
 
-        ``loss_weights`` is 1 at logged tokens, and 0 at the token after the end of a conversation that is not
-        terminated.
+        ``episode`` is the index of the conversation. ``loss_weights`` is 1 at logged tokens, and 0 at the token after
+        the end of a conversation that is not terminated.
 
         Args:
             numbers: Indices of conversations. Shape (n,).
         """
         records = self._dataset[numbers.tolist()]
         prompts, responses, masks, episodes, weights = [], [], [], [], []
-        for number, ids in enumerate(records["ids"]):
+        for number, (index, ids) in enumerate(zip(numbers.tolist(), records["ids"], strict=True)):
             ends = np.cumsum(records["row_lengths"][number])[:-1]
             flags = np.split(records["is_agents"][number], ends)
             for row, flag, n in zip(np.split(ids, ends), flags, records["prompt_lengths"][number], strict=True):
                 prompts.append(row[:n].tolist())
                 responses.append(row[n:].tolist())
                 masks.append(flag[n:])
-                episodes.append(number)
+                episodes.append(index)
             of_tokens = np.ones(len(records["rewards"][number]), dtype=np.float32)
             if not records["terminated"][number]:
                 of_tokens[-1] = 0

@@ -42,6 +42,14 @@ class OfflineSampler:
         self._position += 1
         return self._order[start:end]
 
+    def first_minibatches(self) -> np.ndarray:
+        """Number of the minibatch of the first epoch that each conversation is in. Shape (n,)."""
+        first = OfflineSampler(self._n_tokens, self._batch_size, self._seed)
+        found = np.empty(len(self._n_tokens), dtype=np.int64)
+        for number, (start, end) in enumerate(first._batches):
+            found[first._order[start:end]] = number
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         """The state, as JSON values."""
         return {"epoch": self._epoch, "position": self._position}

@@ -186,10 +186,11 @@ def _add_offline_rows(
     n_batches = max(1, math.floor(args["n_steps"] / args["batch_size"] + 0.5))
     table.add_row("minibatches per iteration", f"about {n_batches} of {args['batch_size']:,} agent tokens")
     table.add_row("passes over the log", f"{config.n_iters * args['n_steps'] / n_tokens:.3g}")
-    if algorithm.policy_kind == "guided":
+    policy = policy_class(config)
+    if policy.guided:
         n_hidden = hidden_size(model)
         width = args["head_width"] or 2 * n_hidden
-        n_head = (n_hidden + 1) * width + (width + 1) * embedding_rows(model)
+        n_head = (n_hidden + 1) * width + (width + 1) * (1 if policy.reranked else embedding_rows(model))
         n_heads = 2 * args["n_q_heads"]  # with their lagging copies
         table.add_row("parameters of the Q heads", f"{n_heads * n_head:,}: {n_heads} of {n_head:,}, copies included")
 

@@ -16,20 +16,29 @@ from rl4dialog import cli
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry
 from rl4dialog.core.config import OFFLINE, ON_POLICY
 
+OF_REPLIES = ("chai", "ilql_of_replies", "cql_of_replies", "mc_returns_of_replies")
+
 
 def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, Any]:
-    guided = id not in ("bc", "filtered_bc")
+    plain, of_replies = id in ("bc", "filtered_bc", "decision_transformer"), id in OF_REPLIES
     policy_args: dict[str, Any] = {"model_name": "builtin/tiny-llama", "generation_kwargs": {"max_new_tokens": 6}}
-    if guided and id != "awac":
+    if of_replies:
+        policy_args["guidance"] = {"n_candidates": 3}
+        policy_args["generation_kwargs"]["do_sample"] = True
+    elif not plain and id != "awac":
         policy_args["guidance"] = {"beta": 2.0}
+    kind = "causal_lm_actor_critic" if plain else "value_reranked_causal_lm" if of_replies else "value_guided_causal_lm"
     alg = {
-        "id": id,
+        "id": id.removesuffix("_of_replies"),
         "args": {"n_steps": 256, "batch_size": 64, "learning_rate": 1e-3},
-        "policy": {
-            "id": "value_guided_causal_lm_policy" if guided else "causal_lm_actor_critic_policy",
-            "args": policy_args,
-        },
+        "policy": {"id": f"{kind}_policy", "args": policy_args},
     }
+    if id == "cql_of_replies":
+        alg["args"] |= {"cql_weight": 0.0, "backup": "data"}  # type: ignore[operator]
+    if of_replies:
+        of_turns = {"id": "regex", "args": {"pattern": "like .*e"}, "pay": "turn"}
+        several_turns = {"datapool__args__samples": "dialogues", "env__args__max_prompt_length": 60}
+        overrides = {"reward_fn": of_turns, **several_turns, **overrides}
     if id == "filtered_bc":
         alg["args"]["top_share"] = 0.5  # type: ignore[index]
     settings = {
@@ -41,7 +50,10 @@ def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, A
     return make_config(tmp_path, **{**settings, **overrides})
 
 
-@pytest.mark.parametrize("id", ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc"])
+@pytest.mark.parametrize(
+    "id",
+    ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc", "decision_transformer", *OF_REPLIES],
+)
 def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
@@ -86,6 +98,27 @@ def test_loaded_policy_is_guided_like_the_one_that_was_trained(finished: Path) -
     assert final.log_probs(prompts, replies) != guided
 
 
+def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "ilql_of_replies", train_evaluation__n_iters=1, train_evaluation__save_every=1)
+    assert train(tmp_path, config) == 0
+    final, last = (rl4dialog.load_policy(run_folder(tmp_path), checkpoint=each) for each in (None, "last"))
+    prompts, replies = ["hello there <EOU>"], ["good morning"]
+    for name in ("q_values", "advantages", "values", "log_probs"):
+        assert getattr(final, name)(prompts, replies) == getattr(last, name)(prompts, replies)
+    assert len(set(final.q_values(prompts, replies)[0])) == 1 and final.q_values(prompts, replies)[0][0] != 0
+    for seed in range(3):
+        assert (
+            final.generate(prompts, seed=seed)
+            == last.generate(prompts, seed=seed)
+            == [final.chat("hello there", seed=seed)]
+        )
+    output = tmp_path / "evaluation"
+    assert cli.main_of("evaluate", ["--run", str(run_folder(tmp_path)), "--output_path", str(output)]) == 0
+    logged = json.loads((run_folder(tmp_path) / "test_split_metrics.jsonl").read_text().splitlines()[-1])["metrics"]
+    found = json.loads((output / "metrics.json").read_text())["metrics"]
+    assert found and all(logged[key] == value for key, value in found.items())
+
+
 def test_plain_model_has_no_values(tmp_path: Path) -> None:
     assert train(tmp_path, config_of(tmp_path, "bc", train_evaluation__n_iters=1)) == 0
     policy = rl4dialog.load_policy(run_folder(tmp_path))
@@ -123,13 +156,40 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"alg__args__batch_size": 1024}, "alg.args.batch_size is 1024 agent tokens, but an iteration has only 256"),
     ({"alg__args__cql_temperature": 2.0}, "no effect without alg.args.cql_weight"),
     ({"alg__policy__args__guidance": {"bta": 2.0}}, "unknown key 'alg.policy.args.guidance.bta'; did you mean"),
-    ({"alg__policy__args__guidance": {"prior": {"min_p": 1.5}}}, "guidance.min_p"),
+    ({"alg__policy__args__guidance": {"prior": {"min_p": 1.5}}}, "guidance.prior.min_p"),
     ({"alg__policy__args__guidance": {"num_beams": 3}}, "num_beams has a meaning only with"),
     ({"alg__policy__args__reference": "initial"}, "the reference is the language model itself"),
     ({"alg__rewards": "reward_fn", "reward_fn": None}, "alg.rewards: reward_fn needs the key 'reward_fn'"),
     ({"alg__rewards": "log"}, "have the return 0, so alg.id: ilql has nothing to learn from"),
     ({"reward_fn": None}, "have the return 0, so alg.id: ilql has nothing to learn from"),
 ]
+
+
+GREEDY = {"alg__policy__args__generation_kwargs": {"max_new_tokens": 6}}
+ERRORS_OF_REPLIES: list[tuple[str, dict[str, Any], str]] = [
+    ("ilql_of_replies", GREEDY, "n_candidates is 3, but evaluations decode greedily"),
+    ("ilql_of_replies", {"alg__args__cql_weight": 0.1}, "alg.args.cql_weight: the penalty is a sum over all actions"),
+    (
+        "ilql_of_replies",
+        {"alg__args__discount_per": "token"},
+        "discount_per: token has no meaning with values of whole",
+    ),
+    ("cql_of_replies", {"alg__args__backup": "max"}, "alg.args.backup: max is a maximum over all actions"),
+    ("chai", {"alg__args__policy_weight": 1.0}, "policy_weight has no effect, because chai trains no language model"),
+    ("chai", {"alg__args__v_weight": 1.0}, "v_weight has no effect, because this algorithm learns no V"),
+    ("chai", {"alg__policy__id": "value_guided_causal_lm_policy"}, "value_reranked_causal_lm_policy"),
+    ("chai", {"alg__policy__args__guidance": {"beta": 1.0}}, "unknown key 'alg.policy.args.guidance.beta'"),
+    ("chai", {"alg__policy__args__train_prior": True}, "train_prior has no effect with alg.id: chai"),
+]
+
+
+@pytest.mark.parametrize(("id", "changes", "message"), ERRORS_OF_REPLIES)
+def test_mistake_with_values_of_replies_is_one_paragraph(
+    id: str, changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, config_of(tmp_path, id, **changes)) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert message in printed and "Traceback" not in printed
 
 
 @pytest.mark.parametrize(("changes", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])

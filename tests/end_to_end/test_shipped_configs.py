@@ -14,7 +14,7 @@ from multiwoz_files import write_multiwoz
 from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 
-from rl4dialog.core.config import OnPolicyConfig, TextConfig, kind_of
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig, kind_of
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.stand_in_data import write_original
@@ -79,7 +79,9 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         alg["policy"]["args"]["model_name"] = model_name
         n_envs = alg["args"].get("n_generations", 2)
         config["env"].update(n_envs=n_envs, vec_env="dummy")
-        alg["args"].update(n_steps=4, **({"batch_size": 4 * n_envs} if "batch_size" in alg["args"] else {}))
+        is_offline = kind_of(config) is OfflineConfig  # whose iterations have n_steps tokens in all
+        n_tokens = 4 if is_offline else 4 * n_envs
+        alg["args"].update(n_steps=4, **({"batch_size": n_tokens} if "batch_size" in alg["args"] else {}))
         alg["args"].pop("critic_warmup_iters", None)  # more than the one iteration
         evaluation["n_iters"] = 1
         blocks.append(alg["policy"]["args"]["generation_kwargs"])

@@ -226,12 +226,13 @@ def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path:
         for parameter in first.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.01)
     save_policy(first, tmp_path)
-    save_value_guidance(first, tmp_path / "model")
+    (tmp_path / "exported").mkdir()
+    save_value_guidance(first, tmp_path / "exported")
     replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
     second, exported = (guided(critic=critic, target=target, guidance={"beta": 2.0}) for _ in range(2))
     load_policy_weights(second, tmp_path)
     exported.language_model.load_state_dict(first.language_model.state_dict())
-    load_value_guidance(exported, tmp_path / "model")
+    load_value_guidance(exported, tmp_path / "exported")
     for other in (second, exported):
         for numbers_of in ("q_values", "advantages", "sequence_log_probs", "predict_sequence_values"):
             assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))

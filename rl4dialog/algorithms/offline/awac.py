@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.q_learning import QLearning, TokenStates
+from rl4dialog.algorithms.offline.q_learning import QLearning
+from rl4dialog.algorithms.offline.states import TokenStates
 from rl4dialog.core.arguments import Positive
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.value_losses import advantage_weights, td_targets
@@ -39,7 +40,7 @@ class AWAC(QLearning):
     @torch.no_grad()
     def _expected_q(self, states: TokenStates) -> Tensor:
         """sum_a pi(a|s) Q(s, a) of the lagging values. Shape (N,)."""
-        policy = self.guided_policy
+        policy = states.policy
         probabilities = policy.model_logits(states.policy_hidden).softmax(dim=-1)
         return (probabilities * policy.target_q_all(states.target_hidden)).sum(dim=-1)
 
@@ -53,7 +54,7 @@ class AWAC(QLearning):
         return {**terms, "weight_mean": self._weights, "weight_square": self._weights.square()}
 
     def _policy_loss(self, states: TokenStates) -> Tensor:
-        advantages = self._target_q(states) - self._expected_q(states)
+        advantages = states.target_q - self._expected_q(states)
         self._weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
         return self._weights * super()._policy_loss(states)
 

@@ -32,6 +32,7 @@ from rl4dialog.functional.distributed import (
 )
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.turns import Turns
 from rl4dialog.functional.value_losses import returns_to_go, step_discounts
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.rollouts.conversation_log import ConversationLog
@@ -48,12 +49,15 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     Attributes:
         needs_rewards: Whether conversations need rewards that differ.
-        policy_kind: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
+        policy_kinds: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
             ones, which have values of tokens and of replies.
         has_values: Whether V(s) is among the values that are learned.
         values_are_returns: Whether values, if any, estimate returns of the log.
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
+        reads_returns: Whether conversations begin with their return as text; see
+            :class:`~rl4dialog.data.return_prefix.ReturnPrefix`.
+        per_turn: Whether actions are whole turns instead of tokens.
         sampler: Order of the conversations.
 
     Args:
@@ -67,7 +71,8 @@ class OfflineAlgorithm(BaseAlgorithm):
             leaves the size to ``split_by_length``.
         split_by_length: Split a minibatch by length where this saves more padding than an additional pass costs.
         gamma: Discount factor.
-        discount_per: Whether ``gamma`` discounts every ``token``, or only from one ``turn`` to the next.
+        discount_per: Whether ``gamma`` discounts every ``token``, or only from one ``turn`` to the next, as always
+            with values of replies.
         max_grad_norm: Maximum gradient norm; larger gradients are scaled down.
         on_nan_gradient: ``skip`` and count optimizer steps with a non-finite gradient (ten in a row stop the run), or
             ``raise`` at once.
@@ -79,10 +84,11 @@ class OfflineAlgorithm(BaseAlgorithm):
     """
 
     needs_rewards = True
-    policy_kind: PolicyKind = "guided"
+    policy_kinds: tuple[PolicyKind, ...] = ("guided",)
     has_values = False
     values_are_returns = True
     needs_critic = False
+    reads_returns = False
     data_parallel = True
     stop_requested = False
 
@@ -118,7 +124,9 @@ class OfflineAlgorithm(BaseAlgorithm):
         )
         self.log, self.n_steps, self.batch_size = log, n_steps, batch_size
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
-        self.gamma, self.discount_per, self.max_grad_norm = gamma, discount_per, max_grad_norm
+        self.gamma, self.max_grad_norm = gamma, max_grad_norm
+        self.per_turn = bool(getattr(policy, "reranked", False))
+        self.discount_per = "turn" if self.per_turn else discount_per
         self._step_guard = StepGuard(on_nan_gradient)
         kept = self.select(log)
         self._kept = kept
@@ -140,9 +148,38 @@ class OfflineAlgorithm(BaseAlgorithm):
             raise ConfigError(f"alg.args.batch_size is {batch_size} agent tokens, but an iteration has only {n_steps}")
 
     @classmethod
+    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+        """Check config arguments that depend on the policy.
+
+        Args:
+            policy: Policy class, of one of the :attr:`policy_kinds`.
+            given: Arguments in the config.
+            args: The same with defaults filled in.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+        """
+        if policy.reranked and given.get("discount_per") == "token":
+            raise ConfigError(
+                "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"
+            )
+
+    @classmethod
+    def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
+        """Check config arguments that depend on the returns of the log.
+
+        Args:
+            returns: Return of each conversation. Shape (n,).
+            args: Arguments with defaults filled in.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+        """
+
+    @classmethod
     def policy_arguments(cls) -> dict[str, Any]:
         """Arguments of the policy that the algorithm sets; a plain language model has no critic and no reference."""
-        return {"critic": "none", "reference": "none"} if cls.policy_kind == "plain" else {}
+        return {"critic": "none", "reference": "none"} if cls.policy_kinds == ("plain",) else {}
 
     def select(self, log: ConversationLog) -> np.ndarray:
         """Indices of the conversations to learn from; by default all. Shape (n,).
@@ -231,14 +268,13 @@ class OfflineAlgorithm(BaseAlgorithm):
         for numbers in self._batches:
             batch = self.prepared(self.log.replies(numbers[process_index() :: n_processes()]))
             assert batch.loss_weights is not None
-            n_tokens = all_reduce_numbers(float(batch.loss_weights.sum()))[0]
+            of_turns = batch.flat("loss_weights")[Turns.of(batch).last]
+            sizes = all_reduce_numbers(float(batch.loss_weights.sum()), float(of_turns.sum()))
             steps.clear()
             sums: dict[str, Tensor] = {}
             parts = self._parts(batch)
             for i, part in enumerate(parts):
-                weights = part.flat("loss_weights")
-                terms = self._terms(part)
-                means = {name: (weights * values).sum() / n_tokens for name, values in terms.items()}
+                means = self._means(part, *sizes)
                 steps.backward(means["loss"], is_last=i == len(parts) - 1)
                 for name, mean in means.items():
                     sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
@@ -287,7 +323,7 @@ class OfflineAlgorithm(BaseAlgorithm):
     def _parts(self, batch: Replies) -> list[Replies]:
         """Micro-batches. The rows of a conversation stay together, because states continue from one to the next."""
         episodes = torch.as_tensor(batch.row_episodes())
-        n_episodes = int(episodes[-1]) + 1
+        n_episodes = int(episodes.max()) + 1
         fixed_cost = FIXED_COST.get(self.device.type) if self.split_by_length else None
         if n_episodes == len(batch):
             return list(batch.split(self.micro_batch_size, fixed_cost))
@@ -311,6 +347,17 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     def _after_step(self) -> None:
         """Act after an optimizer step."""
+
+    def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
+        """The share of a micro-batch in the means of all terms, and in the ``loss``, over the minibatch.
+
+        Args:
+            batch: The micro-batch.
+            n_tokens: Number of agent tokens of the minibatch.
+            n_turns: Number of its turns.
+        """
+        del n_turns
+        return weighted_means(self._terms(batch), batch.flat("loss_weights"), n_tokens)
 
     @abstractmethod
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
@@ -340,3 +387,8 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "log"]
+
+
+def weighted_means(terms: Mapping[str, Tensor], weights: Tensor, n: float) -> dict[str, Tensor]:
+    """Sum of each term with weights, divided by ``n``. Terms and weights have the shape (n',), results are numbers."""
+    return {name: (weights * values).sum() / n for name, values in terms.items()}

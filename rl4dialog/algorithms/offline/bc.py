@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ class BC(OfflineAlgorithm):
     """Behaviour cloning: the cross-entropy of the agent's tokens, without rewards."""
 
     needs_rewards = False
-    policy_kind = "plain"
+    policy_kinds = ("plain",)
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
         loss = self.imitation_loss(batch)
@@ -73,20 +74,47 @@ class FilteredBC(BC):
 class DecisionTransformer(BC):
     """Imitation after a text that says the return (Decision Transformer; Chen et al. 2021, arXiv 2106.01345).
 
-    Each conversation begins with its return, such as ``return -2``. To act, the policy reads ``target_return``
-    instead. The result is an ordinary language model.
+    Each conversation begins with its return, such as ``return -2``: as an utterance or system message of a dialogue, or
+    as the first line of a plain prompt. To act, the policy reads ``target_return`` instead. The result is an ordinary
+    language model.
 
     Args:
         args: Arguments of :class:`BC`.
-        target_return: Return that evaluations ask for.
+        target_return: Return that evaluations, chats and prompts from files ask for, within the range of the log.
         decimals: Decimals of returns in the text.
         kwargs: Keyword arguments of :class:`BC`.
     """
 
     needs_rewards = True
+    reads_returns = True
 
     def __init__(
         self, *args: Any, target_return: float = 0.0, decimals: Annotated[int, Field(ge=0, le=6)] = 0, **kwargs: Any
     ) -> None:
         self.target_return, self.decimals = target_return, decimals
         super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        super().check_arguments(args)
+        target, decimals = args.get("target_return", 0.0), args.get("decimals", 0)
+        if not math.isfinite(target) or round(target, decimals) != target:
+            raise ConfigError(
+                f"alg.args.target_return is {target:g}, which cannot be written with alg.args.decimals: {decimals}; "
+                f"raise decimals, or round it"
+            )
+
+    @classmethod
+    def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
+        target, decimals = args["target_return"], args["decimals"]
+        low, high = (round(float(value), decimals) for value in (returns.min(), returns.max()))
+        if not low <= target <= high:
+            raise ConfigError(
+                f"alg.args.target_return is {target:g}, but the returns of the log are between {low:g} and {high:g}, "
+                f"and the policy learns nothing about others; choose one of these, such as {high:g}"
+            )
+        if low == high:
+            raise ConfigError(
+                f"all returns of the log are {low:g} with alg.args.decimals: {decimals}, so they say nothing; raise "
+                f"decimals"
+            )

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.q_learning import QLearning, TokenStates
+from rl4dialog.algorithms.offline.q_learning import QLearning
+from rl4dialog.algorithms.offline.states import TokenStates
 from rl4dialog.core.arguments import Positive
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.value_losses import td_targets
@@ -41,8 +42,8 @@ class PsiLearning(QLearning):
         super().__init__(*args, huber_delta=huber_delta, **kwargs)
 
     def _q_targets(self, states: TokenStates) -> Tensor:
-        q = self.guided_policy.target_q_all(states.target_hidden)
+        q = states.policy.target_q_all(states.target_hidden)
         values = q.logsumexp(dim=-1) if self.backup == "logsumexp" else q.amax(dim=-1)
         with torch.no_grad():
-            prior = token_log_probs(self.guided_policy.model_logits(states.policy_hidden), states.ids)
+            prior = token_log_probs(states.policy.model_logits(states.policy_hidden), states.ids)
         return td_targets(states.rewards / self.reward_scale + prior, states.discounts, states.after(values))

@@ -1,64 +1,35 @@
-"""Values of tokens from logged conversations: what ILQL, CQL, Monte-Carlo returns, psi-learning and AWAC share."""
+"""Values of tokens or replies from logged conversations: what ILQL, CQL, MC returns, psi-learning, AWAC, CHAI share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.base import OfflineAlgorithm
+from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
+from rl4dialog.algorithms.offline.states import States, TokenStates, TurnStates
 from rl4dialog.core.arguments import Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.value_losses import conservative_penalty, expectile_loss, next_states, q_loss
-from rl4dialog.policies.value_guided import ValueGuidedMixin
-
-
-@dataclass
-class TokenStates:
-    """The N agent tokens of a minibatch, and the states before them.
-
-    Attributes:
-        batch: The conversations.
-        ids: The tokens. Shape (N,).
-        rewards: Their rewards. Shape (N,).
-        discounts: Discount of the step after each. Shape (N,).
-        policy_hidden: Hidden states of the language model. Shape (N, H).
-        value_hidden: Hidden states of the trained values. Shape (N, H).
-        target_hidden: Hidden states of the lagging values. Shape (N, H).
-        values: V(s) of the trained values. Shape (N,).
-    """
-
-    batch: Replies
-    ids: Tensor
-    rewards: Tensor
-    discounts: Tensor
-    policy_hidden: Tensor
-    value_hidden: Tensor
-    target_hidden: Tensor
-    values: Tensor
-    _episodes: Tensor = field(repr=False)
-
-    def after(self, values: Tensor) -> Tensor:
-        """Values of the states after the tokens; 0 after the last token of an episode. Shape (N,) -> (N,)."""
-        return next_states(values, self._episodes)
+from rl4dialog.functional.value_losses import conservative_penalty, expectile_loss, q_loss
+from rl4dialog.policies.lagging_values import LaggingValuesMixin
 
 
 class QLearning(OfflineAlgorithm):
-    """Values Q(s, a) and V(s) of tokens, beside imitation of the log. Subclasses define the targets.
+    """Values Q(s, a) and V(s), beside imitation of the log. Subclasses define the targets.
 
-    Loss: ``policy_weight`` L_pi + ``v_weight`` L_V + sum_j L_Qj + ``cql_weight`` sum_j L_CQLj, each a mean over the
-    agent tokens of a minibatch; see ``docs/offline.md``.
+    Actions are tokens, or whole turns with a policy that reranks replies. Loss: ``policy_weight`` L_pi + ``v_weight``
+    L_V + sum_j L_Qj + ``cql_weight`` sum_j L_CQLj, each a mean over the actions of a minibatch, except that L_pi is
+    always one over tokens; see ``docs/offline.md``.
 
     Args:
         args: Arguments of :class:`~rl4dialog.algorithms.offline.base.OfflineAlgorithm`.
         policy_weight: Weight of the imitation of the log by the language model.
         v_weight: Weight of the loss of V.
-        cql_weight: Weight of the conservative penalty, which lowers the values of tokens that are not in the log.
+        cql_weight: Weight of the conservative penalty, which lowers the values of actions that are not in the log.
         cql_temperature: Temperature of the penalty.
         huber_delta: Limit of Huber's loss for Q; ``null`` is the squared error.
         polyak_rate: Share of the trained values in the lagging copy that each optimizer step adds.
@@ -66,6 +37,8 @@ class QLearning(OfflineAlgorithm):
     """
 
     has_values = True
+    samples_penalty = False
+    """Whether the conservative penalty is estimated by samples instead of the sum over all actions."""
 
     def __init__(
         self,
@@ -84,81 +57,99 @@ class QLearning(OfflineAlgorithm):
         super().__init__(*args, **kwargs)
 
     @classmethod
-    def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        super().check_arguments(args)
-        if "cql_temperature" in args and not args.get("cql_weight"):
+    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+        super().check_policy(policy, given, args)
+        if "v_weight" in given and not cls.has_values:
+            raise ConfigError("alg.args.v_weight has no effect, because this algorithm learns no V; remove it")
+        if "cql_temperature" in given and not args["cql_weight"]:
             raise ConfigError("alg.args.cql_temperature has no effect without alg.args.cql_weight")
+        if policy.reranked and args["cql_weight"] and not cls.samples_penalty:
+            raise ConfigError(
+                "alg.args.cql_weight: the penalty is a sum over all actions, which are too many if they are whole "
+                "replies; set it to 0, or use alg.id: chai"
+            )
 
-    @property
-    def guided_policy(self) -> ValueGuidedMixin:
-        """The policy."""
-        return self.policy  # type: ignore[return-value]
+    def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
+        if not self.per_turn:
+            return super()._means(batch, n_tokens, n_turns)
+        states = self._states(batch)
+        q = states.policy.turn_q(states.policy.heads, states.value_hidden)
+        means = weighted_means(self._value_terms(states, q), states.weights, n_turns)
+        if self.guided_policy.trains_prior and self.policy_weight:
+            logits = states.policy.model_logits(states.policy_hidden.tokens)
+            imitation = {"policy_loss": -token_log_probs(logits, batch.flat("response_ids"))}
+            means |= weighted_means(imitation, batch.flat("loss_weights"), n_tokens)
+        return self._with_loss(means)
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
         states = self._states(batch)
-        heads = self.guided_policy.heads
-        targets = self._q_targets(states).detach()
-        terms: dict[str, Tensor] = {}
+        heads, penalty = states.policy.heads, {}
         if self.cql_weight:
             q_all = heads.q_all(states.value_hidden)
             q = q_all.gather(-1, states.ids.expand(len(q_all), -1).unsqueeze(-1)).squeeze(-1)
             penalties = [
                 conservative_penalty(all_, one, self.cql_temperature) for all_, one in zip(q_all, q, strict=True)
             ]
-            terms["cql_loss"] = torch.stack(penalties).sum(dim=0)
+            penalty["cql_loss"] = torch.stack(penalties).sum(dim=0)
         else:
             q = heads.q_at(states.value_hidden, states.ids)
-        terms["q_loss"] = torch.stack([q_loss(one, targets, self.huber_delta) for one in q]).sum(dim=0)
-        loss = terms["q_loss"] + self.cql_weight * terms.get("cql_loss", 0.0)
-        if self.has_values:
-            terms["v_loss"] = self._v_loss(states)
-            loss = loss + self.v_weight * terms["v_loss"]
+        terms = {**penalty, **self._value_terms(states, q)}
         if self.guided_policy.trains_prior and self.policy_weight:
             terms["policy_loss"] = self._policy_loss(states)
-            loss = loss + self.policy_weight * terms["policy_loss"]
+        return self._with_loss(terms)
+
+    def _states(self, batch: Replies) -> Any:
+        """The actions of a batch, and the states before them: ``TokenStates`` or ``TurnStates``."""
+        kind: Any = TurnStates if self.per_turn else TokenStates
+        return kind.of(self.policy, batch, self.discounts(batch))
+
+    def _value_terms(self, states: Any, q: Tensor) -> dict[str, Tensor]:
+        """Losses of Q and V of n actions, and numbers to log, each of shape (n,).
+
+        Args:
+            states: The actions, and the states before them.
+            q: Trained values of the actions by each of the J heads. Shape (J, n).
+        """
+        targets = self._q_targets(states).detach()
+        terms = {"q_loss": torch.stack([q_loss(one, targets, self.huber_delta) for one in q]).sum(dim=0)}
         estimate = q.detach().amin(dim=0)
         logged = {"q_mean": estimate, "target_q": targets, "td_error": (estimate - targets).abs()}
         if self.has_values:
-            advantages = self._target_q(states) - states.values.detach()
-            logged |= {
-                "v_mean": states.values.detach(),
-                "advantage_mean": advantages,
-                "advantage_abs": advantages.abs(),
-            }
-        return {**terms, **logged, "loss": loss}
+            terms["v_loss"] = self._v_loss(states)
+            values = states.values.detach()
+            advantages = states.target_q - values
+            logged |= {"v_mean": values, "advantage_mean": advantages, "advantage_abs": advantages.abs()}
+        return {**terms, **logged}
 
-    def _states(self, batch: Replies) -> TokenStates:
-        policy = self.guided_policy
-        policy_hidden = policy._policy_hidden(batch)
-        value_hidden = policy.value_hidden(batch, policy_hidden)
-        episodes = torch.as_tensor(batch.token_episodes(), device=batch.prompt_ids.device)
-        return TokenStates(
-            batch,
-            batch.flat("response_ids"),
-            batch.flat("rewards"),
-            self.discounts(batch),
-            policy_hidden,
-            value_hidden,
-            policy.target_hidden(batch, value_hidden),
-            policy.heads(value_hidden),
-            episodes,
-        )
+    def _with_loss(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add the weighted sum of the losses."""
+        weights = {"cql_loss": self.cql_weight, "v_loss": self.v_weight, "policy_loss": self.policy_weight}
+        loss = terms["q_loss"]
+        for name, weight in weights.items():
+            if name in terms:
+                loss = loss + weight * terms[name]
+        return {**terms, "loss": loss}
 
-    def _target_q(self, states: TokenStates) -> Tensor:
-        """Lagging estimates of the logged tokens. Shape (N,)."""
-        return self.guided_policy.target_q_at(states.target_hidden, states.ids)
+    @property
+    def guided_policy(self) -> LaggingValuesMixin:
+        """The policy."""
+        return self.policy  # type: ignore[return-value]
 
-    def _q_targets(self, states: TokenStates) -> Tensor:
-        """Targets of Q. Shape (N,)."""
+    def _q_targets(self, states: Any) -> Tensor:
+        """Targets of Q. Shape (n,).
+
+        Args:
+            states: :class:`~rl4dialog.algorithms.offline.states.TokenStates` or ``TurnStates``.
+        """
         raise NotImplementedError
 
-    def _v_loss(self, states: TokenStates) -> Tensor:
-        """Loss of V: half of the squared error of the estimates Q, which makes V their mean. Shape (N,)."""
-        return expectile_loss(self._target_q(states) - states.values, 0.5)
+    def _v_loss(self, states: States) -> Tensor:
+        """Loss of V: half of the squared error of the estimates Q, which makes V their mean. Shape (n,)."""
+        return expectile_loss(states.target_q - states.values, 0.5)
 
     def _policy_loss(self, states: TokenStates) -> Tensor:
         """Imitation: -log pi_beta(a|s). Shape (N,)."""
-        return -token_log_probs(self.guided_policy.model_logits(states.policy_hidden), states.ids)
+        return -token_log_probs(states.policy.model_logits(states.policy_hidden), states.ids)
 
     def _after_step(self) -> None:
         self.guided_policy.update_targets(self.polyak_rate)

@@ -9,9 +9,11 @@ from transformers import PreTrainedTokenizerBase
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import reply_limit
+from rl4dialog.data.return_prefix import ReturnPrefix
 from rl4dialog.data.run_data import Data
 from rl4dialog.policies.models import named_model_positions
 from rl4dialog.text.prompts import encode_prompt, encode_reply
+from rl4dialog.training.building.returns import return_prefix
 
 _NO_LIMIT = 2**20  # tokens
 
@@ -85,6 +87,8 @@ def _tokenizer_lengths(
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:
         prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
+        if return_prefix(config) is not None:  # those of the log may be longer than the one that samples ask for
+            prompt += len(tokenizer(ReturnPrefix.characters, add_special_tokens=False)["input_ids"])
         return Lengths(prompt, reply, side, total=prompt + target if together else max(prompt, target))
     if total is None:
         return Lengths(_NO_LIMIT, reply, side)

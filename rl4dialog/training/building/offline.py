@@ -28,7 +28,8 @@ from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
-from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.policy import all_arguments, own_policy_args, policy_class
+from rl4dialog.training.building.returns import return_prefix, with_own_returns
 from rl4dialog.training.building.texts import Texts
 
 _SCORED_AT_ONCE = 256
@@ -108,10 +109,9 @@ def build_log(
         join_turns=policy_class(config).joins_turns,
         in_encoder=config.is_encoder_decoder,
     )
+    source = None
     if scorer is None:
-        source = pool.source_key
-        key = {"conversations": source or conversations_hash(pool.prompted_conversations())}
-        log = ConversationLog.build(pool.prompted_conversations, encoder, {**key, **_settings(encoder)})
+        conversations, source = pool.prompted_conversations, pool.source_key
     else:
         if names := names_needing(scorer.parts, "references"):
             raise ConfigError(
@@ -119,8 +119,11 @@ def build_log(
                 f"use a reward without references, or alg.rewards: log"
             )
         scored = list(relabelled(pool, scorer))
-        key = {"conversations": conversations_hash(scored)}
-        log = ConversationLog.build(lambda: scored, encoder, {**key, **_settings(encoder)})
+        conversations = scored.__iter__
+    key = {"conversations": source or conversations_hash(conversations()), **_settings(encoder)}
+    if (prefix := return_prefix(config)) is not None:
+        key["decimals_of_returns"] = prefix.decimals
+    log = ConversationLog.build(lambda: with_own_returns(conversations(), prefix, pool), encoder, key)
     counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
     rewards = "from reward_fn" if scorer is not None else "from the log" if pool.has_rewards else "none"
     say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
@@ -187,9 +190,10 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
 
 
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
-    """Check that there is something to learn from.
+    """Check that there is something to learn from, and that the algorithm's arguments fit the returns.
 
     Raises:
+        ConfigError: If an argument does not.
         DataError: If all conversations have the same return.
     """
     if is_constant(log.returns):
@@ -198,3 +202,4 @@ def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
             f"{float(log.returns[0]):g}, so alg.id: {config.alg.id} has nothing to learn from; use a datapool with "
             f"rewards, alg.rewards: reward_fn, or alg.id: bc"
         )
+    OfflineAlgorithmRegistry.resolve(config.alg.id).check_returns(log.returns, all_arguments(config))

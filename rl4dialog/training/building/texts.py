@@ -12,10 +12,12 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import SPLITS
+from rl4dialog.data.return_prefix import ReturnPrefix
 from rl4dialog.data.run_data import Data
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.returns import AskingPool, return_prefix
 from rl4dialog.training.building.task import task_world
 
 
@@ -41,6 +43,8 @@ def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Da
         data = build_data(config)
         train = data.samples("train")
         corpus = [text for sample in train for text in texts_of(sample)]
+        if return_prefix(config) is not None:
+            corpus.append(ReturnPrefix.characters)
         return build_tokenizer(**settings, corpus=corpus, turn_marker=data.turn_marker), data
     tokenizer = build_tokenizer(**settings)
     return tokenizer, build_data(config, tokenizer)
@@ -56,19 +60,19 @@ def texts_of(sample: Sample) -> list[str]:
 
 
 def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
-    """Build all three splits of the datapool.
+    """Build all three splits of the datapool. Prompts ask for a return if the algorithm conditions on it.
 
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.
     """
     render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
     world = task_world(config.task)
-    pools = {}
+    pools, prefix = {}, return_prefix(config)
     for split in SPLITS:
         pool = DataPoolRegistry.get(
             config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat, world=world
         )
         if len(pool) == 0:
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
-        pools[split] = pool
+        pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)

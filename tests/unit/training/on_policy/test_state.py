@@ -12,8 +12,8 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.training import policy_state
 from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.on_policy import state as module
 from rl4dialog.training.on_policy.state import capture_state, restore_state
 
 
@@ -35,7 +35,7 @@ def make_algorithm() -> Any:
 
 def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("load_policy_weights", "load_optimizer"):
-        monkeypatch.setattr(module, name, lambda *_: None)
+        monkeypatch.setattr(policy_state, name, lambda *_: None)
     stopped, resumed = make_algorithm(), make_algorithm()
     stopped.policy.gradient_steps.guard.n_in_a_row = 7
     restore_state(resumed, Checkpoint(tmp_path, json.loads(json.dumps(capture_state(stopped)))))

@@ -1,0 +1,205 @@
+"""Language models with values that are learned from logged conversations: what guided and reranked policies share.
+
+The language model is the *prior*: it imitates the log. Heads on a second copy of it, or on the prior itself, estimate
+values Q of actions and V of states. Slowly moving copies of them (Polyak averages) are the targets of learning, and
+guide the prior.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, SampledTokens, all_steps
+from rl4dialog.policies.guided_search import Sample
+from rl4dialog.policies.heads import ActionValueHeads
+from rl4dialog.policies.lm_head import hidden_size
+
+Target = Literal["model", "heads"]
+
+
+class LaggingValuesMixin(LMActorCriticPolicy):
+    """Mixin for a policy class.
+
+    Args:
+        args: Arguments of the policy.
+        critic: ``separate`` for values on a copy of the language model's trunk, or ``shared`` for values on the trunk
+            itself.
+        target: What the lagging copy of the values contains: ``model`` for trunk and heads, or ``heads``, which read
+            the trained trunk.
+        n_q_heads: Number of heads Q, whose minimum is the estimate.
+        head_width: Width of the hidden layer of the heads; ``null`` is twice the model's width.
+        init_value: Value of all states and actions before training. A value near the returns of the log saves steps.
+        train_prior: Whether the language model is trained, too.
+        guidance: Settings of the subclass's ``guidance_class``.
+        kwargs: Keyword arguments of the policy.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+    """
+
+    guided = True
+    guidance_class: Any
+    """Type of the settings of how the values guide the language model."""
+
+    def __init__(
+        self,
+        *args: Any,
+        critic: Literal["separate", "shared"] = "separate",
+        target: Target = "model",
+        n_q_heads: Count = 2,
+        head_width: Count | None = None,
+        init_value: float = 0.0,
+        train_prior: bool = True,
+        guidance: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._target_kind, self._n_q_heads, self._head_width = target, n_q_heads, head_width
+        self._init_value, self.trains_prior = init_value, train_prior
+        self.guidance = self.guidance_class.from_settings(guidance)
+        super().__init__(*args, **{**kwargs, "critic": critic, "reference": "none"})
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        super().check_arguments({**args, "reference": "none"})
+        if args.get("reference", "none") != "none":
+            raise ConfigError("alg.policy.args.reference: the reference is the language model itself; remove it")
+        cls.guidance_class.from_settings(args.get("guidance"))
+
+    # -- models ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _n_actions(self, model: PreTrainedModel) -> int:
+        """Number of values Q that a head computes from one hidden state."""
+
+    def _build_models(self, model: PreTrainedModel) -> None:
+        super()._build_models(model)
+        assert self._value_head is not None
+        if not self.trains_prior:
+            model.requires_grad_(False)
+        n_hidden = hidden_size(model)
+        width = 2 * n_hidden if self._head_width is None else self._head_width
+        trunk = self._value_head.trunk
+        heads = ActionValueHeads(
+            n_hidden, trunk, self._n_actions(model), self._n_q_heads, width or None, self._init_value
+        )
+        self._value_head = heads
+        heads.trunk, trunk = None, heads.trunk
+        self._target_heads: ActionValueHeads = copy.deepcopy(heads).requires_grad_(False)
+        heads.trunk = trunk
+        if self._target_kind == "model":
+            copied = copy.deepcopy(trunk if trunk is not None else self._trunk(model))
+            self._target_heads.trunk = copied.requires_grad_(False)
+
+    @property
+    def heads(self) -> ActionValueHeads:
+        """The trained values."""
+        assert isinstance(self._value_head, ActionValueHeads)
+        return self._value_head
+
+    def update_targets(self, rate: Fraction) -> None:
+        """Move the lagging copy towards the trained values: theta' <- (1 - rate) theta' + rate theta."""
+        trained = dict(self.heads.named_parameters())
+        if self.heads.trunk is None and self._target_heads.trunk is not None:
+            trunk = self._trunk(self._policy_model)
+            trained |= {f"trunk.{name}": parameter for name, parameter in trunk.named_parameters()}
+        moving = [(lagging, trained[name]) for name, lagging in self._target_heads.named_parameters()]
+        pairs = [(lagging, parameter) for lagging, parameter in moving if parameter.requires_grad]
+        with torch.no_grad():
+            torch._foreach_lerp_([lagging for lagging, _ in pairs], [parameter for _, parameter in pairs], rate)
+
+    def target_state(self) -> dict[str, Tensor]:
+        return {f"_target_heads.{name}": tensor for name, tensor in self._target_heads.named_parameters()}
+
+    # -- hidden states ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, trunk: Any, replies: Replies) -> Any:
+        """Hidden states of a trunk that heads can read, and which have a method ``detach``."""
+
+    def policy_hidden(self, replies: Replies) -> Any:
+        """Hidden states of the language model."""
+        return self._read(self._trunk(self._policy_model), replies)
+
+    def value_hidden(self, replies: Replies, policy_hidden: Any = None) -> Any:
+        """Hidden states that the trained values read.
+
+        Args:
+            replies: The replies.
+            policy_hidden: Result of :meth:`policy_hidden`, if already computed.
+        """
+        trunk = self.heads.trunk
+        if trunk is not None:
+            return self._read(trunk, replies)
+        return self.policy_hidden(replies) if policy_hidden is None else policy_hidden
+
+    @torch.no_grad()
+    def target_hidden(self, replies: Replies, value_hidden: Any = None) -> Any:
+        """Hidden states that the lagging values read.
+
+        Args:
+            replies: The replies.
+            value_hidden: Result of :meth:`value_hidden`, if already computed.
+        """
+        trunk = self._target_heads.trunk
+        if trunk is not None:
+            return self._read(trunk, replies)
+        return (self.value_hidden(replies) if value_hidden is None else value_hidden).detach()
+
+    @torch.no_grad()
+    def _guiding(self, replies: Replies, policy_hidden: Any = None) -> tuple[ActionValueHeads, Any]:
+        """The heads that guide, and the hidden states that they read; ``policy_hidden`` if already computed."""
+        if self.guidance.use == "online":
+            return self.heads, self.value_hidden(replies, policy_hidden)
+        reads_trained = self._target_heads.trunk is None
+        hidden = self.value_hidden(replies, policy_hidden) if reads_trained else None
+        return self._target_heads, self.target_hidden(replies, hidden)
+
+    # -- replies ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+        """Find one reply per prompt by a search, if the guidance has one.
+
+        Args:
+            sample: Samples replies, token by token.
+            obs: As for :meth:`generate`.
+            settings: Generation settings.
+            limit: Maximum number of tokens of a reply.
+        """
+
+    @torch.no_grad()
+    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
+        sample = super().generate
+        if not self.guidance.searches:
+            return sample(obs, **generation_kwargs)
+        with self._autocast():
+            return self._search(lambda many: sample(many, **generation_kwargs), obs, *self._sampler(generation_kwargs))
+
+    def stream(
+        self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
+    ) -> Iterator[SampledTokens]:
+        if not self.guidance.searches:
+            yield from super().stream(obs, random, **generation_kwargs)
+            return
+        settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
+
+        def sample(many: dict[str, Tensor]) -> Replies:
+            return all_steps(self._sample_steps(many, settings, limit, random=random))
+
+        with torch.no_grad(), self._autocast():
+            found = self._search(sample, obs, settings, limit)
+        assert found.log_probs is not None
+        for ids, log_probs, mask in zip(found.response_ids.T, found.log_probs.T, found.response_mask.T, strict=True):
+            rows = mask.nonzero().squeeze(1)
+            yield SampledTokens(rows, ids[rows], log_probs[rows])

@@ -1,0 +1,110 @@
+"""Losses and gradients with values of replies against loops over turns, one unpadded pass for each state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.algorithms.offline.cql import CQL
+from rl4dialog.algorithms.offline.ilql import ILQL
+from rl4dialog.algorithms.offline.mc_returns import MCReturns
+from tests.offline import gradients, make_learner, make_log, marked_tokenizer, whole_batch
+from tests.tiny import make_gpt2, next_token
+
+GAMMA = 0.8
+
+
+@dataclass
+class ReplyTurn:
+    """A turn of the agent; without a reply, the state after a conversation that was cut."""
+
+    before: list[int]
+    reply: list[int]
+    reward: float
+    logged: bool
+
+
+def turns_of(learner: Any) -> list[list[ReplyTurn]]:
+    """All conversations, turn by turn."""
+    batch = learner.log.replies(np.arange(len(learner.log)))
+    conversations: list[list[ReplyTurn]] = [[] for _ in range(len(learner.log))]
+    for row in range(len(batch)):
+        prompt = batch.prompt_ids[row][batch.prompt_mask[row]].tolist()
+        response = batch.response_ids[row][batch.token_mask[row]].tolist()
+        for i in range(len(response)):
+            if not batch.response_mask[row, i]:
+                continue
+            turns = conversations[int(batch.episode[row])]
+            begins = i == 0 or not batch.response_mask[row, i - 1] or batch.turn[row, i] != batch.turn[row, i - 1]
+            if begins:
+                turns.append(ReplyTurn(prompt + response[:i], [], 0.0, bool(batch.loss_weights[row, i])))
+            turns[-1].reply.append(response[i])
+            turns[-1].reward += float(batch.rewards[row, i])
+    return conversations
+
+
+def expected_loss(learner: Any, name: str, features: str) -> torch.Tensor:
+    """The loss of a minibatch of all conversations."""
+    policy = learner.policy
+    model, heads, lagging = policy.language_model, policy.heads, policy._target_heads
+    values, imitation = [], []
+    for conversation in turns_of(learner):
+        v, q, q_lagging = [], [], []
+        for turn in conversation:
+            v.append(heads(next_token(model, turn.before, [])[1][None])[0])
+            after = [next_token(model, turn.before, turn.reply[: i + 1])[1] for i in range(len(turn.reply))]
+            state = after[-1] if features == "last" else torch.stack(after).mean(dim=0)
+            q.append(torch.stack([head(state[None])[0, 0] for head in heads.q]))
+            q_lagging.append(torch.stack([head(state[None])[0, 0] for head in lagging.q]).min().detach())
+            for i, id in enumerate(turn.reply if turn.logged else []):
+                imitation.append(-next_token(model, turn.before, turn.reply[:i])[0].log_softmax(-1)[id])
+        for u, turn in enumerate(conversation):
+            if not turn.logged:
+                continue
+            is_last = u + 1 == len(conversation)
+            if name == "ilql":
+                target = turn.reward + (0.0 if is_last else GAMMA * float(v[u + 1]))
+                v_loss = abs(0.7 - float(q_lagging[u] < v[u])) * (q_lagging[u] - v[u]) ** 2
+            elif name == "sarsa":
+                following = 0.0 if is_last else float(q_lagging[u + 1] if conversation[u + 1].logged else v[u + 1])
+                target = turn.reward + GAMMA * following
+                v_loss = 0.5 * (q_lagging[u] - v[u]) ** 2
+            else:
+                target = sum(GAMMA**k * later.reward for k, later in enumerate(conversation[u:]))
+                v_loss = 0.5 * (target - v[u]) ** 2
+            values.append(((q[u] - target) ** 2).sum() + 2.0 * v_loss)
+    return torch.stack(values).mean() + 0.5 * torch.stack(imitation).mean()
+
+
+CASES = {"ilql": (ILQL, {}), "sarsa": (CQL, {"backup": "data", "cql_weight": 0.0}), "mc": (MCReturns, {})}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("features", ["last", "mean"])
+@pytest.mark.parametrize("join_turns", [True, False])
+def test_gradient_is_that_of_a_loop(name: str, features: str, join_turns: bool, tmp_path: Path) -> None:
+    algorithm, args = CASES[name]
+    model = make_gpt2(marked_tokenizer())
+    log = make_log(tmp_path, model, join_turns=join_turns)
+    policy = {"critic": "shared", "target": "heads", "features": features}
+    weights = {"gamma": GAMMA, "policy_weight": 0.5, "v_weight": 2.0}
+    learner = make_learner(algorithm, log, model, reranked=True, policy=policy, **weights, **args)
+    learner.policy.zero_grad()
+    loss = expected_loss(learner, name, features)
+    loss.backward()
+    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
+    for parts in ([whole_batch(learner)], list(_parts(learner, 2))):
+        found = gradients(learner, parts)
+        assert found.keys() == expected.keys()
+        for n, gradient in expected.items():
+            torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
+
+
+def _parts(learner: Any, size: int) -> list[Any]:
+    learner.micro_batch_size, learner.split_by_length = size, False
+    return learner._parts(whole_batch(learner))  # type: ignore[no-any-return]

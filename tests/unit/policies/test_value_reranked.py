@@ -1,0 +1,172 @@
+"""Values of replies, and replies chosen by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.guidance import Reranking
+from rl4dialog.policies.saving import load_policy_weights, save_policy
+from rl4dialog.policies.streaming import stream_reply
+from rl4dialog.policies.value_guidance import load_value_guidance, save_value_guidance
+from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
+from tests.offline import randomize
+from tests.tiny import make_env, make_gpt2, make_policy, make_tokenizer, next_token
+
+OBS = {
+    "prompt_ids": torch.tensor([[1, 1, 4, 5], [6, 7, 8, 9], [3, 3, 3, 4]]),
+    "prompt_mask": torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]).bool(),
+}
+KINDS = [(critic, target) for critic in ("shared", "separate") for target in ("model", "heads")]
+
+
+def make(n_candidates: int = 8, critic: str = "separate", seed: int = 0, **args: Any) -> Any:
+    env, model = make_env(make_tokenizer()), make_gpt2(make_tokenizer())
+    policy = ValueRerankedCausalLMPolicy(
+        env.observation_space,
+        env.action_space,
+        lambda _: 1e-3,
+        model=model,
+        end_of_turn=env.end_of_turn,
+        critic=critic,
+        **{"guidance": {"n_candidates": n_candidates}, **args},
+    )
+    randomize(policy, seed)
+    return policy
+
+
+@pytest.mark.parametrize("features", ["last", "mean"])
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_values_do_not_depend_on_padding_and_other_rows(features: str, share_prompts: bool) -> None:
+    policy = make(features=features, share_prompts=share_prompts)
+    prompts = [[4, 5], [4, 5], [4, 5], [6, 7, 8]]
+    responses = [[5, 6, 0], [9, 8, 7, 6, 0], [4, 0], [3]]
+    together = policy.turn_values(Replies.from_ids(prompts, responses))
+    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        alone = policy.turn_values(Replies.from_ids([prompt], [response]))
+        torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-4, atol=1e-5)
+        states = [
+            next_token(policy.language_model, prompt, response[: n + 1])[1][None] for n in range(len(response))
+        ]  # trunks are equal copies before training
+        state = states[-1] if features == "last" else torch.cat(states).mean(dim=0, keepdim=True)
+        expected = torch.stack([head(state)[0, 0] for head in policy._target_heads.q]).min()
+        torch.testing.assert_close(alone[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_values_of_joined_turns_are_those_of_rows_of_their_own() -> None:
+    policy = make()
+    joined = Replies.from_ids([[4, 5]], [[6, 0, 7, 8, 9, 0]])
+    joined.response_mask = torch.tensor([[True, True, False, False, True, True]])
+    joined.turn = torch.tensor([[0, 0, 0, 0, 1, 1]])
+    apart = Replies.from_ids([[4, 5], [4, 5, 6, 0, 7, 8]], [[6, 0], [9, 0]])
+    torch.testing.assert_close(policy.turn_values(joined), policy.turn_values(apart), rtol=1e-4, atol=1e-5)
+    for name in ("q_values", "advantages", "predict_sequence_values"):
+        found, expected = getattr(policy, name)(joined), getattr(policy, name)(apart)
+        torch.testing.assert_close(found[joined.response_mask], expected.flatten(), rtol=1e-4, atol=1e-5)
+        assert found[0, 0] == found[0, 1] != found[0, 4] and found[0, 2] == 0
+
+
+def test_one_candidate_is_a_sample_of_the_language_model_bit_for_bit() -> None:
+    env = make_env(make_tokenizer())
+    plain = make_policy(env, make_gpt2(make_tokenizer()), policy_class=CausalLMActorCriticPolicy, critic="none")
+    found = []
+    for policy in (plain, make(1)):
+        torch.manual_seed(3)
+        found.append(policy.generate(OBS))
+    assert torch.equal(found[0].response_ids, found[1].response_ids)
+    assert torch.equal(found[0].log_probs, found[1].log_probs)
+
+
+@pytest.mark.parametrize("use", ["target", "online"])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+@torch.no_grad()
+def test_reply_is_the_candidate_of_the_highest_rank(use: str, weight: float) -> None:
+    policy = make(guidance={"n_candidates": 6, "log_prob_weight": weight, "use": use})
+    torch.manual_seed(1)
+    best = policy.generate(OBS)
+    torch.manual_seed(1)
+    many = policy.sample({name: each.repeat_interleave(6, dim=0) for name, each in OBS.items()})
+    heads = policy.heads if use == "online" else policy._target_heads
+    for prompt in range(3):
+        ranks, texts = [], []
+        for row in range(6 * prompt, 6 * prompt + 6):
+            reply = many.response_ids[row][many.response_mask[row]].tolist()
+            ids = OBS["prompt_ids"][prompt][OBS["prompt_mask"][prompt]].tolist()
+            state = next_token(policy.language_model, ids, reply)[1][None]
+            log_prob = sum(
+                next_token(policy.language_model, ids, reply[:i])[0].log_softmax(-1)[id] for i, id in enumerate(reply)
+            )
+            ranks.append(float(torch.stack([head(state)[0, 0] for head in heads.q]).min() + weight * log_prob))
+            texts.append(reply)
+        chosen = texts[max(range(6), key=ranks.__getitem__)]
+        assert best.response_ids[prompt][best.response_mask[prompt]].tolist() == chosen
+
+
+def test_streamed_reply_is_the_generated_one() -> None:
+    policy = make()
+    torch.manual_seed(5)
+    ids = policy.generate({name: each[1:2] for name, each in OBS.items()})
+    parts = list(stream_reply(policy, [6, 7, 8, 9], seed=5))
+    assert list(parts[-1].token_ids) == ids.response_ids[0][ids.response_mask[0]].tolist()
+
+
+def test_greedy_decoding_has_no_candidates() -> None:
+    with pytest.raises(ConfigError, match="n_candidates is 8, but generation_kwargs gives the same reply"):
+        make().generate(OBS, do_sample=False)
+
+
+@pytest.mark.parametrize(("critic", "target"), KINDS)
+def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path: Path) -> None:
+    first = make(critic=critic, target=target)
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.01)
+    save_policy(first, tmp_path)
+    (tmp_path / "exported").mkdir()
+    save_value_guidance(first, tmp_path / "exported")
+    replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
+    second, exported = (make(critic=critic, target=target, seed=i) for i in (1, 2))
+    load_policy_weights(second, tmp_path)
+    exported.language_model.load_state_dict(first.language_model.state_dict())
+    load_value_guidance(exported, tmp_path / "exported")
+    for other in (second, exported):
+        for numbers_of in ("q_values", "advantages", "sequence_log_probs", "predict_sequence_values"):
+            assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))
+
+
+@pytest.mark.parametrize(("critic", "target"), KINDS)
+def test_lagging_values_move_by_the_rate(critic: str, target: str) -> None:
+    policy = make(critic=critic, target=target)
+    with torch.no_grad():
+        for parameter in (p for p in policy.parameters() if p.requires_grad):
+            parameter.add_(1.0)
+    before = {name: tensor.clone() for name, tensor in policy.target_state().items()}
+    policy.update_targets(0.25)
+    trained = dict(policy.heads.named_parameters())
+    if critic == "shared":
+        model = policy._trunk(policy.language_model)
+        trained |= {f"trunk.{name}": parameter for name, parameter in model.named_parameters()}
+    assert any("trunk" in name for name in before) == (target == "model")
+    for name, tensor in policy.target_state().items():
+        wanted = 0.75 * before[name] + 0.25 * trained[name.removeprefix("_target_heads.")]
+        torch.testing.assert_close(tensor, wanted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_candidates": 0}, "guidance.n_candidates"),
+        ({"log_prob_weight": -1.0}, "guidance.log_prob_weight"),
+        ({"beta": 2.0}, "unknown key 'alg.policy.args.guidance.beta'"),
+        ({"use": "both"}, "guidance.use"),
+    ],
+)
+def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Reranking.from_settings(settings)
