@@ -41,7 +41,9 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         head_width: Width of the hidden layer of the heads; ``null`` is twice the model's width.
         init_value: Value of all states and actions before training. A value near the returns of the log saves steps.
         train_prior: Whether the language model is trained, too.
-        guidance: Settings of the subclass's ``guidance_class``.
+        guidance: How values guide the language model: settings of
+            :class:`~rl4dialog.policies.guidance.Guidance` for values of tokens, or of
+            :class:`~rl4dialog.policies.guidance.Reranking` for values of replies.
         kwargs: Keyword arguments of the policy.
 
     Raises:
@@ -50,7 +52,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
 
     guided = True
     guidance_class: Any
-    """Type of the settings of how the values guide the language model."""
+    """Type of ``guidance``."""
 
     def __init__(
         self,

@@ -43,3 +43,13 @@ def test_state_continues_in_the_middle_of_an_epoch() -> None:
 
 def test_batch_size_above_the_log_is_one_batch() -> None:
     assert len(OfflineSampler(np.array([3, 4]), 1000, seed=0).next()) == 2
+
+
+def test_first_minibatches_are_those_of_the_first_epoch_whenever_they_are_asked_for() -> None:
+    sampler = OfflineSampler(np.random.default_rng(0).integers(1, 30, 50), 100, 3)
+    expected, number = np.full(50, -1), 0
+    while sampler.epoch < 1:
+        expected[sampler.next()] = number
+        number += 1
+    sampler.next()
+    assert number > 3 and sampler.first_minibatches().tolist() == expected.tolist()
