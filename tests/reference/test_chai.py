@@ -43,7 +43,7 @@ def test_penalty_estimates_the_sum_over_all_actions() -> None:
 
 def expected_loss(learner: Any, cql_weight: float, temperature: float) -> torch.Tensor:
     """The loss of a minibatch of all conversations, with the candidates and random replies that were drawn."""
-    policy, n_replies = learner.policy, len(learner._logged)
+    policy, n_replies = learner.policy, len(learner._log_replies)
     model, losses = policy.language_model, []
 
     def values_of(heads: Any, before: list[int], reply: list[int]) -> torch.Tensor:
