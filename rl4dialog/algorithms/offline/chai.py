@@ -44,7 +44,7 @@ class CHAI(QLearning):
     has_values = False
     samples_penalty = True
 
-    def __init__(self, *args: Any, n_candidates: Count = 5, cql_weight: NonNegative = 0.1, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, n_candidates: Count = 5, cql_weight: NonNegative = 1.0, **kwargs: Any) -> None:
         self.n_candidates = n_candidates
         super().__init__(*args, cql_weight=cql_weight, **kwargs)
         if not self.policy.settings.do_sample:  # type: ignore[union-attr]
