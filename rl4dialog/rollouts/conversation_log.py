@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -242,21 +243,11 @@ def _token_rewards(turn: Turn, reply: Sequence[int]) -> list[float]:
 def _write(folder: Path, conversations: Iterable[Dialogue], encoder: ConversationEncoder) -> None:
     n_written = 0
     with pa.OSFile(str(folder / _FILE), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
-        for records in _chunks(map(encoder.encode, conversations)):
-            writer.write_batch(pa.RecordBatch.from_pylist(records, schema=_SCHEMA))
-            n_written += len(records)
+        records = map(encoder.encode, conversations)
+        while chunk := list(itertools.islice(records, _ROWS_AT_ONCE)):
+            writer.write_batch(pa.RecordBatch.from_pylist(chunk, schema=_SCHEMA))
+            n_written += len(chunk)
     if not n_written:
         raise DataError("the datapool has no conversations in split 'train'")
     counts = {name: n for name, n in encoder.counts.items() if n}
     (folder / _COUNTS_FILE).write_text(json.dumps(counts), encoding="utf-8")
-
-
-def _chunks(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    chunk: list[dict[str, Any]] = []
-    for record in records:
-        chunk.append(record)
-        if len(chunk) == _ROWS_AT_ONCE:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

@@ -36,7 +36,7 @@ from rl4dialog.training.building.callbacks import check_callback, check_without_
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.offline_checks import check_offline
 from rl4dialog.training.building.partner import check_partner, chosen_partners
-from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.policy import check_chosen, own_policy_args, policy_class
 from rl4dialog.training.building.reward_model import check_model_names
 from rl4dialog.training.building.toolkit import metrics_and_rewards
 from rl4dialog.training.building.turn_level import check_fits, check_turn_level
@@ -154,15 +154,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     check_fits("alg.id", config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, run)
     check_fits("alg.policy.id", config.alg.policy.id, PolicyRegistry, TurnPolicyRegistry, run)
     _check_text(config)
-    chosen = [
-        ("alg.args", AlgorithmRegistry, config.alg.id, config.alg.args),
-        ("alg.policy.args", PolicyRegistry, config.alg.policy.id, own_policy_args(config)),
-    ]
-    for where, registry, id, args in chosen:
-        for name in args:
-            if name in registry.provided:
-                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
-        registry.check(id, args, where)
+    check_chosen(config, AlgorithmRegistry)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
     if sharding() is not None:
         _check_sharding(config)

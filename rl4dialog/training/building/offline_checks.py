@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import evaluation_block
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.training.building.callbacks import check_without_rollouts
 from rl4dialog.training.building.generation import evaluation_kwargs
-from rl4dialog.training.building.policy import own_policy_args, policy_class
+from rl4dialog.training.building.policy import check_chosen, own_policy_args, policy_class
 from rl4dialog.training.processes import sharding
 
 _POLICIES = {
@@ -30,16 +30,8 @@ def check_offline(config: OfflineConfig) -> None:
     id, policy_id = config.alg.id, config.alg.policy.id
     if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
-    chosen = [
-        ("alg.args", OfflineAlgorithmRegistry, id, config.alg.args),
-        ("alg.policy.args", PolicyRegistry, policy_id, own_policy_args(config)),
-    ]
+    check_chosen(config, OfflineAlgorithmRegistry)
     algorithm, policy = OfflineAlgorithmRegistry.resolve(id), policy_class(config)
-    for where, registry, chosen_id, given in chosen:
-        for name in given:
-            if name in registry.provided:
-                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
-        registry.check(chosen_id, given, where)
     kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
     if policy.maskable or kind not in algorithm.policy_kinds:
         needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)

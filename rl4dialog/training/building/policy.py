@@ -9,6 +9,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import OfflineConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.registry import Registry
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -38,6 +40,27 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
     for name in ("model_name", "apply_model_parallel", "prompt_truncation_side", "critic_from"):
         args.pop(name, None)
     return args
+
+
+def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
+    """Check ids and arguments of a run's algorithm and policy.
+
+    Args:
+        config: The run's config.
+        registry: The algorithms of its kind.
+
+    Raises:
+        ConfigError: If an id or an argument is unknown, invalid, or set by other parts of the config.
+    """
+    alg = config.alg
+    for where, known, id, args in (
+        ("alg.args", registry, alg.id, alg.args),
+        ("alg.policy.args", PolicyRegistry, alg.policy.id, own_policy_args(config)),
+    ):
+        for name in args:
+            if name in known.provided:
+                raise ConfigError(f"{where}.{name} is set by other parts of the config; remove it")
+        known.check(id, args, where)
 
 
 def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:
