@@ -358,7 +358,10 @@ RUNS = [
     ),
     _generate("run's weights are NULs", ("model",), _run("model/model.safetensors", bytes(999))),
     _generate("run without a model's config", ("model",), _run("model/config.json", None)),
-    _generate("prompts are binary", ("prompts.jsonl:2", "UTF-8"), _prompts(bytes(range(256)))),
+    _generate("prompts are binary", ("prompts.jsonl:1", "JSON"), _prompts(bytes(range(256)))),
+    _generate(
+        "a prompt is binary", ("prompts.jsonl:2", "UTF-8"), _prompts(b'{"prompt": "a"}\n' + bytes(range(128, 256)))
+    ),
     _generate("prompts are empty", ("prompts.jsonl", "no prompt"), _prompts(b"")),
     _generate("prompts have other columns", ("prompts.jsonl:1",), _prompts(b'{"text": "a"}\n')),
     Case("prompts are a pipe", ("named pipe",), damage=_instead("prompts.jsonl", os.mkfifo), command="generate"),
