@@ -78,10 +78,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
-            dialogue_format = self._outside.dialogue_format
-            return (
-                dialogue_format.prompt(texts, self._persona) if texts else dialogue_format.opening_prompt(self._persona)
-            )
+            if texts:
+                return self._outside.dialogue_format.prompt(texts, self._persona)
+            return self._outside.dialogue_format.opening_prompt(self._persona)
         except DataError as error:
             raise DataError(
                 f"in the prompt of the partner, whose own utterances are those of the assistant, {error}; if its chat "

@@ -25,7 +25,8 @@ class PersonaCandidates:
         personas: Returns the personas of the run's train split, given a key of the meta data.
         side: Whose persona is to be found.
         n_distractors: Number of other personas.
-        hard: Number of facts that each of them shares with the true persona; the others are those of a drawn persona.
+        hard: Number of facts that each of them shares with the true persona. They replace those facts of a drawn persona
+            with which they have most words in common, and further ones, so that all candidates are equally long.
             With 0, personas are left as they are, and can have facts in common by chance.
         seed: Random seed.
         who: What uses them, for messages.
@@ -85,7 +86,7 @@ class PersonaCandidates:
         chosen = {frozenset(true): true}
         for i in _random_order(len(self._personas), rng):
             other = self._distractor(true, self._personas[i], rng)
-            if set(other) - set(true):
+            if other is not None and set(other) - set(true):
                 chosen.setdefault(frozenset(other), other)
             if len(chosen) > self._n_distractors:
                 return list(chosen.values())
@@ -94,12 +95,19 @@ class PersonaCandidates:
             f"n_distractors: {self._n_distractors}"
         )
 
-    def _distractor(self, true: Persona, drawn: Persona, rng: random.Random) -> Persona:
+    def _distractor(self, true: Persona, drawn: Persona, rng: random.Random) -> Persona | None:
         if not self._hard:
             return drawn
-        kept = sorted([*_random_order(len(true), rng)][: self._hard])
+        shared = [true[i] for i in sorted([*_random_order(len(true), rng)][: self._hard])]
         own = [fact for fact in drawn if fact not in true]
-        return (*(true[i] for i in kept), *own[: max(len(true) - self._hard, 1)])
+        for fact in shared[: len(own)]:
+            own.remove(max(own, key=lambda other: len(_words(other) & _words(fact))))
+        n_own = len(true) - self._hard
+        return (*shared, *own[:n_own]) if len(own) >= n_own else None
+
+
+def _words(text: str) -> set[str]:
+    return set(text.lower().split())
 
 
 def _random_order(n: int, rng: random.Random) -> Iterator[int]:

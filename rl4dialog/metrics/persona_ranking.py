@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
+from rl4dialog.core.arguments import Count, Fraction, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import PARTNER, Dialogue
 from rl4dialog.data.dialogue_format import FormatName
@@ -32,7 +32,7 @@ class PersonaRanking:
         model_name: Folder or hub id of a decoder-only language model, for ``hidden_mean`` and ``likelihood``. For the
             latter, it must have learned to speak as a persona.
         layer: For ``hidden_mean``: index among the hidden states; -1 is the last layer.
-        margin: For ``embedding``: difference of the distances, from 0 to 1, from which on a false fact is far enough.
+        margin: For ``embedding``: difference of the distances from which on a false fact is far enough.
         format: For ``likelihood``: format of the model's prompts, ``eou`` or ``chat_template``.
         temperature: For ``likelihood``: divides the log-likelihoods; above 1 if the model is too certain.
         n_distractors: Number of other personas. They are drawn from the run's train split, once for each sample.
@@ -56,7 +56,7 @@ class PersonaRanking:
         embedder: Literal["tfidf", "hidden_mean"] = "tfidf",
         model_name: str | None = None,
         layer: int = -1,
-        margin: NonNegative = 1.0,
+        margin: Fraction = 1.0,
         format: FormatName = "eou",
         temperature: Positive = 1.0,
         n_distractors: Count = 19,
