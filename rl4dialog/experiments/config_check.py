@@ -31,8 +31,8 @@ from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
 _WITHOUT_FILES = (
-    *("comment_reply", "dummy_pool", "guess_the_picture", "guess_what", "openers", "random_numbers", "random_walks"),
-    *("small_talk", "task_dialogues", "wordle"),
+    *("comment_reply", "dummy_pool", "get_acquainted", "guess_the_picture", "guess_what", "openers", "random_numbers"),
+    *("random_walks", "small_talk", "task_dialogues", "wordle"),
 )
 _TINY = {
     "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),

@@ -25,9 +25,9 @@ class PersonaCandidates:
         personas: Returns the personas of the run's train split, given a key of the meta data.
         side: Whose persona is to be found.
         n_distractors: Number of other personas.
-        hard: Number of facts that each of them shares with the true persona. They replace those facts of a drawn persona
-            with which they have most words in common, and further ones, so that all candidates are equally long.
-            With 0, personas are left as they are, and can have facts in common by chance.
+        hard: Number of facts that each of them shares with the true persona. They replace the facts of a drawn persona
+            with which they have most words in common, so that no one has two pets; what is left is cut to the length
+            of the true persona. With 0, personas are left as they are, and can have facts in common by chance.
         seed: Random seed.
         who: What uses them, for messages.
 

@@ -36,13 +36,13 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
     """
 
     def __init__(self, shaping: Literal["potential", "end", "every_turn"] = "potential", **kwargs: Any) -> None:
+        if shaping == "every_turn" and kwargs.get("scorer", "embedding") != "embedding":
+            raise ConfigError(
+                "reward 'persona_ranking': shaping: every_turn compares embeddings: use scorer: embedding"
+            )
         super().__init__(**kwargs)
         self.needs_partner = kwargs.get("side", "partner") == "partner"
         self._shaping = shaping
-        if shaping == "every_turn" and not isinstance(self._scorer, EmbeddingScorer):
-            raise ConfigError(
-                "reward 'persona_ranking': shaping: every_turn compares embeddings; use scorer: embedding"
-            )
 
     def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
         cases = [self._case(dialogue) for dialogue, over in zip(dialogues, overs, strict=True) if over]

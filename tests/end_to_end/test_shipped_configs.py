@@ -26,6 +26,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
+    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},

@@ -104,6 +104,7 @@ POOLS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path]]] = {
         {},
         lambda f: _write(f, _each_split("_self_original.txt", PERSONAS) | {"valid_self_original.txt": PERSONAS}),
     ),
+    "persona_pairs": ("persona_pairs", {"order": "sequence"}, _original("persona_pairs")),
     "jsonl": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl", _lines(ROWS)))),
     "json": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".json", json.dumps(ROWS)))),
     "gzip": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(ROWS).encode())))),

@@ -118,14 +118,14 @@ def test_likelihoods_are_those_of_a_naive_loop(folder: str, read: tuple[int, ...
 
 
 def test_long_conversations_lose_their_oldest_turns(tmp_path: Path) -> None:
-    folder = save_judge(tmp_path, template=None, n_positions=40)
+    folder = save_judge(tmp_path, template=None, n_positions=90)
     (fit,) = likelihood(folder)([Case(TURNS, (2, 4), PERSONAS)])
     tokenizer, texts, persona = (
         AutoTokenizer.from_pretrained(folder),
         [turn.text for turn in TURNS],
         " ".join(PERSONAS[0]),
     )
-    room = 40 - max(len(encode_reply(tokenizer, texts[i], "<EOU>")) for i in (2, 4))
+    room = 90 - max(len(encode_reply(tokenizer, texts[i], "<EOU>")) for i in (2, 4))
     prompts = [DialogueFormat("eou", None, None, in_conversation=True).prompt(texts[:i], persona) for i in (2, 4)]
     assert len(encode_prompt(tokenizer, prompts[1], None)) > room, "the last utterance needs a second row"
     each = [naive_log_likelihood(folder, *pair, room) for pair in zip(prompts, (texts[2], texts[4]), strict=True)]

@@ -84,7 +84,7 @@ def test_every_turn_is_never_positive_and_adds_up() -> None:
     # Two facts, and 19 blocks of two false ones: distances 0 and the root of 2 for the true ones.
     per_block = max(0 - math.sqrt(2) + 1, 0) + 1
     assert short == pytest.approx([-19 * per_block]) and long == pytest.approx(short * 3)
-    with pytest.raises(ConfigError, match="every_turn needs scorer: embedding|every_turn compares embeddings"):
+    with pytest.raises(ConfigError, match="every_turn compares embeddings: use scorer: embedding"):
         reward(shaping="every_turn", scorer="likelihood", model_name=".")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rl4dialog.core.types import AGENT
+from rl4dialog.data.run_data import Data
+from rl4dialog.metrics.persona_ranking import PersonaRankingMetric
 from rl4dialog.partners.facts import FactsPartner
 from rl4dialog.tasks.get_acquainted.datapool import GetAcquainted
 from rl4dialog.tasks.get_acquainted.topics import goal_of
@@ -29,3 +31,14 @@ def test_number_of_topics_is_that_of_the_player(name: str, least: int, most: int
 def test_random_player_repeats_topics_and_curious_one_starts_again() -> None:
     assert any(len(set(topics_of("random", number))) < 12 for number in range(5))
     assert len(set(topics_of("curious", 0, 13))) == 12
+
+
+def test_better_players_learn_more_about_the_partner() -> None:
+    """As in docs/personas.md, where 1,000 conversations were measured."""
+    train, test = (GetAcquainted.prepare(split, n_train=400, n_test=300) for split in ("train", "test"))
+    metric = PersonaRankingMetric(Data({"train": train}, None).personas)
+    found = []
+    for player in test.players.values():
+        talks = [play(player(), FactsPartner(), sample, 4, seed) for seed, (sample, _) in enumerate(test)]
+        found.append(metric.compute(talks)["persona_ranking/p@1"][1])
+    assert found == pytest.approx([0.27, 0.51, 0.72, 0.79], abs=0.08) and sorted(found) == found
