@@ -265,8 +265,11 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
         n_tokens = 8 if kind_of(config).has_rollouts else 4  # at most those of an iteration
         alg["args"] = {**args, "n_steps": 4, **({"batch_size": n_tokens} if "batch_size" in args else {})}
         blocks.append(alg["policy"]["args"].get("generation_kwargs"))
+    limits = {**_SHORT, **_FEW}
+    if config["datapool"]["id"] == "get_acquainted":
+        del limits["max_prompt_length"]  # prompts begin with a persona
     for block in filter(None, blocks):
-        block.update(_at_most(block, {**_SHORT, **_FEW}))
+        block.update(_at_most(block, limits))
     return config
 
 

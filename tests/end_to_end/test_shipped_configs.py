@@ -88,9 +88,9 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
-    # The system message of a chat takes up many tokens of a tiny vocabulary.
+    # The system message of a chat, and a persona, take up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["args"].get("format") == "chat_template":
+    if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
         limits = {**LIMITS, "max_prompt_length": 200}
         config["env"]["args"]["max_prompt_length"] = 200
     for block in blocks:
