@@ -24,9 +24,9 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
     Args:
         shaping: ``potential`` pays for each turn the change of the potential (Ng, Harada and Russell 1999). Without
             discounting, the rewards add up to the change over the whole conversation, so that turns that tell nothing
-            new earn nothing. ``end`` pays their sum for the last turn. ``every_turn`` pays for each turn minus the
-            ranking loss of convogym, with the distances of the chosen embedder. This is for comparisons: it is never
-            positive, so it is a cost that every further turn adds to, whatever it tells; and it is a sum over facts, so
+            new earn nothing. ``end`` pays their sum for the last turn. ``every_turn`` pays for each turn the
+            negative ranking loss of convogym, with the distances of the chosen embedder. It is for comparisons, because
+            it is never positive: every further turn costs something, whatever it tells. It also is a sum over facts, so
             its scale depends on the lengths of the personas. Unlike convogym's, the distractors are the same in all
             turns of a conversation, and conversation and facts have the same embedder.
         kwargs: Arguments of the candidates and of the scorer.
