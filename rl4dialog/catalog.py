@@ -16,6 +16,7 @@ DataPoolRegistry = Registry(
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "get_acquainted": "rl4dialog.tasks.get_acquainted.datapool:GetAcquainted",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
@@ -26,6 +27,7 @@ DataPoolRegistry = Registry(
         "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
         "openers": "rl4dialog.data.openers.pool:Openers",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
+        "persona_pairs": "rl4dialog.data.persona_pairs:PersonaPairs",
         "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "random_walks": "rl4dialog.tasks.random_walks.datapool:RandomWalks",
         "rated_dialogues": "rl4dialog.data.rated_dialogues:RatedDialogues",
@@ -67,6 +69,7 @@ RewardFunctionRegistry = Registry(
         "outcome": "rl4dialog.rewards.conversation:OutcomeReward",
         "parent": "rl4dialog.rewards.lexical:ParentReward",
         "partner": "rl4dialog.rewards.conversation:PartnerReward",
+        "persona_ranking": "rl4dialog.rewards.persona_ranking:PersonaRankingReward",
         "regex": "rl4dialog.rewards.patterns:RegexReward",
         "repetition_penalty": "rl4dialog.rewards.penalties:RepetitionPenalty",
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
@@ -79,7 +82,7 @@ RewardFunctionRegistry = Registry(
         "spider": "rl4dialog.rewards.semantic:SpiderReward",
         "ter": "rl4dialog.rewards.lexical:TerReward",
     },
-    provided=("tokenizer", "classifier", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"),
 )
 
 PartnerRegistry = Registry(
@@ -123,6 +126,7 @@ MetricRegistry = Registry(
         "meteor": "rl4dialog.metrics.meteor:MeteorMetric",
         "parent_totto": "rl4dialog.metrics.parent_totto:ParentTottoMetric",
         "persona_consistency": "rl4dialog.metrics.persona_consistency:PersonaConsistencyMetric",
+        "persona_ranking": "rl4dialog.metrics.persona_ranking:PersonaRankingMetric",
         "reply_perplexity": "rl4dialog.metrics.reply_perplexity:ReplyPerplexityMetric",
         "reward": "rl4dialog.rewards.reward_metric:RewardMetric",
         "rouge": "rl4dialog.metrics.rouge:RougeMetric",
@@ -137,7 +141,7 @@ MetricRegistry = Registry(
         "summaCZS": "rl4dialog.metrics.summac:SummaCZSMetric",
         "ter": "rl4dialog.metrics.ter:TerMetric",
     },
-    provided=("tokenizer", "classifier", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"),
 )
 
 PostProcessorRegistry = Registry(

@@ -78,12 +78,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
-            prompt = self._outside.dialogue_format.prompt(texts or ["-"], self._persona)
             if texts:
-                return prompt
-            if prompt.agent_opening is None:
-                raise DataError("the chat template rejects a conversation that the assistant starts")
-            return prompt.restarted(prompt.agent_opening)
+                return self._outside.dialogue_format.prompt(texts, self._persona)
+            return self._outside.dialogue_format.opening_prompt(self._persona)
         except DataError as error:
             raise DataError(
                 f"in the prompt of the partner, whose own utterances are those of the assistant, {error}; if its chat "

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.protocols import BatchedConversationReward
-from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.core.types import Dialogue
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.metrics.reward_model import load_reward_model
 
@@ -49,6 +49,4 @@ class ConversationRewardModel(BatchedConversationReward):
         """The conversation, or with ``every_turn`` the conversation after each turn, up to the partner's answer."""
         if not self._each_turn:
             return [dialogue_text(dialogue)]
-        turns = dialogue.turns
-        starts = [i for i in range(dialogue.n_given, len(turns)) if turns[i].speaker == AGENT]
-        return [dialogue_text(replace(dialogue, turns=turns[:end])) for end in [*starts[1:], len(turns)]]
+        return [dialogue_text(replace(dialogue, turns=dialogue.turns[:end])) for end in dialogue.turn_bounds[1:]]

@@ -26,6 +26,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
+    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
@@ -87,9 +88,9 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
-    # The system message of a chat takes up many tokens of a tiny vocabulary.
+    # The system message of a chat, and a persona, take up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["args"].get("format") == "chat_template":
+    if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
         limits = {**LIMITS, "max_prompt_length": 200}
         config["env"]["args"]["max_prompt_length"] = 200
     for block in blocks:

@@ -23,7 +23,7 @@ MISSING_CLASSIFIER = object()
 def build_toolkit(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
 ) -> dict[str, Any]:
-    """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``.
+    """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``, ``personas``.
 
     Args:
         config: Validated config.
@@ -32,7 +32,7 @@ def build_toolkit(
         trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is a placeholder,
             with which components can be built but not used.
     """
-    toolkit: dict[str, Any] = {"tokenizer": tokenizer}
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "personas": data.personas}
     if config.reward_fn is not None:
         toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())
     if _needs_builtin_classifier(config):
