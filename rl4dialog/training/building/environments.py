@@ -74,14 +74,14 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     chosen = config.train_evaluation.partner or config.env.args.conversation_partner
     if chosen is None:
         return None
-    partner = build_partner(chosen, config.env.args, texts)
+    partner = build_partner(chosen, config, texts, is_evaluation=True)
     is_scored = scorer is not None and config.train_evaluation.score_predictions
     parts = scorer.parts if scorer is not None and is_scored else []
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
     samples = [Sample(0, "", [])]  # each conversation is given its own
-    kwargs = env_kwargs(config, texts, samples, parts, partner)
 
     def make_env(policy: LMActorCriticPolicy, max_length: int) -> UtteranceView:
+        kwargs = env_kwargs(config, texts, samples, parts, partner)  # now, as a partner's side may depend on the policy
         of_model = {"end_of_turn": policy.end_of_turn, "vocab_size": embedding_rows(policy.language_model)}
         return make_utterance_env({**kwargs, **of_model, "max_episode_length": max_length}, timeout_s)
 
