@@ -27,5 +27,5 @@ def begin_conversations(conversing: Conversing, loaded: LoadedPolicy) -> None:
             "alg.policy.args.model_name and the data of the warm start, or set train_evaluation.partner"
         )
     model = loaded.policy.language_model
-    own = dict(first.to(loaded.policy.device).named_parameters())
+    own = dict(first.to(loaded.policy.device).named_parameters())  # type: ignore[arg-type]
     conversing.begin_run(loaded.policy, WeightCopy(model.named_parameters(), own))

@@ -15,6 +15,7 @@ from rl4dialog.training.building.partner import build_partner
 from rl4dialog.training.building.self_play import n_weight_copies
 from rl4dialog.training.building.texts import build_texts
 
+MODEL = {"model_type": "causal", "model_name": "builtin/tiny-gpt2"}
 LENGTH = {"id": "length_penalty", "args": {"max_length": 3}}
 
 
@@ -37,7 +38,7 @@ def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any
         ),
         (
             {},
-            {"alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2"}},
+            {"alg": {"id": "supervised", **MODEL, "training_args": {"num_train_epochs": 1}}},
             "the policy of the rollouts, which alg.id: supervised has not; use a language_model as partner",
         ),
     ],
