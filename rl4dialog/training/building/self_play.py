@@ -41,7 +41,7 @@ def check_self_play(config: TextConfig, chosen: ComponentConfig, where: str) -> 
     """
     if not config.has_rollouts:
         raise ConfigError(
-            f"{where}.id: {chosen.id} is the policy of the rollouts, which alg.id: {config.alg.id} has not; use a "
+            f"{where}.id: {chosen.id} is not supported with alg.id: {config.alg.id}, which has no rollouts; use a "
             f"language_model as partner"
         )
     check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
