@@ -97,9 +97,10 @@ PartnerRegistry = Registry(
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
+        "self_play": "rl4dialog.partners.self_play:SelfPlayPartner",
         "wordle": "rl4dialog.tasks.wordle.partner:WordlePartner",
     },
-    provided=("tokenizer", "max_prompt_length", "max_length", "world"),
+    provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed"),
 )
 
 MetricRegistry = Registry(

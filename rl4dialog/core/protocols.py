@@ -290,6 +290,8 @@ class PartnerService(ABC):
     pays = False
     gives_references = False
     outcomes: tuple[str, ...] = ()
+    needs_initial_weights = False
+    """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
 
     @property
     @abstractmethod
@@ -301,7 +303,8 @@ class PartnerService(ABC):
         """Answer several conversations.
 
         Args:
-            observations: ``prompt_ids`` (n, P), ``prompt_mask`` (n, P) of the conversations that wait for an answer.
+            observations: ``prompt_ids`` (n, P), ``prompt_mask`` (n, P) of the conversations that wait for an answer; if
+                its side is seeded, also ``partner_seed`` (n,), which is the same throughout a conversation.
 
         Returns:
             The token ids of each answer, with its end; ``None`` to leave the conversation.
@@ -310,3 +313,32 @@ class PartnerService(ABC):
     def remembering_prompts(self) -> AbstractContextManager[None]:
         """Context of a rollout or an evaluation, in which prompts continue earlier prompts."""
         return nullcontext()
+
+    def begin_run(self, policy: Any, initial: Any = None) -> None:
+        """Prepare for conversations with a policy, before it is trained or its weights are restored.
+
+        Args:
+            policy: The agent's policy.
+            initial: Its weights before training, if it has others now: a ``WeightCopy`` of ``rl4dialog.policies``.
+        """
+        del policy, initial
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Prepare for an iteration, counted from 1; called after the update of the previous one."""
+        del iteration
+
+    def logged(self) -> Mapping[str, Sequence[float]]:
+        """Return numbers of this iteration, of which the run logs the means, by key (``rollout/...``)."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state between two iterations, without tensors, as JSON values."""
+        return {}
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the tensors of the state by name."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Restore the results of :meth:`state_dict` and :meth:`tensors`, after :meth:`begin_run`."""
+        del state, tensors

@@ -25,6 +25,7 @@ class OutsidePartner:
         max_prompt_length: Maximum length of its prompts, in its tokens; at most that of the agent's prompts counts.
         max_length: Maximum length of its utterances, in its tokens.
         persona_key: Key of its persona in the sample's ``meta_data``; a text, or a list of sentences.
+        is_seeded: Whether observations contain a seed of the conversation, ``partner_seed``.
     """
 
     dialogue_format: DialogueFormat
@@ -33,6 +34,7 @@ class OutsidePartner:
     max_prompt_length: int
     max_length: int
     persona_key: str = "partner_persona"
+    is_seeded: bool = False
 
 
 class PartnersSide:

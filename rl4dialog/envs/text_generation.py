@@ -118,6 +118,7 @@ class TextGenEnv(gym.Env):
             shown = min(outside_partner.max_prompt_length, max_prompt_length)
             outside_partner = replace(outside_partner, max_prompt_length=shown)
         self._outside = outside_partner
+        self._shows_seed = outside_partner is not None and outside_partner.is_seeded
         self._partners_side = PartnersSide(outside_partner) if outside_partner is not None else None
         self._shares_dialogues = shares_dialogues
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
@@ -136,6 +137,7 @@ class TextGenEnv(gym.Env):
         if outside_partner is not None:
             V, T = max(V, outside_partner.vocab_size), max(T, outside_partner.max_length)
             of_speaker["speaker"] = spaces.Discrete(2)
+            of_speaker |= {"partner_seed": spaces.Discrete(2**31)} if self._shows_seed else {}
         self._sizes = P, T
         self.observation_space = spaces.Dict(
             {
@@ -165,8 +167,8 @@ class TextGenEnv(gym.Env):
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
-        has_partner = self.conversation.partner is not None
-        self._begin_episode(sample, int(self.np_random.integers(2**31)) if has_partner else 0)
+        draws_seed = self.conversation.partner is not None or self._shows_seed
+        self._begin_episode(sample, int(self.np_random.integers(2**31)) if draws_seed else 0)
         return self.observe(), {"sample_id": self.sample.id}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
@@ -297,7 +299,11 @@ class TextGenEnv(gym.Env):
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
-        return arrays if self._outside is None else {**arrays, "speaker": np.int64(self.speaker)}
+        if self._outside is not None:
+            arrays["speaker"] = np.int64(self.speaker)
+        if self._shows_seed:
+            arrays["partner_seed"] = np.int64(self._partner_seed)
+        return arrays
 
     def blank(self) -> dict[str, np.ndarray]:
         """Show an empty prompt, for a conversation that could not begin."""

@@ -24,6 +24,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.weight_copies import WeightCopy
 from rl4dialog.rollouts.partner_answers import partner_answers
 from rl4dialog.rollouts.said_tokens import SaidTokens
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -186,6 +187,16 @@ class Conversing:
     ) -> None:
         self._make_env, self._partner, self._partner_timeout_s = make_env, partner, partner_timeout_s
         self._task_rewards, self._iteration = task_rewards, iteration
+
+    @property
+    def needs_initial_weights(self) -> bool:
+        """Whether :meth:`begin_run` needs the weights with which the training of the policy began."""
+        return self._partner is not None and self._partner.needs_initial_weights
+
+    def begin_run(self, policy: LMActorCriticPolicy, initial: WeightCopy | None = None) -> None:
+        """Prepare a partner in the main process; see :class:`~rl4dialog.core.protocols.PartnerService`."""
+        if self._partner is not None:
+            self._partner.begin_run(policy, initial)
 
     def __call__(
         self,

@@ -88,6 +88,11 @@ class Evaluator:
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_evaluation_post_processor(config)
 
+    def begin_run(self, policy: LMActorCriticPolicy) -> None:
+        """Prepare the partner of conversations, before a policy is trained or its weights are restored."""
+        if self._conversing is not None:
+            self._conversing.begin_run(policy)
+
     def samples(self, split: str) -> list[Sample]:
         """The samples used to evaluate a split."""
         return self._texts.data.samples(split, self._settings.max_eval_samples)

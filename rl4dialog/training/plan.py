@@ -40,6 +40,7 @@ from rl4dialog.training.building.reward_model import (
     longest_text,
 )
 from rl4dialog.training.building.rewards import build_scorer
+from rl4dialog.training.building.self_play import n_weight_copies, plays_itself
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory, row_sizes
@@ -202,6 +203,11 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
         return
     rows = row_sizes(config, texts, args)
     table.add_row("conversation partner", env.conversation_partner.id)
+    n_copies, has_beginning = n_weight_copies(config)
+    if n_copies:
+        table.add_row("opponents", f"the frozen beginning, and at most {n_copies} later copies")
+    elif plays_itself(env.conversation_partner):
+        table.add_row("opponents", "the present policy" + (", in evaluations the frozen beginning" * has_beginning))
     table.add_row("turns per conversation", f"at most {env.max_turns}")
     n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
     if env.max_partner_length is not None:

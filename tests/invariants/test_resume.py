@@ -115,6 +115,11 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
     assert_resumed_is_whole(tmp_path, config)
 
 
+SELF_PLAY = {
+    "env__args__max_turns": 2,
+    "env__args__partner": {"id": "self_play", "args": {"snapshot_every": 1, "pool_size": 3, "latest_share": 0.3}},
+    "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "schedule": {
         "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
@@ -128,6 +133,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
+    "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
+    "self_play_lora": {**SELF_PLAY, "lora": {"r": 2, "target_modules": ["c_attn"]}},
 }
 
 
