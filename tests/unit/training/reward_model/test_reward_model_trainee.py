@@ -36,6 +36,9 @@ def test_card_has_what_the_model_reads_and_its_scores_on_val(run: Path) -> None:
         "truncation_side": "left",
         "ratings": ["interest"],
         "scale": [1, 5],
+        "score": "rating",
+        "members": 1,
+        "offsets": [0.0],
     }
 
 

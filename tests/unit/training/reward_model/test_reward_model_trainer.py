@@ -29,6 +29,14 @@ def examples(tokenizer: Any) -> list[dict[str, Any]]:
     return [{"input_ids": tokenizer(t)["input_ids"], "labels": y} for t, y in zip(texts, RATINGS, strict=True)]
 
 
+def with_comparisons(tokenizer: Any) -> list[dict[str, Any]]:
+    """Three ratings and two comparisons."""
+    rows = examples(tokenizer)
+    for number, worse in ((1, "User: no"), (4, "Assistant: good to know fine")):
+        rows[number] |= {"labels": 1.0, "worse_ids": tokenizer(worse)["input_ids"]}
+    return rows
+
+
 def trained(tmp_path: Path, batch_size: int, n_parts: int) -> tuple[torch.Tensor, float]:
     """The head after one step of SGD, and the loss."""
     torch.manual_seed(0)
