@@ -98,24 +98,22 @@ class RewardModel:
         if not texts:
             return []
         by_member = member_scores(self._members, texts)
-        return [float(score) for score in by_member.mean(-1) - std_penalty * self._deviations(by_member)]
+        penalties = std_penalty * deviations(by_member, np.asarray(self.card.offsets))
+        return [float(score) for score in by_member.mean(-1) - penalties]
 
-    def pair_deviations(self, first: list[str], second: list[str]) -> list[float]:
-        """Disagreement of the models about which one of two texts is better, and by how much.
+    def differences(self, first: list[str], second: list[str]) -> NDArray[np.float64]:
+        """How much better each model finds the first one of two texts, in standard deviations of the card's scores.
 
         Args:
-            first: Texts.
+            first: Texts; at least one.
             second: As many others.
 
         Returns:
-            Standard deviation of the models' differences, for each pair.
+            Shape (N, K) for N pairs and K models.
         """
-        differences = member_scores(self._members, first) - member_scores(self._members, second)
-        return [float(each) for each in differences.std(-1)]
-
-    def _deviations(self, by_member: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standard deviations of the models' scores. Shape (N,)."""
-        return deviations(by_member, np.asarray(self.card.offsets))
+        unit = self.card.std or 1.0
+        found: NDArray[np.float64] = member_scores(self._members, first) - member_scores(self._members, second)
+        return found / unit
 
 
 def member_scores(members: Sequence[SequenceClassifier], texts: list[str]) -> NDArray[np.float64]:
