@@ -17,7 +17,7 @@ from rl4dialog.core.feedback import Feedback, JudgedReply
 from rl4dialog.core.types import Dialogue
 from rl4dialog.data.small_talk.grammar import generate_dialogue
 
-N_DIALOGUES = 800
+N_DIALOGUES = 1600
 _BEST_N_WORDS = 8
 _MODEL = "small_talk"
 _START = datetime(2026, 1, 1, tzinfo=timezone.utc)
