@@ -26,7 +26,7 @@ class RewardModelAlgConfig(AlgConfig):
     rating_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """``reward_model`` only: weight of the loss of a rating; that of a comparison has the weight 1."""
     center_coef: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """``reward_model`` only: coefficient of the squared sum of both scores of a comparison, which keeps scores near 0."""
+    """``reward_model`` only: coefficient of the squared sum of the scores of a comparison; keeps scores near 0."""
     ensemble: int = Field(default=1, ge=1)
     """``reward_model`` only: number of models that are trained together. The score is their mean."""
     bootstrap: bool = True

@@ -105,7 +105,7 @@ def select_pairs(
         DataError: If there are no candidates.
     """
     if not candidates:
-        raise DataError("no prompt has two different replies, so there is no pair to judge; sample at a higher temperature")
+        raise DataError("no prompt has two different replies, so there is no pair to judge; use a higher temperature")
     rng = random.Random(f"pairs/{seed}")
     pairs = [(each, *pair) for each in candidates for pair in itertools.combinations(each.replies, 2)]
     scores: list[float] = [rng.random() for _ in pairs]
@@ -117,8 +117,7 @@ def select_pairs(
             best[id(each)] = row
     chosen = sorted(best.values(), key=lambda row: -scores[row])[:n_pairs]
     return [
-        _queued(*pairs[row], model_name, strategy, None if strategy == "random" else scores[row], rng)
-        for row in chosen
+        _queued(*pairs[row], model_name, strategy, None if strategy == "random" else scores[row], rng) for row in chosen
     ]
 
 

@@ -38,8 +38,8 @@ class RewardModelCard:
         scale: The ratings that are 0 and 1 on its scale; ``None`` if there are none, or several scales.
         mean: Mean of its scores on the val split.
         std: Their standard deviation.
-        score: What a score is: a predicted ``rating``, or ``log_odds``: its sigmoid is the probability of a good rating,
-            and that of a difference the probability that the first text is preferred.
+        score: What a score is: a predicted ``rating``, or ``log_odds``: its sigmoid is the probability of a good
+            rating, and that of a difference the probability that the first text is preferred.
         members: Number of models whose mean is the score.
         offsets: What each model's scores are above the mean of all on the val split, if the loss fixes no level.
     """

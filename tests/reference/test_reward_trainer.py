@@ -52,7 +52,11 @@ def test_three_steps_are_those_of_trl(tmp_path: Path) -> None:
 
     rows = [{"chosen_ids": a, "rejected_ids": b} for a, b in zip(better, worse, strict=True)]
     args = trl.RewardConfig(
-        output_dir=str(tmp_path), center_rewards_coefficient=CENTER_COEF, gradient_checkpointing=False, bf16=False, **STEPS
+        output_dir=str(tmp_path),
+        center_rewards_coefficient=CENTER_COEF,
+        gradient_checkpointing=False,
+        bf16=False,
+        **STEPS,
     )
     judge = trl.RewardTrainer(
         model=other, args=args, processing_class=tokenizer, train_dataset=datasets.Dataset.from_list(rows)

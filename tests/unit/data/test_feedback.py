@@ -96,7 +96,7 @@ def test_missing_kind_and_too_few_conversations_are_errors(tmp_path: Path) -> No
     one = str(write_feedback(tmp_path / "one.jsonl", [rating("a", 1)]))
     with pytest.raises(DataError, match=r"has no corrections \(it has 1 rating\); choose another use"):
         FeedbackPool.prepare("train", one, use="corrections")
-    with pytest.raises(DataError, match="of 1 judged conversations, held_out_share 0.25 leaves none for split 'val'"):
+    with pytest.raises(DataError, match=r"of 1 judged conversations, held_out_share 0\.25 leaves none for split 'val'"):
         FeedbackPool.prepare("val", one)
     with pytest.raises(ConfigError, match="set either path, to a feedback file, or dataset"):
         FeedbackPool.prepare("train", one, dataset="small_talk")
