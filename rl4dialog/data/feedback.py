@@ -115,7 +115,7 @@ class FeedbackPool(TextGenPool):
         if not samples:
             raise DataError(f"{self._source}: all judgements compare a reply with itself, so there is nothing to learn")
         _warn_of_positions(self._feedback, self._source)
-        pool = JudgedTexts(samples)
+        pool = JudgedTexts(samples)  # type: ignore[abstract]
         pool.context_size = context_size
         if any(each.kind == "rating" for each in self._feedback):
             pool.ratings, pool.scale = (FEEDBACK_RATING,), _SCALE

@@ -53,7 +53,8 @@ def checked_pools(pools: Sequence[Mapping[str, Any]]) -> list[PoolShare]:
         for key in entry:
             if key not in _KEYS:
                 raise ConfigError(f"{where}[{number}]: unknown key {key!r}{nearest_hint(str(key), _KEYS)}")
-        id, args, share = entry.get("id"), entry.get("args") or {}, entry.get("share")
+        id, args = entry.get("id"), entry.get("args") or {}
+        share: Any = entry.get("share")
         if not isinstance(id, str) or not isinstance(args, Mapping):
             raise ConfigError(
                 f"{where}[{number}]: needs the id of a datapool, and args as a mapping, not {shown(entry)}"
@@ -168,7 +169,7 @@ class Mixture(TextGenPool):
                         f"{getattr(first, key)!r} and {getattr(other, key)!r}"
                     )
         rows = self._mixed([list(_named(name, pool)) for name, pool in judged.items()])
-        found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])
+        found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])  # type: ignore[abstract]
         found.unit, found.context_size = first.unit, first.context_size
         found.ratings = tuple(sorted({name for pool in judged.values() for name in pool.ratings}))
         scales = {pool.scale for pool in judged.values() if pool.ratings}
