@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +173,7 @@ def load_reward_model(
     members = []
     for number in range(card.members):
         place = member_folder(folder, number, card.members)
-        options = {"what": f"{who}: model", "hint": hint, "truncation_side": card.truncation_side}
+        options: dict[str, Any] = {"what": f"{who}: model", "hint": hint, "truncation_side": card.truncation_side}
         members.append(SequenceClassifier.from_pretrained(str(place), batch_size, **options))
         if (n_outputs := members[-1].model.config.num_labels) != 1:
             raise ModelError(f"{who}: the model in {place} has {n_outputs} outputs, but a reward model has one. {hint}")

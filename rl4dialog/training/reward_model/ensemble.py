@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, cat, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
@@ -44,13 +44,17 @@ class RewardEnsemble(nn.Module):
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         return cat([class_logits(member, inputs) for member in self.members], dim=-1)
 
+    @property
+    def _models(self) -> list[PreTrainedModel]:
+        return [cast(PreTrainedModel, member) for member in self.members]
+
     def hash(self) -> str:
         """Hash of the weights; for one model, that of the model itself."""
         return weights_hash(self.members[0] if len(self.members) == 1 else self)
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         """Save each model with its tokenizer, in the layout that `load_reward_model` reads."""
-        for number, member in enumerate(self.members):
+        for number, member in enumerate(self._models):
             place = member_folder(folder, number, len(self.members))
             member.save_pretrained(place)
             tokenizer.save_pretrained(place)
@@ -61,6 +65,6 @@ class RewardEnsemble(nn.Module):
         Raises:
             ModelError: If the folder is missing, or does not fit.
         """
-        for number, member in enumerate(self.members):
+        for number, member in enumerate(self._models):
             place = member_folder(folder, number, len(self.members))
             load_language_model_weights(member, place, AutoModelForSequenceClassification, None)
