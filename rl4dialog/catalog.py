@@ -16,6 +16,7 @@ DataPoolRegistry = Registry(
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "feedback": "rl4dialog.data.feedback:FeedbackPool",
         "get_acquainted": "rl4dialog.tasks.get_acquainted.datapool:GetAcquainted",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
@@ -24,6 +25,7 @@ DataPoolRegistry = Registry(
         "imdb_seq2seq": "rl4dialog.data.imdb:IMDBForSeq2Seq",
         "iwslt2017en_de": "rl4dialog.data.translation:IWSLT2017EnDe",
         "jsonl": "rl4dialog.data.tables:Jsonl",
+        "mixture": "rl4dialog.data.mixture:Mixture",
         "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
         "openers": "rl4dialog.data.openers.pool:Openers",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
@@ -40,7 +42,7 @@ DataPoolRegistry = Registry(
         "wordle": "rl4dialog.tasks.wordle.datapool:Wordle",
     },
     constructor="prepare",
-    provided=("split", "render_chat", "world"),
+    provided=("split", "render_chat", "world", "build_pool"),
 )
 
 RewardFunctionRegistry = Registry(

@@ -131,10 +131,11 @@ def _check(
 
 
 def _with_generated_ratings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of a reward model with the built-in model and generated ratings."""
+    """Return the config of a reward model with the built-in model and generated judgements."""
     config = copy.deepcopy(config)
     config["tokenizer"]["model_name"] = config["alg"]["model_name"] = TINY_BERT
-    config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+    unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
+    config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
     return config
 
 

@@ -7,12 +7,19 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.page import ChatPage, load_gradio
+from rl4dialog.serving.page import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
+
+
+class ServedPage(Protocol):
+    """A page: its Gradio app."""
+
+    blocks: Any
 
 
 def check_address(host: str, port: int) -> None:
@@ -37,7 +44,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def serve(
-    page: ChatPage,
+    page: ServedPage,
     host: str,
     port: int,
     write: Callable[[str], None],

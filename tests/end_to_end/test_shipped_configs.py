@@ -50,7 +50,8 @@ def tiny_model(name: str, folder: Path) -> str:
 def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
     if kind_of(config) is RewardModelConfig:
-        config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+        unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
+        config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
         return config
     if "path" in config.get("task", {}).get("args", {}):
