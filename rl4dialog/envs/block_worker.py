@@ -72,11 +72,13 @@ class _EnvBlock:
 
     def reset(self, seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> Packed:
         """Start an episode in all environments; returns observation and info of each."""
-        results = []
-        starts = [{"seed": seed, **({"options": own} if own else {})} for seed, own in zip(seeds, options, strict=True)]
+        starts: list[dict[str, Any]] = [
+            {"seed": seed, **({"options": own} if own else {})} for seed, own in zip(seeds, options, strict=True)
+        ]
         for at, start in enumerate(starts if self._partners_wait else ()):
             self._at = at
             call_method(self.envs[at], "expect_reset", (), start)
+        results = []
         for at, (env, start) in enumerate(zip(self.envs, starts, strict=True)):
             self._at = at
             results.append(env.reset(**start))

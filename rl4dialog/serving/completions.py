@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ class Completions:
             yield _event({**head, "choices": [], "usage": _usage(request, n_tokens)})
         yield "data: [DONE]\n\n"
 
-    async def _pieces(self, request: ChatRequest, index: int) -> AsyncIterator[Piece]:
+    async def _pieces(self, request: ChatRequest, index: int) -> AsyncGenerator[Piece, None]:
         """Generate a reply in the thread, a token at a time.
 
         Raises:

@@ -82,7 +82,7 @@ class PageGuard:
     command = "rl4dialog ui"
     posted = _POSTED
     """Routes that may be posted to."""
-    headers = ((b"content-security-policy", _POLICY.encode()),)
+    headers: Sequence[tuple[bytes, bytes]] = ((b"content-security-policy", _POLICY.encode()),)
     """Headers that are added to each answer."""
 
     def __init__(self, app: App, hosts: PageHosts) -> None:
