@@ -96,6 +96,7 @@ PartnerRegistry = Registry(
         "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
         "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
+        "openai": "rl4dialog.partners.openai:OpenAIPartner",
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",

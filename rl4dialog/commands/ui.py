@@ -45,10 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
+    from rl4dialog.serving.address import check_address
     from rl4dialog.serving.page import ChatPage, load_gradio
     from rl4dialog.serving.page_chat import PageChat
     from rl4dialog.serving.page_guard import PageHosts
-    from rl4dialog.serving.page_server import check_address, serve
+    from rl4dialog.serving.page_server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")

@@ -223,6 +223,8 @@ class Partner(ABC):
     """Keys of :meth:`outcome`."""
     checks_samples = False
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
+    waits = False
+    """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -231,6 +233,16 @@ class Partner(ABC):
         Args:
             meta_info: The sample's ``meta_data``.
             seed: Seed for the partner's random numbers in this conversation.
+        """
+
+    def expect(self, history: list[str]) -> None:  # noqa: B027 (most partners need not prepare)
+        """Begin to prepare the answer to a history, without waiting and without raising.
+
+        If ``waits`` is set, all environments of a process call this before the first of them waits for an answer. The
+        partner must also answer without this call.
+
+        Args:
+            history: That of the :meth:`reply` to come, or an empty one before :meth:`open`.
         """
 
     @abstractmethod

@@ -224,6 +224,8 @@ class Conversing:
         """
         limit = policy.reply_limit(**generation_kwargs)
         envs = [self._make_env(policy, limit) for _ in samples]
+        for env, sample, seed in zip(envs, samples, seeds, strict=True):
+            env.expect_reset(seed=seed, options={"sample": sample})
         talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
         found = [
             env.reset(seed=seed, options={"sample": sample})[0]
@@ -248,6 +250,8 @@ class Conversing:
                     speech.actions[row, : len(ids)] = ids
                     talks[row].spoken = SaidTokens(ids)
                 settled: list[tuple[int, dict[str, Any], bool]] = []
+                for row in rows:
+                    envs[row].expect_step(speech.actions[row])
                 for row in rows:
                     found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
                     speech.explain(int(row), info)

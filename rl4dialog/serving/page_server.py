@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.address import check_address, web_address
 from rl4dialog.serving.page import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
@@ -20,27 +20,6 @@ class ServedPage(Protocol):
     """A page: its Gradio app."""
 
     blocks: Any
-
-
-def check_address(host: str, port: int) -> None:
-    """Check that a server can listen on an address.
-
-    Raises:
-        ConfigError: If the port is invalid or in use, or the host is not an address of this machine.
-    """
-    if not 0 < port < 65536:
-        raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
-    try:
-        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(kind) as listener:
-            # Allows a port that was closed a moment ago.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-    except OSError as error:
-        raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
-            "try another --port, or --host 127.0.0.1"
-        ) from error
 
 
 def serve(
@@ -90,7 +69,7 @@ def serve(
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        write(f"The page is at http://{f'[{host}]' if ':' in host else host}:{port}; press Ctrl-C to stop.\n")
+        write(f"The page is at {web_address(host, port)}; press Ctrl-C to stop.\n")
         threading.Event().wait()
     # Gradio's own wait would block on the connections of open tabs.
     page.blocks.close(verbose=False)

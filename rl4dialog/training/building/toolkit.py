@@ -9,12 +9,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.intent_classifier import IntentClassifier
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 
 MISSING_CLASSIFIER = object()

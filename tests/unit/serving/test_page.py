@@ -21,10 +21,11 @@ from http_servers import free_port
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.serving.address import check_address
 from rl4dialog.serving.page import ChatPage, load_gradio
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
-from rl4dialog.serving.page_server import check_address, serve
+from rl4dialog.serving.page_server import serve
 
 
 @contextlib.contextmanager
