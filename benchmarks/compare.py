@@ -26,7 +26,7 @@ from benchmarks.measure import (
     Result,
     measure,
 )
-from benchmarks.offline import ALGORITHMS, LENGTHS
+from benchmarks.offline import ALGORITHMS, with_room
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WIDTH = 130
@@ -98,7 +98,7 @@ def compare_offline(
         setting = Setting(name, critic=critic, algorithm=ALGORITHMS[critic == "none"], device=device)
         workload = workloads[name]
         names = [OURS, PLAIN, *([ALL_VALUES] if critic != "none" else [])]
-        trained = dataclasses.replace(workload, **LENGTHS)
+        trained = with_room(workload)
         console.print(_table(f"{setting}, training", measure(setting, trained, names, repeats)))
         if critic != "none":
             decoded = measure(setting, workload, [GUIDED, UNGUIDED], repeats)

@@ -30,8 +30,6 @@ from rl4dialog.training.building.offline import build_offline_algorithm
 from rl4dialog.training.building.texts import Texts
 
 ALGORITHMS = ("ilql", "bc")
-LENGTHS = {"prompt_lengths": (224,), "reply_lengths": (48,)}
-"""Lengths of a workload in which the conversations fit."""
 
 _N_CONVERSATIONS, _TOKENS_PER_CONVERSATION = 400, 40
 _TAU, _GAMMA, _POLYAK_RATE, _MAX_GRAD_NORM = 0.7, 0.99, 0.005, 1.0
@@ -47,6 +45,11 @@ class PaidTalk(TextGenPool):
         super().__init__([sample for sample, _ in self._pool])
         self.end_of_turn, self.dialogue_format = self._pool.end_of_turn, self._pool.dialogue_format
 
+    @classmethod
+    def prepare(cls, split: str, *args: Any, **kwargs: Any) -> PaidTalk:
+        """The train split."""
+        return cls()
+
     def frame(self) -> Frame:
         return self._pool.frame()
 
@@ -54,6 +57,11 @@ class PaidTalk(TextGenPool):
         for each in self._pool.conversations():
             turns = [replace(t, reward=t.text.count("e") / 10) if t.speaker == AGENT else t for t in each.turns]
             yield replace(each, turns=tuple(turns))
+
+
+def with_room(workload: Workload) -> Workload:
+    """The workload with lengths in which the conversations fit."""
+    return replace(workload, prompt_lengths=(224,), reply_lengths=(48,))
 
 
 def run_config(setting: Setting, workload: Workload) -> OfflineConfig:
@@ -169,10 +177,10 @@ class OfflineLoop:
         trained = list(model.parameters())
         if setting.algorithm == "ilql":
             width, n_tokens = model.config.n_embd, model.config.vocab_size
-            self.critic = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
-            self.heads = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
-            self.target_critic = copy.deepcopy(self.critic)
-            self.target_heads = copy.deepcopy(self.heads[:2])
+            self.critic: Any = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
+            self.heads: Any = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
+            self.target_critic: Any = copy.deepcopy(self.critic)
+            self.target_heads: Any = copy.deepcopy(self.heads[:2])
             trained += [*self.heads.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
         self.trained = trained
         self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5, fused=True)

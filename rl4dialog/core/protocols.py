@@ -223,6 +223,8 @@ class Partner(ABC):
     """Keys of :meth:`outcome`."""
     checks_samples = False
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
+    rules: tuple[str, ...] = ()
+    """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:

@@ -119,17 +119,17 @@ class Wordle(TextGenPool):
             p_consistent: Probability that the player ``mixture`` makes a consistent guess.
             start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
             max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
-            max_samples: Number of games that are samples, too, the first ones. Conversations to learn from are all games,
-                which are generated when they are needed.
+            max_samples: Number of games that are samples, too, the first ones. All games are conversations to learn
+                from, and are generated when they are needed.
             seed: Random seed of the games.
             format: ``eou`` or ``chat_template``.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
-            A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the reference is the first
-            guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``, which contains all later
-            utterances, starting with the first colours, the ``kind`` of the game (who played it), and the rules
-            ``letters`` and ``duplicates``.
+            A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the
+            reference is the first guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``,
+            which contains all later utterances, starting with the first colours, the ``kind`` of the game (who played
+            it), and the rules ``letters`` and ``duplicates``.
 
         Raises:
             DataError: If a number or the list is invalid, a start word is not in the list, or an argument has no

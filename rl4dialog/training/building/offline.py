@@ -104,7 +104,7 @@ def build_log(
         rules = ConversationRules(max_partner_length=env.max_partner_length, context_turns=env.context_turns)
     encoder = ConversationEncoder(
         end_of_turn,
-        Limits(lengths.prompt, lengths.target, lengths.total),
+        Limits(lengths.prompt, lengths.target, None if env is not None else lengths.total),
         pool.frame(),
         rules,
         tokenizer_hash(texts.tokenizer),
