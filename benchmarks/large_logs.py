@@ -98,7 +98,7 @@ def measured_start(n_games: int) -> Start:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     started = time.time()
-    process = context.Process(target=_serve, args=(theirs, n_games, started))
+    process = context.Process(target=serve, args=(theirs, n_games, started))
     process.start()
     theirs.close()
     found: Any = ours.recv()
@@ -107,7 +107,14 @@ def measured_start(n_games: int) -> Start:
     return found
 
 
-def _serve(pipe: Connection, n_games: int, started: float) -> None:
+def serve(pipe: Connection, n_games: int, started: float) -> None:
+    """Start, train, read, and send the :class:`Start`.
+
+    Args:
+        pipe: Receives it.
+        n_games: Size of the log.
+        started: When the process was started, in seconds since the epoch.
+    """
     trainee = OfflineTrainee(run_config(n_games), None)
     seconds, cpu_seconds, peak = time.time() - started, time.process_time(), peak_resident_mib()
     algorithm = trainee.algorithm

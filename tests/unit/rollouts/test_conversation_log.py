@@ -109,3 +109,13 @@ def test_pages_that_were_read_are_not_memory_of_the_process(model: Any, tmp_path
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     assert any(str(tmp_path) in line for line in lines), "the file is mapped"
     assert next(line.split()[1] for line in lines if line.startswith("Rss:")) == "0"
+
+
+def test_opening_a_log_copies_nothing(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_log(tmp_path / "log", model)
+
+    def refuse(dataset: Any) -> str:
+        raise AssertionError("the whole table is pickled and hashed")
+
+    monkeypatch.setattr("datasets.arrow_dataset.generate_fingerprint", refuse)
+    assert len(ConversationLog(tmp_path / "log")) == 5
