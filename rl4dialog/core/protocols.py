@@ -225,6 +225,8 @@ class Partner(ABC):
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
     waits = False
     """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
+    rules: tuple[str, ...] = ()
+    """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:

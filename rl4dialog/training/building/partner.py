@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.catalog import DataPoolRegistry, PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
@@ -40,6 +40,24 @@ def check_partner(config: TextConfig) -> None:
             raise ConfigError(
                 f"env.args.first_speaker is partner, but partner {chosen.id!r} has no first utterance; use "
                 f"first_speaker: sample or agent"
+            )
+        if chosen.id == config.datapool.id:
+            _check_rules(config, chosen, where)
+
+
+def _check_rules(config: TextConfig, chosen: ComponentConfig, where: str) -> None:
+    """Check that a partner and the datapool of its games play by the same rules.
+
+    Raises:
+        ConfigError: If not.
+    """
+    pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
+    partners = {**PartnerRegistry.defaults(chosen.id), **chosen.args}
+    for name in getattr(PartnerRegistry.resolve(chosen.id), "rules", ()):
+        if partners[name] != pools[name]:
+            raise ConfigError(
+                f"{where}.args.{name} is {partners[name]}, but datapool.args.{name} is {pools[name]}, so the data have "
+                f"other rewards than the partner pays; set the same"
             )
 
 
