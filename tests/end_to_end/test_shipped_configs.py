@@ -123,7 +123,7 @@ def test_config_runs_for_one_iteration(
     config = smaller(load_yaml(path), path, tmp_path / "data", outside)
     assert train(tmp_path, config) == 0
     folder = run_folder(tmp_path)
-    assert list((folder / "model").glob("*.safetensors"))
+    assert list((folder / "model").rglob("*.safetensors"))
     before, after = (json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines())
     assert before["epoch"] == 0 < after["epoch"] and before["metrics"].keys() == after["metrics"].keys() != set()
     if kind_of(config) is OnPolicyConfig:
