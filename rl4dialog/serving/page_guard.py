@@ -15,6 +15,7 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 
 MAX_BODY_BYTES = 2**20
+_MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused
 # Gradio compiles templates with eval. No request may go to another host, whatever a dependency does.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -97,12 +98,11 @@ class PageGuard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refusal(scope, headers)
-        if refusal is None and scope["method"] not in _READING:
+        if scope["method"] not in _READING:
+            # Also if it is refused: a client that is still sending would lose the answer.
             body = await _whole_body(receive)
-            if body is None:
-                refusal = _too_large()
-            else:
-                receive = _replayed(body, receive)
+            refusal = refusal or (_too_large() if body is None else None)
+            receive = _replayed(body or b"", receive)
         if refusal is not None:
             await self.refuse(send, *refusal)
             return
@@ -160,16 +160,14 @@ def _too_large() -> tuple[int, str]:
 
 async def _whole_body(receive: Receive) -> bytes | None:
     """Read the body of a request; ``None`` if it is too large, whatever its headers claim."""
-    body = b""
-    while True:
+    body, n_bytes, continues = b"", 0, True
+    while continues and n_bytes <= _MAX_READ_BYTES:
         message = await receive()
-        if message["type"] != "http.request":
-            return body
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return body
+        n_bytes += len(message.get("body", b""))
+        if n_bytes <= MAX_BODY_BYTES:
+            body += message.get("body", b"")
+        continues = message["type"] == "http.request" and message.get("more_body", False)
+    return body if n_bytes <= MAX_BODY_BYTES else None
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
