@@ -177,13 +177,14 @@ ACTS = {
     "algorithm", [pytest.param(id, marks=() if id in ("dqn", "gdpl") else pytest.mark.long) for id in ACTS]
 )
 def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
-    """Checkpoints are in the middle of dialogues, and replay buffers begin with turns of the rule policy."""
+    """Checkpoints are in the middle of dialogues about drawn goals, and replay buffers begin with rule-policy turns."""
     further = {"double_dqn": TURN_LEVEL["dqn"], "bc": {"batch_size": 8}, "gdpl": TURN_LEVEL["ppo"]}
     args = {**TURN_LEVEL, **further}[algorithm]
     is_off_policy = "learning_starts" in args
     config = turn_level_config("ppo")
     config["task"] = {"id": "town_guide", "args": {"n_dialogues": 20}}
-    config["env"] = {"id": "dialogue_acts", "n_envs": 2, "args": {"error_rate": 0.3, "action": ACTS[algorithm]}}
+    env_args = {"error_rate": 0.3, "action": ACTS[algorithm], "goals": "statistics"}
+    config["env"] = {"id": "dialogue_acts", "n_envs": 2, "args": env_args}
     config["warm_start"] = {"id": "replay", "args": {"n_turns": 40}} if is_off_policy else {"id": "bc"}
     config["alg"].update(id=algorithm, args={"learning_rate": 1e-2, **args})
     assert_resumed_is_whole(tmp_path, config)
