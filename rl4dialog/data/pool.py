@@ -17,7 +17,17 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Frame, Prompt, Sample, Turn, reply_dialogue, system_text
+from rl4dialog.core.types import (
+    PARTNER,
+    SYSTEM_KEY,
+    Dialogue,
+    Frame,
+    Prompt,
+    Sample,
+    Turn,
+    reply_dialogue,
+    system_text,
+)
 from rl4dialog.data.dialogue_format import DialogueFormat
 
 SPLITS = ("train", "val", "test")
@@ -124,9 +134,18 @@ class TextGenPool:
                 yield replace(found, turns=(*found.turns, *later), ended_by=None, prompt=prompt)
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
-        """Yield the :meth:`conversations` with their prompts, in the format of the pool."""
-        for dialogue in self.conversations():
-            yield dialogue if dialogue.prompt is not None else replace(dialogue, prompt=self._prompt_of(dialogue))
+        """Yield the :meth:`conversations` with their prompts, in the format of the pool.
+
+        If the partner spoke first, what it said is given.
+        """
+        return map(self._prompted, self.conversations())
+
+    def _prompted(self, dialogue: Dialogue) -> Dialogue:
+        if dialogue.prompt is not None:
+            return dialogue
+        if dialogue.n_given == 0 and dialogue.turns and dialogue.turns[0].speaker == PARTNER:
+            dialogue = replace(dialogue, n_given=1)
+        return replace(dialogue, prompt=self._prompt_of(dialogue))
 
     def _prompt_of(self, dialogue: Dialogue) -> str:
         given = [turn.text for turn in dialogue.turns[: dialogue.n_given]]

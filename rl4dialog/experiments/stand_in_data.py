@@ -18,6 +18,12 @@ COMMONGEN = (
     '{"concept_set": "sing_V#song_N", "scene": ["We sing a song."], }\n'
 )
 
+LOG = "".join(
+    f'{{"messages": [{{"role": "user", "content": "Do you like {noun}?"}}, '
+    f'{{"role": "assistant", "content": "I like {noun}.", "reward": {number}}}]}}\n'
+    for number, noun in enumerate(NOUNS)
+)
+
 IMDB_REVIEWS = {
     f"aclImdb/{split}/{label}/{number}_7.txt": f"{label} film number {number} of {split} \U0001f600"
     for split in ("train", "test")
@@ -134,6 +140,7 @@ def _releases() -> dict[str, dict[str, str]]:
         | {"db/CamRestDB.json": json.dumps([RESTAURANT | {"food": food, "name": food} for food in _FOODS.values()])},
         "cnn_daily_mail": {story_name("http://a"): STORY}
         | {f"all_{split}.txt": "http://a\n" for split in ("train", "val", "test")},
+        "conversations": {f"{split}.jsonl": LOG for split in ("train", "val", "test")},
         "commongen": {f"commongen.{split}.jsonl": COMMONGEN for split in ("train", "dev", "test")},
         "imdb": IMDB_REVIEWS,
         "iwslt2017en_de": {

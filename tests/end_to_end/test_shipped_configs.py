@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
 FEW_SAMPLES: dict[str, dict[str, Any]] = {
+    "comment_reply": {"n_train": 12, "n_val": 6, "n_test": 6},
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},

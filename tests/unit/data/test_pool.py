@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Sample
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 
@@ -159,3 +160,17 @@ def test_conversations_are_the_references_by_default() -> None:
     assert whole.id == "whole" and whole.meta_data == {"history": ["a"]}
     assert not pool.has_rewards and {turn.reward for each in pool.conversations() for turn in each.turns} == {0.0}
     assert all(each.terminated and each.ended_by is None for each in pool.conversations())
+
+
+def test_what_the_partner_said_first_is_the_prompt() -> None:
+    class Pool(TextGenPool):
+        def conversations(self) -> Iterator[Dialogue]:
+            yield Dialogue("partner", (Turn("a", PARTNER), Turn("b", AGENT), Turn("c", PARTNER)))
+            yield Dialogue("agent", (Turn("b", AGENT), Turn("c", PARTNER)))
+
+    pool = Pool([])
+    pool.use_format(DialogueFormat("eou", None))
+    after_partner, after_nobody = pool.prompted_conversations()
+    assert after_partner.prompt == DialogueFormat("eou", None).prompt(["a"]) and after_partner.n_given == 1
+    assert after_nobody.prompt == DialogueFormat("eou", None).prompt([]) and after_nobody.n_given == 0
+    assert [turn.text for turn in after_partner.said] == [turn.text for turn in after_nobody.said] == ["b", "c"]
