@@ -153,8 +153,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """
         super().reset(seed=seed)
         info: dict[str, Any] = {}
-        if self._statistics is None or options:
-            goal = self._chosen_goal(options or {})
+        chosen = options or {}
+        if self._statistics is None or chosen.keys() & {"goal", "goal_index"}:
+            goal = self._chosen_goal(chosen)
         else:
             goal, info["redrawn"] = self._statistics.draw(self.np_random)
         return self.begin(goal, self._user.reset(goal, self.np_random)), {"goal": goal.id, **info}
