@@ -15,7 +15,13 @@ from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
 from rl4dialog.envs.outside_partner import OutsidePartner
-from rl4dialog.policies.answering import answer_lengths, answering_class, answering_policy, sampled_answers
+from rl4dialog.policies.answering import (
+    answer_lengths,
+    answer_settings,
+    answering_class,
+    answering_policy,
+    sampled_answers,
+)
 from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
@@ -58,11 +64,9 @@ class LanguageModelPartner(PartnerService):
                 f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
                 f"model/ of a run folder, or a hub id"
             )
-        # Checked before anything is loaded.
+        settings = answer_settings("language_model", generation_kwargs)  # checked before anything is loaded
         positions = named_model_positions(model_name) if architecture == "causal" else None
-        lengths = answer_lengths(
-            "language_model", model_name, positions, generation_kwargs, max_prompt_length, max_length
-        )
+        lengths = answer_lengths("language_model", model_name, positions, settings, max_prompt_length, max_length)
         tokenizer = build_tokenizer(tokenizer_name or model_name)
         auto_class = answering_class(architecture == "seq2seq").auto_class
         model = load_language_model(model_name, tokenizer, 1, lengths[1], auto_class)

@@ -69,11 +69,25 @@ def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.n
     return [ids.tolist() for ids in policy.generate(obs).per_row("response_ids")]
 
 
+def answer_settings(partner: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
+    """Check the sampling settings of a partner.
+
+    Args:
+        partner: Its id, for messages.
+        generation_kwargs: The settings.
+
+    Raises:
+        ConfigError: If one is invalid.
+    """
+    where = f"partner {partner!r}: generation_kwargs"
+    return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
+
+
 def answer_lengths(
     partner: str,
     model_name: str,
     positions: int | None,
-    generation_kwargs: Mapping[str, Any] | None,
+    settings: GenerationSettings,
     max_prompt_length: int,
     max_length: int,
 ) -> tuple[int, int]:
@@ -83,15 +97,13 @@ def answer_lengths(
         partner: Id of the partner, for messages.
         model_name: Name of its model, for messages.
         positions: Number of positions of a decoder-only model; ``None`` if there is no such limit.
-        generation_kwargs: Its sampling settings.
+        settings: Its sampling settings.
         max_prompt_length: Limit of the run.
         max_length: Limit of the run.
 
     Raises:
-        ConfigError: If the model has too few positions, or a generation setting is invalid.
+        ConfigError: If the model has too few positions.
     """
-    where = f"partner {partner!r}: generation_kwargs"
-    settings = GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
     max_length = min(settings.max_new_tokens or max_length, max_length)
     if positions is None:
         return max_prompt_length, max_length

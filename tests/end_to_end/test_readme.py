@@ -118,7 +118,7 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, ju
 
 def test_conversations_by_example_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "docs/conversations.md"
-    game, hosted, ends, reward, evaluation, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
+    game, hosted, ends, reward, evaluation, itself, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
     game["env"]["args"] |= ends["env"]["args"]
     load_imports(reward.pop("imports"), EXAMPLES)
     shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "llama_ppo.yml")
@@ -127,8 +127,9 @@ def test_conversations_by_example_are_valid(tmp_path: Path, monkeypatch: pytest.
     check_components(parse_config(make_config(tmp_path) | real, page))
     monkeypatch.setenv("PARTNER_API_KEY", "a key")
     config = make_config(tmp_path, reward_fn={"id": "repetition_penalty"})
-    config["env"]["args"] |= hosted["env"]["args"]
-    check_components(parse_config(config, page))
+    for args in (hosted["env"]["args"], itself["env"]["args"]):
+        config["env"]["args"] |= args
+        check_components(parse_config(config, page))
 
 
 def test_things_of_the_game_are_listed() -> None:

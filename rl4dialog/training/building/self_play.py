@@ -12,7 +12,7 @@ from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
-from rl4dialog.policies.answering import answer_lengths
+from rl4dialog.policies.answering import answer_lengths, answer_settings
 from rl4dialog.policies.models import named_model_positions
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.texts import Texts
@@ -97,11 +97,12 @@ def self_play_arguments(
             f"use a datapool of dialogues, or another partner"
         )
     kwargs = chosen.args.get("generation_kwargs") or dict(config.own_generation_block.kwargs)
+    settings = answer_settings(chosen.id, kwargs)
     positions = None
     if not config.is_encoder_decoder:
         # Built-in models are built to fit.
         positions = named_model_positions(config.model_name) or texts.lengths.prompt + texts.lengths.room
-    lengths = answer_lengths(chosen.id, config.model_name, positions, kwargs, texts.lengths.prompt, max_length)
+    lengths = answer_lengths(chosen.id, config.model_name, positions, settings, texts.lengths.prompt, max_length)
     tokenizer = texts.tokenizer
     end = end_of_turn or EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
     dialogue_format = replace(found, context_size=None, in_conversation=True)

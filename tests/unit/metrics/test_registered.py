@@ -68,7 +68,7 @@ DIALOGUE_KEYS = {
     "conversation": {
         f"conversation/{name}"
         for name in (
-            *("turns", "words", "return", "success"),
+            *("turns", "words", "return", "return_se", "success"),
             *("ended_by_agent", "ended_by_partner", "ended_by_max_turns", "ended_by_length"),
         )
     },
@@ -215,8 +215,9 @@ def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args:
     ] * n_times
     found = metric.compute(odd, None, "val")
     assert set(found) == DIALOGUE_KEYS[id]
-    for scores, corpus in found.values():
+    for key, (scores, corpus) in found.items():
         assert isinstance(corpus, float) and -1e6 < corpus < 1e6
-        assert scores is not None and len(scores) == len(odd) and all(isinstance(score, float) for score in scores)
+        assert (scores is None) == key.endswith("_se")
+        assert scores is None or (len(scores) == len(odd) and all(isinstance(score, float) for score in scores))
     with pytest.raises(ValueError, match="at least one text"):
         metric.compute([])
