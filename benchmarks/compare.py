@@ -15,7 +15,18 @@ from rich.table import Table
 
 from benchmarks import trl_trainer
 from benchmarks.contestants import PHASES, Precision, Setting
-from benchmarks.measure import OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER, Result, measure
+from benchmarks.measure import (
+    ALL_VALUES,
+    GUIDED,
+    OURS,
+    PLAIN,
+    TOKEN_BY_TOKEN,
+    TRL_TRAINER,
+    UNGUIDED,
+    Result,
+    measure,
+)
+from benchmarks.offline import ALGORITHMS, with_room
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WIDTH = 130
@@ -68,6 +79,30 @@ def compare_all(
         measured[str(setting)] = [dataclasses.asdict(result) for result in results]
         if output is not None:
             output.write_text(json.dumps(measured, indent=2) + "\n")
+
+
+def compare_offline(
+    workloads: Mapping[str, Workload], critics: Sequence[str], repeats: int, device: str = "cpu"
+) -> None:
+    """Print the speed of training on a log beside a plain loop, and of guided decoding beside the language model.
+
+    Args:
+        workloads: The workloads; their models are used, and their numbers of conversations.
+        critics: ``separate`` or ``shared``, for values; ``none`` for imitation.
+        repeats: Iterations of each contestant, after one to warm up.
+        device: Where.
+    """
+    console = Console(width=_WIDTH)
+    console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
+    for name, critic in itertools.product(workloads, critics):
+        setting = Setting(name, critic=critic, algorithm=ALGORITHMS[critic == "none"], device=device)
+        workload = workloads[name]
+        names = [OURS, PLAIN, *([ALL_VALUES] if critic != "none" else [])]
+        trained = with_room(workload)
+        console.print(_table(f"{setting}, training", measure(setting, trained, names, repeats)))
+        if critic != "none":
+            decoded = measure(setting, workload, [GUIDED, UNGUIDED], repeats)
+            console.print(_table(f"{setting}, decoding", decoded))
 
 
 def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> list[str]:

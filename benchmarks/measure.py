@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 import transformers
 
 from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
+from benchmarks.offline import ALGORITHMS, Decoding, OfflineLoop, OfflineRl4dialog
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import Workload
@@ -26,11 +28,19 @@ from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
+ALL_VALUES, GUIDED, UNGUIDED = "plain loop, all values", "guided", "unguided"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
     PLAIN: PlainLoop,
     TOKEN_BY_TOKEN: VanillaSB3,
     TRL_TRAINER: TRL,
+}
+_OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
+    OURS: OfflineRl4dialog,
+    PLAIN: OfflineLoop,
+    ALL_VALUES: partial(OfflineLoop, all_values=True),
+    GUIDED: partial(Decoding, guided=True),
+    UNGUIDED: partial(Decoding, guided=False),
 }
 
 
@@ -139,7 +149,8 @@ def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload) ->
     warnings.filterwarnings("ignore", category=FutureWarning)
     transformers.utils.logging.disable_progress_bar()
     try:
-        contestant = _CONTESTANTS[name](setting, workload)
+        contestants = _OFFLINE if setting.algorithm in ALGORITHMS else _CONTESTANTS
+        contestant = contestants[name](setting, workload)
         pipe.send((True, None))
         while True:
             try:

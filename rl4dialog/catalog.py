@@ -16,6 +16,8 @@ DataPoolRegistry = Registry(
         "csv": "rl4dialog.data.tables:Csv",
         "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
         "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
+        "feedback": "rl4dialog.data.feedback:FeedbackPool",
+        "get_acquainted": "rl4dialog.tasks.get_acquainted.datapool:GetAcquainted",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
@@ -23,9 +25,11 @@ DataPoolRegistry = Registry(
         "imdb_seq2seq": "rl4dialog.data.imdb:IMDBForSeq2Seq",
         "iwslt2017en_de": "rl4dialog.data.translation:IWSLT2017EnDe",
         "jsonl": "rl4dialog.data.tables:Jsonl",
+        "mixture": "rl4dialog.data.mixture:Mixture",
         "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
         "openers": "rl4dialog.data.openers.pool:Openers",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
+        "persona_pairs": "rl4dialog.data.persona_pairs:PersonaPairs",
         "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
         "random_walks": "rl4dialog.tasks.random_walks.datapool:RandomWalks",
         "rated_dialogues": "rl4dialog.data.rated_dialogues:RatedDialogues",
@@ -38,7 +42,7 @@ DataPoolRegistry = Registry(
         "wordle": "rl4dialog.tasks.wordle.datapool:Wordle",
     },
     constructor="prepare",
-    provided=("split", "render_chat", "world"),
+    provided=("split", "render_chat", "world", "build_pool"),
 )
 
 RewardFunctionRegistry = Registry(
@@ -67,6 +71,7 @@ RewardFunctionRegistry = Registry(
         "outcome": "rl4dialog.rewards.conversation:OutcomeReward",
         "parent": "rl4dialog.rewards.lexical:ParentReward",
         "partner": "rl4dialog.rewards.conversation:PartnerReward",
+        "persona_ranking": "rl4dialog.rewards.persona_ranking:PersonaRankingReward",
         "regex": "rl4dialog.rewards.patterns:RegexReward",
         "repetition_penalty": "rl4dialog.rewards.penalties:RepetitionPenalty",
         "rouge": "rl4dialog.rewards.lexical:RougeReward",
@@ -79,7 +84,7 @@ RewardFunctionRegistry = Registry(
         "spider": "rl4dialog.rewards.semantic:SpiderReward",
         "ter": "rl4dialog.rewards.lexical:TerReward",
     },
-    provided=("tokenizer", "classifier", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"),
 )
 
 PartnerRegistry = Registry(
@@ -91,12 +96,14 @@ PartnerRegistry = Registry(
         "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
         "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
+        "openai": "rl4dialog.partners.openai:OpenAIPartner",
         "replay": "rl4dialog.partners.replay:ReplayPartner",
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
+        "self_play": "rl4dialog.partners.self_play:SelfPlayPartner",
         "wordle": "rl4dialog.tasks.wordle.partner:WordlePartner",
     },
-    provided=("tokenizer", "max_prompt_length", "max_length", "world"),
+    provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed"),
 )
 
 MetricRegistry = Registry(
@@ -123,6 +130,7 @@ MetricRegistry = Registry(
         "meteor": "rl4dialog.metrics.meteor:MeteorMetric",
         "parent_totto": "rl4dialog.metrics.parent_totto:ParentTottoMetric",
         "persona_consistency": "rl4dialog.metrics.persona_consistency:PersonaConsistencyMetric",
+        "persona_ranking": "rl4dialog.metrics.persona_ranking:PersonaRankingMetric",
         "reply_perplexity": "rl4dialog.metrics.reply_perplexity:ReplyPerplexityMetric",
         "reward": "rl4dialog.rewards.reward_metric:RewardMetric",
         "rouge": "rl4dialog.metrics.rouge:RougeMetric",
@@ -137,7 +145,7 @@ MetricRegistry = Registry(
         "summaCZS": "rl4dialog.metrics.summac:SummaCZSMetric",
         "ter": "rl4dialog.metrics.ter:TerMetric",
     },
-    provided=("tokenizer", "classifier", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"),
 )
 
 PostProcessorRegistry = Registry(

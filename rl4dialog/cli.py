@@ -18,7 +18,8 @@ from rl4dialog.core.errors import RL4DialogError, RunInterrupted
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("train", "sweep", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "simulate", "chat", "ui"),
-    *("benchmark", "validate-reward", "push_to_hub", "list", "classifier", "excerpts"),
+    *("serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier", "excerpts", "select"),
+    "export-feedback",
 )
 
 

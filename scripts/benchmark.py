@@ -1,6 +1,7 @@
 """Compare the time per iteration of rl4dialog, a plain torch and transformers loop, and other toolkits.
 
 python scripts/benchmark.py --workloads tiny ragged --critics separate none
+python scripts/benchmark.py --offline --workloads tiny small --critics separate shared none
 python scripts/benchmark.py --workloads small --model builtin/smollm2-135m-instruct --lora --precisions fp32 bf16
 """
 
@@ -15,7 +16,7 @@ from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
-from benchmarks.compare import combinations, compare_all, compare_sizes
+from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
@@ -30,12 +31,14 @@ def main() -> int:
     parser.add_argument("--lora", action="store_true", help="train only adapters")
     parser.add_argument("--model", help="language model to load, instead of the workload's with random weights")
     parser.add_argument("--episodes", type=int, help="replies per iteration, instead of the workload's")
+    parser.add_argument("--batch_size", type=int, help="replies or conversations per minibatch, likewise")
     parser.add_argument("--epochs", type=int, help="passes over the replies, instead of the workload's")
     parser.add_argument("--repeats", type=int, default=5, help="timed iterations per contestant, after one warm-up")
     parser.add_argument("--token_by_token", action="store_true", help="include stable-baselines3's PPO, which is slow")
     parser.add_argument("--scaling", action="store_true", help="instead, fit time to numbers of replies and episodes")
     parser.add_argument("--profile", action="store_true", help="instead, break an iteration down into its parts")
     parser.add_argument("--workers", action="store_true", help="instead, measure start-up, memory and steps of workers")
+    parser.add_argument("--offline", action="store_true", help="instead, learn from a log, and decode with its values")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
@@ -44,6 +47,8 @@ def main() -> int:
     try:
         if args.workers:
             compare_workers()
+        elif args.offline:
+            compare_offline(workloads, args.critics, args.repeats, args.device)
         elif args.profile:
             keep_freed_memory()
             compare_profiles(workloads, settings)
@@ -59,7 +64,7 @@ def main() -> int:
 
 def _changed(workload: Workload, args: argparse.Namespace) -> Workload:
     """The workload with the model and sizes of the command line."""
-    given = {"model": args.model, "n_episodes": args.episodes, "n_epochs": args.epochs}
+    given = {"model": args.model, "n_episodes": args.episodes, "n_epochs": args.epochs, "batch_size": args.batch_size}
     return dataclasses.replace(workload, **{name: value for name, value in given.items() if value is not None})
 
 

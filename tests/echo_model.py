@@ -49,7 +49,10 @@ class Echo:
             if n == 2 and self.fails_with:
                 raise self.fails_with
             yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
-        yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True)
+        yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True, True)
+
+    def n_prompt_tokens(self, prompt: str) -> int:
+        return len(prompt.split())
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}

@@ -85,6 +85,17 @@ LOG = log(
     {"Booking-Book": [["Ref", "AB12"]], "Hotel-Select": [["none", "none"]], "Hotel-Inform": [["Price", "cheap"]]},
 )
 
+SAID = log(
+    {},
+    {
+        "Attraction-Inform": [["Name", "the field"], ["Type", "museum"], ["Area", "centre"], ["Fee", "free"]],
+        "Hotel-Inform": [["Name", "acorn"], ["Area", "east"], ["Stars", "4"], ["Phone", "01223353888"]],
+        "Taxi-Request": [["Depart", "?"], ["Dest", "?"]],
+        "Taxi-Inform": [["Car", "red ford"], ["Phone", "07123456789"]],
+    },
+)
+"""An exchange with acts of the agent for all goals of these dialogues."""
+
 
 def dialogue(log: list[dict[str, Any]] = LOG, **goal: dict[str, Any]) -> dict[str, Any]:
     """A dialogue with this goal."""
@@ -106,6 +117,7 @@ def write_multiwoz(folder: Path, **splits: dict[str, Any]) -> str:
         (folder / "db" / f"{name}_db.json").write_text(json.dumps(entities))
     several = {
         f"PMUL{i}": dialogue(
+            [*LOG, *SAID],
             train={**TRAIN, "reqt": ["price"] * (i % 2)},
             hotel={**HOTEL, "book": {**HOTEL["book"], "people": str(i % 8 + 1)}},
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rl4dialog.data.dialogue_text import FORMAT
-from rl4dialog.metrics.reward_model import RewardModelCard
+from rl4dialog.metrics.reward_model import RewardModelCard, member_folder
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 TEXTS = ["User: hello there", "Assistant: how are you?", "User: fine", "Assistant: good to know"]
@@ -38,13 +38,17 @@ def make_config(**overrides: Any) -> dict[str, Any]:
     }
 
 
-def save_reward_model(folder: Path, unit: Any = "reply", context_size: int | None = None, **changes: Any) -> str:
+def save_reward_model(
+    folder: Path, unit: Any = "reply", context_size: int | None = None, n_members: int = 1, **changes: Any
+) -> str:
     """Save a reward model with random weights."""
-    torch.manual_seed(0)
     tokenizer = train_tokenizer(TEXTS, 300, 64)
-    model = tiny_bert(tokenizer, num_labels=1, problem_type="regression")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    settings: dict[str, Any] = {"format": FORMAT, "unit": unit, "context_size": context_size, **changes}
-    RewardModelCard(**settings, truncation_side="left", ratings=["good"], scale=[1, 5], mean=0.5, std=0.1).write(folder)
+    for number in range(n_members):
+        torch.manual_seed(number)
+        model = tiny_bert(tokenizer, num_labels=1, problem_type="regression")
+        model.save_pretrained(member_folder(folder, number, n_members))
+        tokenizer.save_pretrained(member_folder(folder, number, n_members))
+    settings: dict[str, Any] = {"format": FORMAT, "unit": unit, "context_size": context_size, "ratings": ["good"]}
+    settings |= {"truncation_side": "left", "scale": [1, 5], "mean": 0.5, "std": 0.1, "members": n_members}
+    RewardModelCard(**{**settings, "offsets": [0.0] * n_members, **changes}).write(folder)
     return str(folder)

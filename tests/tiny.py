@@ -145,7 +145,7 @@ def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.T
         inputs = {"input_ids": torch.tensor([prompt]), "decoder_input_ids": torch.tensor([[start, *reply]])}
         output = model(**inputs, output_hidden_states=True)
         return output.logits[0, -1], output.decoder_hidden_states[-1][0, -1]
-    output = model(input_ids=torch.tensor([prompt + reply]), output_hidden_states=True)
+    output = model(input_ids=torch.tensor([[*prompt, *reply]]), output_hidden_states=True)
     return output.logits[0, -1], output.hidden_states[-1][0, -1]
 
 

@@ -45,6 +45,10 @@ class LenientStream:
         except (OSError, ValueError) as error:
             self._give_up(error)
 
+    def close(self) -> None:
+        """Flush; the wrapped stream stays open, because logging handlers of libraries close what they write to."""
+        self.flush()
+
     def _give_up(self, error: OSError | ValueError) -> None:
         """Discard all further output, including what Python flushes at exit."""
         self.error = error

@@ -8,7 +8,7 @@ from rl4dialog.commands.configs import add_config_arguments, read_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import BUILTIN
 
-HELP = "cache what a config needs: model, warm start, intent classifier; or a public dataset or model"
+HELP = "cache what a config needs: model, warm start, intent classifier, encoded log; or a public dataset or model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_path(args)
 
     from rl4dialog.core.config import TextConfig
-    from rl4dialog.training.building.language_model import fill_cache
+    from rl4dialog.training.building.preparation import fill_cache
 
     config = read_config(args)
     if isinstance(config, TextConfig):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl4dialog.commands.chat import add_talk_arguments, feedback_file
 from rl4dialog.commands.models import add_model_arguments, compared_name, load_chosen, load_compared, model_name
+
+if TYPE_CHECKING:
+    from rl4dialog.serving.queue_page import QueuePage
 
 HELP = "chat with a run's model, or with two models side by side, on a web page"
 
@@ -18,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--compare_checkpoint", default=None, help="checkpoint of the second run: an iteration, last or best"
+    )
+    parser.add_argument(
+        "--queue",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="instead of a chat: judge the pairs of replies that rl4dialog select wrote; needs no model",
     )
     add_talk_arguments(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, local only)")
@@ -33,10 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
+    from rl4dialog.serving.address import check_address
     from rl4dialog.serving.page import ChatPage, load_gradio
     from rl4dialog.serving.page_chat import PageChat
     from rl4dialog.serving.page_guard import PageHosts
-    from rl4dialog.serving.page_server import check_address, serve
+    from rl4dialog.serving.page_server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")
@@ -44,6 +57,13 @@ def run(args: argparse.Namespace) -> int:
     load_gradio()
     check_address(args.host, args.port)
     PageHosts(args.host, args.port, args.allow_host)
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    if args.queue is not None:
+        serve(_queue_page(args), args.host, args.port, write, allow_hosts=args.allow_host)
+        return 0
 
     from rl4dialog.inference.chat_agent import ChatAgent
 
@@ -53,9 +73,24 @@ def run(args: argparse.Namespace) -> int:
     if args.host not in ("127.0.0.1", "localhost", "::1"):
         print(f"Anyone who can reach {args.host} can chat with the model and give feedback.", file=sys.stderr)
 
-    def write(text: str) -> None:
-        print(text, end="", flush=True)
-
     page = ChatPage(PageChat(models, feedback_file(args), args.seed, args.show_reward))
     serve(page, args.host, args.port, write, allow_hosts=args.allow_host)
     return 0
+
+
+def _queue_page(args: argparse.Namespace) -> QueuePage:
+    """The page for a queue of pairs.
+
+    Raises:
+        ConfigError: If a model is given, too.
+        DataError: If the queue or the feedback file is invalid.
+    """
+    from rl4dialog.core.errors import ConfigError
+    from rl4dialog.core.feedback_queue import read_queue
+    from rl4dialog.serving.pair_judging import PairJudging
+    from rl4dialog.serving.queue_page import QueuePage
+
+    for option in ("run", "model", "config_path", "compare", "checkpoint", "seed"):
+        if getattr(args, "run_path" if option == "run" else option) is not None:
+            raise ConfigError(f"--queue shows replies that are already written; remove --{option}")
+    return QueuePage(PairJudging(read_queue(args.queue), feedback_file(args)))

@@ -35,15 +35,16 @@ class TextTokenizerConfig(Block):
 
     model_name: str
     """A folder, a ``.gguf`` file, a hub id, or a built-in model (such as ``builtin/tiny-gpt2``). Tokenizers of built-in
-    models with random weights are trained on the train split. ``builtin/characters``, for
-    any of these models except a reward model, has one token per character of the train split, and one for all others.
+    models with random weights are trained on the train split. ``builtin/characters``, for any of these models except a
+    reward model, has one token per character of the train split, and one for all others. ``builtin/words`` also has one
+    per word, and writes other words in characters.
     """
     truncation_side: Side = "left"
     """Side from which the tokenizer truncates texts. For prompts, see ``env.args.prompt_truncation_side``."""
     max_length: int | None = Field(default=None, ge=1)
     """Maximum length in tokens, overriding the tokenizer's. Without ``env``, it applies to prompts and references."""
     vocab_size: int = Field(default=1000, ge=260, le=1_000_000)
-    """Vocabulary size of a built-in tokenizer; for ``builtin/characters``, the maximum."""
+    """Vocabulary size of a built-in tokenizer; for ``builtin/characters`` and ``builtin/words``, the maximum."""
 
 
 class TokenizerConfig(TextTokenizerConfig):

@@ -52,6 +52,10 @@ class PartnerError(RL4DialogError):
     """A conversation partner raised, or did not return a valid reply."""
 
 
+class EndpointError(RL4DialogError):
+    """A server did not answer a request, or not with what was asked for."""
+
+
 class TrainingError(RL4DialogError):
     """Training cannot continue from its current state."""
 

@@ -111,12 +111,17 @@ def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
     if missing:
         raise DataError(f"{place}: {missing[0]} is missing")
     try:
-        return Feedback(**{**values, "replies": _replies(values["replies"])})
+        return Feedback(**{**values, "replies": replies_of(values["replies"])})
     except DataError as error:
         raise DataError(f"{place}: {error}") from error
 
 
-def _replies(values: Any) -> list[JudgedReply]:
+def replies_of(values: Any) -> list[JudgedReply]:
+    """Convert the replies of a line back.
+
+    Raises:
+        DataError: If they are invalid.
+    """
     if not isinstance(values, list):
         raise DataError(f"replies must be a list, not {shown(values)}")
     for value in values:

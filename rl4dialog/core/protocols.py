@@ -223,6 +223,10 @@ class Partner(ABC):
     """Keys of :meth:`outcome`."""
     checks_samples = False
     """Whether :meth:`reset` raises a ``DataError`` for an unsuitable sample; a run then checks all samples first."""
+    waits = False
+    """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
+    rules: tuple[str, ...] = ()
+    """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -231,6 +235,16 @@ class Partner(ABC):
         Args:
             meta_info: The sample's ``meta_data``.
             seed: Seed for the partner's random numbers in this conversation.
+        """
+
+    def expect(self, history: list[str]) -> None:  # noqa: B027 (most partners need not prepare)
+        """Begin to prepare the answer to a history, without waiting and without raising.
+
+        If ``waits`` is set, all environments of a process call this before the first of them waits for an answer. The
+        partner must also answer without this call.
+
+        Args:
+            history: That of the :meth:`reply` to come, or an empty one before :meth:`open`.
         """
 
     @abstractmethod
@@ -290,6 +304,8 @@ class PartnerService(ABC):
     pays = False
     gives_references = False
     outcomes: tuple[str, ...] = ()
+    needs_initial_weights = False
+    """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
 
     @property
     @abstractmethod
@@ -301,7 +317,8 @@ class PartnerService(ABC):
         """Answer several conversations.
 
         Args:
-            observations: ``prompt_ids`` (n, P), ``prompt_mask`` (n, P) of the conversations that wait for an answer.
+            observations: ``prompt_ids`` (n, P), ``prompt_mask`` (n, P) of the conversations that wait for an answer; if
+                its side is seeded, also ``partner_seed`` (n,), which is the same throughout a conversation.
 
         Returns:
             The token ids of each answer, with its end; ``None`` to leave the conversation.
@@ -310,3 +327,32 @@ class PartnerService(ABC):
     def remembering_prompts(self) -> AbstractContextManager[None]:
         """Context of a rollout or an evaluation, in which prompts continue earlier prompts."""
         return nullcontext()
+
+    def begin_run(self, policy: Any, initial: Any = None) -> None:
+        """Prepare for conversations with a policy, before it is trained or its weights are restored.
+
+        Args:
+            policy: The agent's policy.
+            initial: Its weights before training, if it has others now: a ``WeightCopy`` of ``rl4dialog.policies``.
+        """
+        del policy, initial
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Prepare for an iteration, counted from 1; called after the update of the previous one."""
+        del iteration
+
+    def logged(self) -> Mapping[str, Sequence[float]]:
+        """Return numbers of this iteration, of which the run logs the means, by key (``rollout/...``)."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state between two iterations, without tensors, as JSON values."""
+        return {}
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the tensors of the state by name."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Restore the results of :meth:`state_dict` and :meth:`tensors`, after :meth:`begin_run`."""
+        del state, tensors

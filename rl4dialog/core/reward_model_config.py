@@ -1,11 +1,11 @@
-"""The config of runs that train a reward model on human ratings."""
+"""The config of runs that train a reward model on ratings and preferences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rl4dialog.core.config_blocks import BatchedEvaluationConfig, ComponentConfig, TextTokenizerConfig
 from rl4dialog.core.run_config import AlgConfig, RunConfig, n_epochs
@@ -18,10 +18,25 @@ class RewardModelAlgConfig(AlgConfig):
     """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
     ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``.
     """
+    rating_loss: Literal["squared_error", "cross_entropy"] | None = None
+    """``reward_model`` only: loss of a rating from 0 to 1. With ``squared_error``, the score predicts the rating; with
+    ``cross_entropy``, its sigmoid does. Default: ``cross_entropy`` if there are preferences or corrections, else
+    ``squared_error``.
+    """
+    rating_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """``reward_model`` only: weight of the loss of a rating; that of a comparison has the weight 1."""
+    center_coef: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """``reward_model`` only: coefficient of the squared sum of the scores of a comparison; keeps scores near 0."""
+    ensemble: int = Field(default=1, ge=1)
+    """``reward_model`` only: number of models that are trained together. The score is their mean."""
+    bootstrap: bool = True
+    """``reward_model`` only: each model of an ensemble learns from its own sample of the conversations, drawn with
+    replacement. Otherwise, the models differ only in the random seed of their new weights.
+    """
 
 
 class RewardModelConfig(RunConfig):
-    """Config of a run that trains a reward model on ratings of replies or dialogues."""
+    """Config of a run that trains a reward model on judgements of replies or dialogues."""
 
     has_rollouts = False
     alg: RewardModelAlgConfig
@@ -29,7 +44,7 @@ class RewardModelConfig(RunConfig):
     tokenizer: TextTokenizerConfig
     """Tokenizer."""
     datapool: ComponentConfig
-    """Rated replies or dialogues."""
+    """Judged replies or dialogues."""
     train_evaluation: BatchedEvaluationConfig
     """Evaluations and checkpoints."""
 

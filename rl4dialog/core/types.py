@@ -215,6 +215,15 @@ class Dialogue:
         """The turns of the conversation itself, without those of the sample."""
         return self.turns[self.n_given :]
 
+    @property
+    def turn_bounds(self) -> list[int]:
+        """Number of utterances before the first turn, and at the end of each turn.
+
+        A turn ends where the next utterance of the agent starts, or with the conversation.
+        """
+        starts = [i for i in range(self.n_given, len(self.turns)) if self.turns[i].speaker == AGENT]
+        return [*starts, len(self.turns)]
+
     def texts(self, speaker: int) -> list[str]:
         """What a speaker said in the conversation itself."""
         return [turn.text for turn in self.said if turn.speaker == speaker]

@@ -104,6 +104,17 @@ class DialogueFormat:
         turns = [PromptTurn(text, closing) for text, closing in zip(context, closings, strict=True)]
         return Prompt(turns, opening if turns else alone, opening, alone)
 
+    def opening_prompt(self, persona: str | None = None) -> Prompt:
+        """Format the prompt of a side that speaks first.
+
+        Raises:
+            DataError: If the chat template rejects it.
+        """
+        prompt = self.prompt(["-"], persona)
+        if prompt.agent_opening is None:
+            raise DataError("the chat template rejects a conversation that the assistant starts")
+        return prompt.restarted(prompt.agent_opening)
+
     def chat_prompt(self, messages: Sequence[Message]) -> Prompt:
         """Format chat messages as a prompt.
 

@@ -19,12 +19,14 @@ def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
     """Write a conversation up to its last utterance.
 
     Args:
-        dialogue: The conversation. The text ``persona`` of its meta data is the first line, if there is one.
+        dialogue: The conversation. The ``persona`` of its meta data, a text or a list of sentences, is the first line,
+            if there is one.
         context_size: Number of utterances before the last one; ``None`` for all.
     """
     turns = dialogue.turns if context_size is None else dialogue.turns[-context_size - 1 :]
-    persona = dialogue.meta_data.get("persona")
-    opening = [f"Persona: {_on_one_line(persona)}"] if isinstance(persona, str) and persona else []
+    given = dialogue.meta_data.get("persona") or ""
+    persona = given if isinstance(given, str) else " ".join(map(str, given))
+    opening = [f"Persona: {_on_one_line(persona)}"] if persona else []
     return "\n".join([*opening, *(f"{_SPEAKERS[turn.speaker]}: {_on_one_line(turn.text)}" for turn in turns)])
 
 

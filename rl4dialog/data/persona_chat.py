@@ -44,6 +44,7 @@ class Exchange:
         persona: Sentences about the agent.
         partner_persona: Sentences about the other side.
         candidates: Candidate replies, if available; they include the true one.
+        place: File and line, for messages.
     """
 
     history: list[str]
@@ -51,6 +52,7 @@ class Exchange:
     persona: list[str]
     partner_persona: list[str]
     candidates: list[str]
+    place: str = ""
 
     @property
     def said(self) -> list[str]:
@@ -191,7 +193,7 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
             said, reply, candidates = _parse_exchange_line(content, place)
             if said != _SILENCE:
                 history.append(said)
-            exchanges.append(Exchange([*history], reply, yours, partners, candidates))
+            exchanges.append(Exchange([*history], reply, yours, partners, candidates, place))
             history.append(reply)
     return exchanges
 
@@ -221,7 +223,7 @@ def _make_samples(
     exchanges: Sequence[Exchange], dialogue_format: DialogueFormat, persona_side: str, source: str, unit: SampleUnit
 ) -> list[Sample]:
     samples = []
-    for dialogue in _dialogues(exchanges):
+    for dialogue in dialogue_ranges(exchanges):
         answered = [index for index in dialogue if exchanges[index].history]
         for index in answered[:1] if unit == "dialogues" else answered:
             exchange = exchanges[index]
@@ -233,12 +235,13 @@ def _make_samples(
                 meta_data["candidates"] = exchange.candidates
             if unit == "dialogues":
                 meta_data["continuation"] = exchanges[dialogue[-1]].said[len(exchange.said) :]
-            prompt = dialogue_format.prompt(context, _persona_text(exchange, persona_side, source))
+            persona = persona_text(exchange.persona, exchange.partner_persona, persona_side, source)
+            prompt = dialogue_format.prompt(context, persona)
             samples.append(Sample(index, prompt, [exchange.reply], meta_data))
     return samples
 
 
-def _dialogues(exchanges: Sequence[Exchange]) -> Iterator[range]:
+def dialogue_ranges(exchanges: Sequence[Exchange]) -> Iterator[range]:
     """Yield the positions of each dialogue's exchanges: the history of each continues that of the one before."""
     start = 0
     for index in range(1, len(exchanges) + 1):
@@ -248,10 +251,24 @@ def _dialogues(exchanges: Sequence[Exchange]) -> Iterator[range]:
             start = index
 
 
-def _persona_text(exchange: Exchange, side: str, source: str) -> str | None:
+def persona_text(persona: Sequence[str], partner_persona: Sequence[str], side: str, source: str) -> str | None:
+    """Format the personas of a prompt.
+
+    Args:
+        persona: Sentences about the agent.
+        partner_persona: Sentences about the other side.
+        side: A ``PersonaSide``; with ``both``, each one is preceded by ``your persona:`` or ``partner's persona:``.
+        source: Path or hub id of the data, for messages.
+
+    Returns:
+        The text; ``None`` for side ``none``.
+
+    Raises:
+        DataError: If a persona has no sentences.
+    """
     if side == "none":
         return None
-    chosen = {"self": [(_YOURS, exchange.persona)], "other": [(_PARTNERS, exchange.partner_persona)]}
+    chosen = {"self": [(_YOURS, persona)], "other": [(_PARTNERS, partner_persona)]}
     groups = chosen.get(side, chosen["self"] + chosen["other"])
     for prefix, sentences in groups:
         if not sentences:

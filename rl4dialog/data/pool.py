@@ -77,11 +77,14 @@ class TextGenPool:
             DataError: If the chat template writes earlier messages differently once a conversation continues.
         """
         if self.dialogue_format is not None:
-            prompts = (sample.prompt_or_input_text for sample in self._samples)
             # Where a system message is not in its place, the prompt has no known opening.
-            with_system = any(isinstance(prompt, Prompt) and len(prompt.opening) != 1 for prompt in prompts)
+            with_system = any(isinstance(prompt, Prompt) and len(prompt.opening) != 1 for prompt in self._prompts())
             return self.dialogue_format.frame(with_system)
         return Frame.plain(self.end_of_turn)
+
+    def _prompts(self) -> Iterable[str]:
+        """All prompts, each at least once."""
+        return (sample.prompt_or_input_text for sample in self._samples)
 
     @classmethod
     @abstractmethod

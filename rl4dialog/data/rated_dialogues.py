@@ -13,28 +13,17 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
 from rl4dialog.core.types import AGENT, RatedDialogue, Sample
 from rl4dialog.data.dialogue_text import dialogue_text
-from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.judged_texts import RATING, JudgedTexts
+from rl4dialog.data.pool import check_split, limit_samples
 from rl4dialog.data.ratings import Unit, load_ratings
-from rl4dialog.data.splits import HeldOutShare, drawn_rows
+from rl4dialog.data.splits import HeldOutShare, drawn_conversations
 from rl4dialog.data.text_files import FilePath
 
 _logger = logging.getLogger(__name__)
 
 
-class RatedDialogues(TextGenPool):
-    """Replies or dialogues rated by people, for ``alg.id: reward_model``.
-
-    Attributes:
-        unit: Whether the samples are replies or whole dialogues.
-        ratings: Names of the ratings whose mean is learned.
-        scale: The ratings that are 0 and 1 on the scale of the model.
-        context_size: Number of utterances before a reply; ``None`` for all.
-    """
-
-    unit: Unit
-    ratings: tuple[str, ...]
-    scale: tuple[float, float]
-    context_size: int | None
+class RatedDialogues(JudgedTexts):
+    """Replies or dialogues rated by people, for ``alg.id: reward_model``."""
 
     @classmethod
     def prepare(
@@ -127,19 +116,8 @@ def _chosen(ratings: str | list[str] | None, rated: Sequence[RatedDialogue]) -> 
 def _of_split(
     rated: Sequence[RatedDialogue], split: str, held_out_share: float, split_seed: int, source: str
 ) -> list[RatedDialogue]:
-    """The items of a split; all those of a conversation are in the same split.
-
-    Raises:
-        DataError: If there are none.
-    """
-    ids = list(dict.fromkeys(each.conversation for each in rated))
-    rows = drawn_rows(len(ids), split, ("val", "test"), held_out_share, f"held_out/{split_seed}")
-    if not rows:
-        raise DataError(
-            f"{source}: of {len(ids)} conversations with the chosen ratings, held_out_share {held_out_share:g} leaves "
-            f"none for split {split!r}; at least 3 rated conversations are needed, one for each split"
-        )
-    own = {ids[row] for row in rows}
+    """The items of a split; all those of a conversation are in the same split."""
+    own = drawn_conversations((each.conversation for each in rated), split, held_out_share, split_seed, source)
     return [each for each in rated if each.conversation in own]
 
 
@@ -170,7 +148,7 @@ def _scale(scale: tuple[float, float] | None, values: Sequence[float], source: s
 
 def _sample(rated: RatedDialogue, value: float, context_size: int | None) -> Sample:
     meta_data: dict[str, Any] = {
-        "rating": value,
+        RATING: value,
         "ratings": dict(rated.ratings),
         "n_words": sum(len(text.split()) for text in rated.dialogue.texts(AGENT)),
         "conversation": rated.conversation,

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, shown
-from rl4dialog.core.feedback import read_feedback
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
+from rl4dialog.core.feedback import Feedback
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, is_number, is_whole_number
 from rl4dialog.data.chitchat import read_chitchat
 from rl4dialog.data.dstc9 import read_dstc9
+from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_dialogue, read_latest
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.prepared import prepared_folder
 from rl4dialog.data.rows import Row, read_rows
@@ -29,8 +29,8 @@ Unit = Literal["dialogue", "reply"]
 
 _logger = logging.getLogger(__name__)
 _PREPARED: dict[str, Callable[[Path], list[RatedDialogue]]] = {"dstc9": read_dstc9, "chitchat": read_chitchat}
-# Name of the ratings in user feedback: 1 for up, -1 for down.
-_FEEDBACK = "rating"
+FEEDBACK_RATING = "rating"
+"""Name of the ratings in user feedback: 1 for up, -1 for down."""
 
 
 def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list[RatedDialogue]]:
@@ -116,20 +116,20 @@ def _checked(ratings: Any, row: Row, what: str) -> dict[str, float]:
 
 
 def _of_feedback(path: Path) -> Iterator[RatedDialogue]:
-    """The rated replies of a feedback file; the last rating of a reply holds.
-
-    Feedback does not tell conversations apart, so those that start alike count as one.
-    """
-    feedback = read_feedback(path)
-    ratings = [each for each in feedback if each.kind == "rating"]
-    if len(ratings) < len(feedback):
+    """The rated replies of a feedback file; the last rating of a reply holds."""
+    latest = read_latest(path)
+    if others := [each for each in latest if each.kind != "rating"]:
         _logger.warning(
-            "%s: %d preferences and corrections are not ratings and are ignored", path, len(feedback) - len(ratings)
+            "%s: %s: only ratings are read here; the datapool feedback reads all", path, count_kinds(others)
         )
-    for each in {(each.persona, *each.turns, each.replies[0].text): each for each in ratings}.values():
-        turns = (*given_turns(each.turns), Turn(each.replies[0].text, AGENT))
-        persona = {} if each.persona is None else {"persona": each.persona}
-        dialogue = Dialogue(each.id, turns, meta_data=persona, n_given=len(turns) - 1)
-        assert each.rating is not None
-        conversation = content_hash([each.persona or "", each.turns[0]])
-        yield RatedDialogue(dialogue, {_FEEDBACK: float(each.rating)}, conversation, each.replies[0].model)
+    for each in latest:
+        if each.rating is not None:
+            yield rated_reply(each)
+
+
+def rated_reply(feedback: Feedback) -> RatedDialogue:
+    """A rating of user feedback as a rated reply."""
+    assert feedback.rating is not None
+    (reply,) = feedback.replies
+    ratings = {FEEDBACK_RATING: float(feedback.rating)}
+    return RatedDialogue(judged_dialogue(feedback, reply.text), ratings, conversation_of(feedback), reply.model)

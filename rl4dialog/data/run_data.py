@@ -21,3 +21,8 @@ class Data:
     def samples(self, split: str, limit: int | None = None) -> list[Sample]:
         """Samples of a split, the first ``limit`` of them."""
         return [sample for sample, _ in self.pools[split]][:limit]
+
+    def personas(self, key: str) -> list[tuple[str, ...]]:
+        """Lists of texts under a key of the meta data, such as ``persona``, in the train split; each once, in order."""
+        found = ((sample.meta_data or {}).get(key) for sample in self.samples("train"))
+        return list(dict.fromkeys(tuple(texts) for texts in found if isinstance(texts, list | tuple) and texts))

@@ -56,6 +56,31 @@ def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, s
     return sorted(order[start:] if split == "train" else order[start : start + size])
 
 
+def drawn_conversations(
+    conversations: Iterable[str | int], split: str, share: float, split_seed: int, source: str
+) -> set[str | int]:
+    """Draw the conversations of a split, so that all judgements of a conversation are in the same split.
+
+    Args:
+        conversations: Ids of all conversations; repeated ones count once.
+        split: ``train``, ``val`` or ``test``.
+        share: Share of the conversations in each of ``val`` and ``test``; at least one.
+        split_seed: Random seed of the splits.
+        source: Where they are from, for messages.
+
+    Raises:
+        DataError: If none is left for the split.
+    """
+    ids = list(dict.fromkeys(conversations))
+    rows = drawn_rows(len(ids), split, ("val", "test"), share, f"held_out/{split_seed}")
+    if not rows:
+        raise DataError(
+            f"{source}: of {len(ids)} judged conversations, held_out_share {share:g} leaves none for split {split!r}; "
+            f"at least 3 are needed, one for each split"
+        )
+    return {ids[row] for row in rows}
+
+
 def read_split(
     split: str,
     readers: Readers,

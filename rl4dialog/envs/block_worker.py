@@ -35,6 +35,7 @@ class _EnvBlock:
         self.envs: list[gym.Env] = []
         self._load_env_fns, self._block = load_env_fns, block
         self._at = 0  # the current environment, for error messages
+        self._partners_wait = False
 
     def answer(self, request: bytes) -> bytes:
         """Process a pickled ``(command, *arguments)``.
@@ -61,6 +62,7 @@ class _EnvBlock:
         for at, env in enumerate(self._block):
             self._at = at
             self.envs.append(env_fns[env]())
+        self._partners_wait = partner_waits(self.envs[0])
         for call in calls:
             self.call(*call)
         for at, state in enumerate(states):
@@ -70,10 +72,16 @@ class _EnvBlock:
 
     def reset(self, seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> Packed:
         """Start an episode in all environments; returns observation and info of each."""
-        results = []
-        for at, (env, seed, own) in enumerate(zip(self.envs, seeds, options, strict=True)):
+        starts: list[dict[str, Any]] = [
+            {"seed": seed, **({"options": own} if own else {})} for seed, own in zip(seeds, options, strict=True)
+        ]
+        for at, start in enumerate(starts if self._partners_wait else ()):
             self._at = at
-            results.append(env.reset(seed=seed, **({"options": own} if own else {})))
+            call_method(self.envs[at], "expect_reset", (), start)
+        results = []
+        for at, (env, start) in enumerate(zip(self.envs, starts, strict=True)):
+            self._at = at
+            results.append(env.reset(**start))
         return pack(results)
 
     def step(self, actions: np.ndarray) -> Packed:
@@ -82,15 +90,23 @@ class _EnvBlock:
         Returns:
             Observation, reward, done, info, and info of a reset or ``None``, for each environment.
         """
-        results = []
+        for at, action in enumerate(actions if self._partners_wait else ()):
+            self._at = at
+            call_method(self.envs[at], "expect_step", (action,), {})
+        steps = []
         for at, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             self._at = at
             observation, reward, terminated, truncated, info = env.step(action)
-            done, reset_info = terminated or truncated, None
             info["TimeLimit.truncated"] = truncated and not terminated
+            steps.append((observation, reward, terminated or truncated, info))
+            if self._partners_wait and (terminated or truncated):
+                call_method(env, "expect_reset", (), {})
+        results = []
+        for at, (observation, reward, done, info) in enumerate(steps):
+            self._at, reset_info = at, None
             if done:
                 info["terminal_observation"] = observation
-                observation, reset_info = env.reset()
+                observation, reset_info = self.envs[at].reset()
             results.append((observation, reward, done, info, reset_info))
         return pack(results)
 
@@ -102,6 +118,11 @@ class _EnvBlock:
             # Unpickled for each call, so that environments do not share objects.
             results.append(pickle.loads(function)(self.envs[at]))
         return results
+
+
+def partner_waits(env: gym.Env) -> bool:
+    """Whether an environment wants to know its coming steps and resets, as :class:`UtteranceView` describes."""
+    return bool(env.has_wrapper_attr("partner_waits") and env.get_wrapper_attr("partner_waits"))
 
 
 # -- functions for `call` ---------------------------------------------------------------------------------------------

@@ -120,10 +120,19 @@ class Conversation:
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
 
     def begin(self, sample: Sample, seed: int) -> None:
-        """Start a conversation.
+        """Start a conversation: :meth:`prepare` and :meth:`start`.
 
         Raises:
             DataError: If the sample cannot start one with this first speaker.
+            PartnerError: If the partner fails.
+        """
+        self.prepare(sample, seed)
+        self.start()
+
+    def prepare(self, sample: Sample, seed: int) -> None:
+        """Prepare a conversation, without waiting for the partner's first utterance.
+
+        Raises:
             PartnerError: If the partner fails.
         """
         self.sample, self.references, self.meta_info = sample, sample.references, sample.meta_data or {}
@@ -132,8 +141,18 @@ class Conversation:
         self._outcome: dict[str, float] = {}
         if self.partner is not None:
             self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
+            if self.rules.first_speaker == "partner":
+                self.partner.expect([])
+
+    def start(self) -> None:
+        """Start the prepared conversation.
+
+        Raises:
+            DataError: If the sample cannot start one with this first speaker.
+            PartnerError: If the partner fails.
+        """
         first = self.rules.first_speaker
-        prompt: str = sample.prompt_or_input_text
+        prompt: str = self.sample.prompt_or_input_text
         if first == "sample":
             given = self.meta_info.get("history", [prompt])
             self._turns = [*given_turns(given)]
@@ -144,6 +163,11 @@ class Conversation:
             self._follow(PartnerReply())  # references and labels of the sample are of a reply to its utterances
         elif self.partner is not None:
             self.hear_opening(self._guarded("failed on", lambda partner: partner.open()))
+
+    def expect(self, said: str) -> None:
+        """Let the partner prepare its answer to an utterance of the agent, without waiting for it."""
+        if self.partner is not None:
+            self.partner.expect([*self.texts, said])
 
     def ask(self, said: str) -> PartnerReply:
         """Return the partner's answer to an utterance of the agent; an empty one if there is no partner.

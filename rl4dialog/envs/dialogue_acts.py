@@ -74,6 +74,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             is added to them.
         turn_limit: What the limit of turns does to an episode.
         convlab2: Whether the numbers of the outcome include those of ConvLab-2's rules.
+        goals: Goals of the split ``train``: those of the corpus, or new ones, drawn from the statistics of the corpus's
+            and checked against the database. The goals of ``val`` and ``test`` are always the corpus's, and are never
+            drawn in training.
         nlu: What builds the agent's understanding, from the world. With it, the user speaks in the words of templates.
         tracker: What builds the agent's tracker.
         nlg: What builds the agent's words. With it, the user understands them by templates.
@@ -101,6 +104,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         n_composites: Count = 120,
         turn_limit: Literal["terminates", "truncates"] = "terminates",
         convlab2: bool = False,
+        goals: Literal["corpus", "statistics"] = "corpus",
         nlu: Callable[..., Nlu] | None = None,
         tracker: Callable[..., Tracker] | None = None,
         nlg: Callable[..., Nlg] | None = None,
@@ -111,6 +115,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         args = json.dumps(dict(task_args or {}), sort_keys=True)
         self.world = world = built_world(task, args)
         self._goals, self._max_turns, self._turn_limit = world.goals[goal_split], max_turns, turn_limit
+        self._statistics = world.goal_statistics if goals == "statistics" and goal_split == "train" else None
         self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
         requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
@@ -139,11 +144,21 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
 
         Args:
             seed: Seed of the environment's generator.
-            options: ``{"goal": goal}`` or ``{"goal_index": i}`` selects the goal; otherwise it is drawn.
+            options: ``{"goal": goal}`` or ``{"goal_index": i}``, a number in the corpus, selects the goal; otherwise it
+                is drawn.
+
+        Returns:
+            The observation; and the goal's id and, with ``goals: statistics``, how often it was drawn again as
+            ``redrawn``.
         """
         super().reset(seed=seed)
-        goal = self._chosen_goal(options or {})
-        return self.begin(goal, self._user.reset(goal, self.np_random)), {"goal": goal.id}
+        info: dict[str, Any] = {}
+        chosen = options or {}
+        if self._statistics is None or chosen.keys() & {"goal", "goal_index"}:
+            goal = self._chosen_goal(chosen)
+        else:
+            goal, info["redrawn"] = self._statistics.draw(self.np_random)
+        return self.begin(goal, self._user.reset(goal, self.np_random)), {"goal": goal.id, **info}
 
     def step(self, action: Any) -> tuple[NDArray[np.int8], float, bool, bool, dict[str, Any]]:
         exchange, info = self.speak(action)

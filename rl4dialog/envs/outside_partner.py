@@ -25,6 +25,7 @@ class OutsidePartner:
         max_prompt_length: Maximum length of its prompts, in its tokens; at most that of the agent's prompts counts.
         max_length: Maximum length of its utterances, in its tokens.
         persona_key: Key of its persona in the sample's ``meta_data``; a text, or a list of sentences.
+        is_seeded: Whether observations contain a seed of the conversation, ``partner_seed``.
     """
 
     dialogue_format: DialogueFormat
@@ -33,6 +34,7 @@ class OutsidePartner:
     max_prompt_length: int
     max_length: int
     persona_key: str = "partner_persona"
+    is_seeded: bool = False
 
 
 class PartnersSide:
@@ -78,12 +80,9 @@ class PartnersSide:
 
     def _first_prompt(self, texts: Sequence[str]) -> Prompt:
         try:
-            prompt = self._outside.dialogue_format.prompt(texts or ["-"], self._persona)
             if texts:
-                return prompt
-            if prompt.agent_opening is None:
-                raise DataError("the chat template rejects a conversation that the assistant starts")
-            return prompt.restarted(prompt.agent_opening)
+                return self._outside.dialogue_format.prompt(texts, self._persona)
+            return self._outside.dialogue_format.opening_prompt(self._persona)
         except DataError as error:
             raise DataError(
                 f"in the prompt of the partner, whose own utterances are those of the assistant, {error}; if its chat "

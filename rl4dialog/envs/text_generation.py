@@ -118,6 +118,7 @@ class TextGenEnv(gym.Env):
             shown = min(outside_partner.max_prompt_length, max_prompt_length)
             outside_partner = replace(outside_partner, max_prompt_length=shown)
         self._outside = outside_partner
+        self._shows_seed = outside_partner is not None and outside_partner.is_seeded
         self._partners_side = PartnersSide(outside_partner) if outside_partner is not None else None
         self._shares_dialogues = shares_dialogues
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
@@ -136,6 +137,7 @@ class TextGenEnv(gym.Env):
         if outside_partner is not None:
             V, T = max(V, outside_partner.vocab_size), max(T, outside_partner.max_length)
             of_speaker["speaker"] = spaces.Discrete(2)
+            of_speaker |= {"partner_seed": spaces.Discrete(2**31)} if self._shows_seed else {}
         self._sizes = P, T
         self.observation_space = spaces.Dict(
             {
@@ -159,14 +161,8 @@ class TextGenEnv(gym.Env):
             seed: Seed for the order of samples from here on.
             options: ``{"sample": Sample}`` selects the first sample.
         """
-        super().reset(seed=seed)
-        if seed is not None:
-            self._n_left = 0
-        given = (options or {}).get("sample")
-        self._sample_was_drawn = given is None
-        sample = given or self._next_sample()
-        has_partner = self.conversation.partner is not None
-        self._begin_episode(sample, int(self.np_random.integers(2**31)) if has_partner else 0)
+        self.prepare(seed, options)
+        self.start()
         return self.observe(), {"sample_id": self.sample.id}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
@@ -211,9 +207,31 @@ class TextGenEnv(gym.Env):
         self._n_left = state["n_left"]
         self.np_random.bit_generator.state = state["np_random"]
         self._sample_was_drawn = True
-        self._begin_episode(self._sample_in_order(self._n_left), state["partner_seed"])
+        self._prepare_episode(self._sample_in_order(self._n_left), state["partner_seed"])
+        self.start()
 
     # -- conversation ---------------------------------------------------------------------------------------------
+
+    def prepare(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Perform the first half of :meth:`reset`, which does not wait for the partner."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self._n_left = 0
+        given = (options or {}).get("sample")
+        self._sample_was_drawn = given is None
+        sample = given or self._next_sample()
+        draws_seed = self.conversation.partner is not None or self._shows_seed
+        self._prepare_episode(sample, int(self.np_random.integers(2**31)) if draws_seed else 0)
+
+    def start(self) -> None:
+        """Perform the second half of :meth:`reset`."""
+        self.conversation.start()
+        if self._partners_side is not None:
+            self._partners_side.begin(self.conversation.meta_info)
+            if self.conversation.rules.first_speaker == "partner":
+                self.state, self.speaker = self._partners_side.asked([]), PARTNER
+                return
+        self._begin_utterance()
 
     @property
     def partner_is_outside(self) -> bool:
@@ -297,7 +315,11 @@ class TextGenEnv(gym.Env):
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
-        return arrays if self._outside is None else {**arrays, "speaker": np.int64(self.speaker)}
+        if self._outside is not None:
+            arrays["speaker"] = np.int64(self.speaker)
+        if self._shows_seed:
+            arrays["partner_seed"] = np.int64(self._partner_seed)
+        return arrays
 
     def blank(self) -> dict[str, np.ndarray]:
         """Show an empty prompt, for a conversation that could not begin."""
@@ -325,16 +347,10 @@ class TextGenEnv(gym.Env):
         sample = self._samples[int(self._order[index])]
         return sample if isinstance(sample, Sample) else sample[0]
 
-    def _begin_episode(self, sample: Sample, partner_seed: int) -> None:
+    def _prepare_episode(self, sample: Sample, partner_seed: int) -> None:
         self._partner_seed, self._pending, self.speaker = partner_seed, None, AGENT
         self.at_work = "the partner"
-        self.conversation.begin(sample, partner_seed)
-        if self._partners_side is not None:
-            self._partners_side.begin(self.conversation.meta_info)
-            if self.conversation.rules.first_speaker == "partner":
-                self.state, self.speaker = self._partners_side.asked([]), PARTNER
-                return
-        self._begin_utterance()
+        self.conversation.prepare(sample, partner_seed)
 
     def _begin_utterance(self) -> None:
         conversation = self.conversation

@@ -57,13 +57,22 @@ class UtteranceView(gym.Env):
         self._observation: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
         self._failure = ""  # why the conversation could not begin
+        self._is_prepared = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        super().reset(seed=seed)
-        self._begin(lambda: self.env.reset(seed=seed, options=options))
+        if not self._is_prepared:
+            self._prepare(seed, options)
+        self._is_prepared = False
+        if not self._failure:
+            self._begin(self.env.start)
+        self._observation = self.env.blank() if self._failure else self.env.observe()
         return self._observation, {"sample_id": self.env.sample.id}
+
+    def _prepare(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        super().reset(seed=seed)
+        self._begin(lambda: self.env.prepare(seed, options))
 
     def _begin(self, start: Callable[[], Any]) -> None:
         """Start a conversation; a failure is reported by the next step, because a start has no way to fail."""
@@ -71,13 +80,10 @@ class UtteranceView(gym.Env):
         try:
             with time_limit(self._timeout_s, self._ends_process):
                 start()
-            self._observation = self.env.observe()
         except PartnerError as error:
             self._failure = str(error)
         except TimeIsUp:
             self._failure = self._too_slow()
-        if self._failure:
-            self._observation = self.env.blank()
 
     def _too_slow(self) -> str:
         return (
@@ -109,6 +115,25 @@ class UtteranceView(gym.Env):
             message = self._too_slow()
             failure["partner_failed"] = self.env.at_work == "the partner"
         return self._observation, 0.0, True, False, {"error": message, **failure}
+
+    # -- partners that wait ---------------------------------------------------------------------------------------
+
+    @property
+    def partner_waits(self) -> bool:
+        """Whether :meth:`expect_reset` and :meth:`expect_step` have an effect."""
+        partner = self.env.conversation.partner
+        return partner is not None and partner.waits
+
+    def expect_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin the next :meth:`reset`, which must follow and then ignores its arguments, without waiting."""
+        if self.partner_waits:
+            self._prepare(seed, options)
+            self._is_prepared = True
+
+    def expect_step(self, action: np.ndarray) -> None:
+        """Let the partner prepare its answer to an utterance, of which :meth:`step` must follow, without waiting."""
+        if self.partner_waits and not self._failure and (tokens := _tokens(action)):
+            self.env.conversation.expect(self.env.end_of_turn.reply_text(tokens))
 
     def _say(self, tokens: list[int]) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         total = 0.0
@@ -160,6 +185,7 @@ class UtteranceView(gym.Env):
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
         """Restore the episode start of :meth:`state_dict`, and return its observation."""
         self._begin(lambda: self.env.load_state_dict(state))
+        self._observation = self.env.blank() if self._failure else self.env.observe()
         return self._observation
 
 

@@ -117,13 +117,14 @@ def vectorize(
     Raises:
         EnvWorkerError: If a worker process dies at its start, or an environment cannot be built in it.
     """
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+    from stable_baselines3.common.vec_env import SubprocVecEnv
 
     from rl4dialog.envs.block_vec_env import BlockVecEnv
+    from rl4dialog.envs.dummy_vec_env import ForeseeingVecEnv
 
     vec_env = _available(vec_env)
     if vec_env == "dummy":
-        return DummyVecEnv(list(builds))
+        return ForeseeingVecEnv(builds)
     if vec_env == "blocks":
         return BlockVecEnv(builds, n_workers, max_restarts, timeout_s, shared)
     try:

@@ -31,8 +31,8 @@ from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2
 _WITHOUT_FILES = (
-    *("comment_reply", "dummy_pool", "guess_the_picture", "guess_what", "openers", "random_numbers", "random_walks"),
-    *("small_talk", "task_dialogues", "wordle"),
+    *("comment_reply", "dummy_pool", "get_acquainted", "guess_the_picture", "guess_what", "openers", "random_numbers"),
+    *("random_walks", "small_talk", "task_dialogues", "wordle"),
 )
 _TINY = {
     "builtin/tiny-llama": ("llama", "smollm", "stories", "mistral", "qwen", "gemma"),
@@ -131,10 +131,11 @@ def _check(
 
 
 def _with_generated_ratings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of a reward model with the built-in model and generated ratings."""
+    """Return the config of a reward model with the built-in model and generated judgements."""
     config = copy.deepcopy(config)
     config["tokenizer"]["model_name"] = config["alg"]["model_name"] = TINY_BERT
-    config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+    unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
+    config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
     return config
 
 
@@ -265,8 +266,11 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
         n_tokens = 8 if kind_of(config).has_rollouts else 4  # at most those of an iteration
         alg["args"] = {**args, "n_steps": 4, **({"batch_size": n_tokens} if "batch_size" in args else {})}
         blocks.append(alg["policy"]["args"].get("generation_kwargs"))
+    limits = {**_SHORT, **_FEW}
+    if config["datapool"]["id"] == "get_acquainted":
+        del limits["max_prompt_length"]  # prompts begin with a persona
     for block in filter(None, blocks):
-        block.update(_at_most(block, {**_SHORT, **_FEW}))
+        block.update(_at_most(block, limits))
     return config
 
 

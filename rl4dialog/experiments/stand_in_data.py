@@ -128,6 +128,10 @@ def write_original(datapool: str, folder: Path) -> Path:
     return folder / "aclImdb" if datapool.startswith("imdb") else folder
 
 
+def _persona_rows(split: str) -> str:
+    return "Fact 1,Fact 2\n" + "".join(f"i have {i} cats .,i live in {split} .\n" for i in range(30))
+
+
 def _releases() -> dict[str, dict[str, str]]:
     table = json.dumps(TABLE_EXAMPLE) + "\n"
     without_sentences = {key: value for key, value in TABLE_EXAMPLE.items() if key != "sentence_annotations"}
@@ -146,6 +150,7 @@ def _releases() -> dict[str, dict[str, str]]:
         },
         "narrative_qa": {"qaps.csv": QUESTIONS, "third_party/wikipedia/summaries.csv": SUMMARIES},
         "persona_chat": {f"{split}_both_original.txt": PERSONAS for split in ("train", "valid", "test")},
+        "persona_pairs": {f"{split}_personas.csv": _persona_rows(split) for split in ("train", "val", "test")},
         "totto": {
             "totto_train_data.jsonl": table,
             "totto_dev_data.jsonl": table,

@@ -86,6 +86,14 @@ class ChatAgent:
                 return
             yield part
 
+    def n_prompt_tokens(self, prompt: str) -> int:
+        """Return the number of tokens of a prompt as the policy reads it.
+
+        Raises:
+            DataError: If its beginning, such as a persona, leaves no room for an utterance.
+        """
+        return len(self._loaded.prompt_ids(prompt))
+
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """Compute the run's reward of one reply and its parts, without references and partner.
 

@@ -24,6 +24,7 @@ from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, t
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.mixture import checked_pools
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
@@ -131,7 +132,11 @@ class LoadedPolicy:
     @property
     def dialogue_format(self) -> DialogueFormat | None:
         """Dialogue format of the run's datapool; ``None`` if it contains no dialogues."""
-        args = {**DataPoolRegistry.defaults(self.config.datapool.id), **self.config.datapool.args}
+        id, given = self.config.datapool.id, self.config.datapool.args
+        while "pools" in given:  # all datapools of a mixture have the same format
+            first = checked_pools(given["pools"])[0]
+            id, given = first.id, dict(first.args)
+        args = {**DataPoolRegistry.defaults(id), **given}
         if args.get("format") is None:
             return None
         has_turns = self.config.env is not None and self.config.env.args.max_turns > 1

@@ -14,6 +14,7 @@ from rich.text import Text
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.data.pool import check_split
 from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, is_headline, print_players, table_style
@@ -55,6 +56,8 @@ def evaluate_split(
     conversing = build_conversing(config, loaded.texts, scorer)
     if by_turn and conversing is None:
         raise ConfigError("--by_turn compares the turns of conversations, but this config has no env.args.partner")
+    if conversing is not None:
+        begin_conversations(conversing, loaded)
     evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, conversing)
     result = evaluator.run(loaded.policy, split, 0)
     gold, players = evaluator.ceiling(loaded.policy, split), evaluator.players(loaded.policy, split)

@@ -19,6 +19,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.inference.continued_file import ContinuedFile, Record
+from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.metrics.conversation import ConversationMetric
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
@@ -103,6 +104,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
             "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
             "'env.args.partner={id: rules, args: {...}}', or use rl4dialog generate for single replies"
         )
+    begin_conversations(conversing, loaded)
     tokenizer = tokenizer_hash(texts.tokenizer)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
     new_player = None if simulation.player is None else _new_player(simulation)

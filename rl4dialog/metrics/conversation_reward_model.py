@@ -22,10 +22,8 @@ class ConversationRewardModelMetric(PerDialogueMetric):
     """
 
     def __init__(self, model_name: str, batch_size: Count = 32) -> None:
-        _, self._classifier = load_reward_model(
-            model_name, "dialogue", batch_size, "metric 'conversation_reward_model'"
-        )
+        self._model = load_reward_model(model_name, "dialogue", batch_size, "metric 'conversation_reward_model'")
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
-        scores = self._classifier.logits([dialogue_text(dialogue) for dialogue in dialogues])
-        return {"conversation/reward_model": scores[:, 0].tolist()}
+        scores = self._model.scores([dialogue_text(dialogue) for dialogue in dialogues])
+        return {"conversation/reward_model": scores}

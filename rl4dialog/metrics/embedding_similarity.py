@@ -8,6 +8,7 @@ import numpy as np
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.metrics.sentence_metric import SentenceMetric
+from rl4dialog.metrics.text_embedders import cosines
 from rl4dialog.metrics.word_vectors import ModelEmbeddings, TextVectors, VectorFile
 
 
@@ -52,24 +53,19 @@ class EmbeddingSimilarityMetric(SentenceMetric):
 
 def average_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """Cosine of the mean vectors (Foltz et al. 1998). Shapes (words, dimensions)."""
-    return float(_cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))[0, 0])
+    return float(cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))[0, 0])
 
 
 def greedy_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """Mean cosine of each word to its nearest neighbor in the other text, in both directions (Rus and Lintean 2012)."""
-    cosines = _cosines(a, b)
-    return float((cosines.max(1).mean() + cosines.max(0).mean()) / 2)
+    similarities = cosines(a, b)
+    return float((similarities.max(1).mean() + similarities.max(0).mean()) / 2)
 
 
 def extrema_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """Cosine of the vectors with each dimension's value farthest from 0 (Forgues et al. 2014)."""
-    return float(_cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
+    return float(cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
 
 
 def _extrema(vectors: np.ndarray) -> np.ndarray:
     return np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)[0]
-
-
-def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)[None]
-    return np.divide(a @ b.T, norms, out=np.zeros(norms.shape), where=norms > 0)

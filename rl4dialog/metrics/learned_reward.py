@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rl4dialog.core.arguments import Count
+from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.dialogue_text import reply_text
-from rl4dialog.metrics.reward_model import RewardModelCard, load_reward_model, reward_model_folder
+from rl4dialog.metrics.reward_model import RewardModel, load_reward_model, reward_model_folder
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier, label_index
 
+KEY = "semantic/learned_automodel_metric"
 Output = Literal["probability", "log_probability", "logit"]
 
 
@@ -26,6 +27,8 @@ class LearnedRewardMetric(SentenceMetric):
         batch_size: Texts per forward pass.
         include_prompt_for_eval: Whether to classify prompt and reply, concatenated without a separator, or only the
             reply.
+        std_penalty: For a reward model with several models (``alg.ensemble``): what is subtracted from their mean score
+            per standard deviation of their scores.
         output: ``probability`` (the default for classes), ``log_probability`` (in nats) or ``logit`` (the default and
             only choice for a single output).
 
@@ -44,18 +47,21 @@ class LearnedRewardMetric(SentenceMetric):
         batch_size: Count = 64,
         include_prompt_for_eval: bool = True,
         output: Output | None = None,
+        std_penalty: NonNegative = 0.0,
     ) -> None:
         who = "metric 'learned_reward'"
-        self._card: RewardModelCard | None = None
+        self._reward_model: RewardModel | None = None
+        self._std_penalty = std_penalty
         if reward_model_folder(model_name) is not None:
-            self._card, self._classifier = load_reward_model(model_name, "reply", batch_size, who)
-            self._class, self._output = 0, "logit"
+            self._reward_model = load_reward_model(model_name, "reply", batch_size, who, std_penalty)
             if label_ix is not None or output is not None or not include_prompt_for_eval:
                 raise ConfigError(
                     f"{who}: label_ix, output and include_prompt_for_eval have no meaning with the reward model "
                     f"{model_name!r}, which has one score and reads what it was trained on; remove them"
                 )
             return
+        if std_penalty:
+            raise ConfigError(f"{who}: std_penalty needs the folder of a reward model with several models")
         # Long texts are truncated at the start, because the reply is at the end.
         self._classifier = SequenceClassifier.from_pretrained(
             model_name,
@@ -81,18 +87,17 @@ class LearnedRewardMetric(SentenceMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
-        logits = self._classifier.logits(self._texts(prompt_texts, generated_texts, meta_infos))
+        if self._reward_model is not None:
+            rows = zip(prompt_texts, generated_texts, meta_infos or [{}] * len(prompt_texts), strict=True)
+            texts = [reply_text(*row, self._reward_model.card.context_size) for row in rows]
+            return {KEY: self._reward_model.scores(texts, self._std_penalty)}
+        logits = self._classifier.logits(self._texts(prompt_texts, generated_texts))
         if self._output != "logit":
             logits = logits.log_softmax(-1) if self._output == "log_probability" else logits.softmax(-1)
-        return {"semantic/learned_automodel_metric": logits[:, self._class].tolist()}
+        return {KEY: logits[:, self._class].tolist()}
 
-    def _texts(
-        self, prompt_texts: list[str], generated_texts: list[str], meta_infos: list[dict[str, Any]] | None
-    ) -> list[str]:
-        """The texts that the model reads."""
-        if self._card is not None:
-            rows = zip(prompt_texts, generated_texts, meta_infos or [{}] * len(prompt_texts), strict=True)
-            return [reply_text(*row, self._card.context_size) for row in rows]
+    def _texts(self, prompt_texts: list[str], generated_texts: list[str]) -> list[str]:
+        """The texts that a classifier reads."""
         if self._include_prompt:
             return [prompt + text for prompt, text in zip(prompt_texts, generated_texts, strict=True)]
         return generated_texts

@@ -11,7 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.data.dialogue_text import FORMAT
@@ -31,10 +34,14 @@ class RewardModelCard:
         unit: Whether it scores replies or whole dialogues.
         context_size: Number of utterances before a reply; ``None`` for all.
         truncation_side: Side from which texts that are too long are truncated.
-        ratings: Names of the ratings whose mean it predicts.
-        scale: The ratings that are 0 and 1 on its scale.
+        ratings: Names of the ratings whose mean it predicts; empty if it learned from comparisons only.
+        scale: The ratings that are 0 and 1 on its scale; ``None`` if there are none, or several scales.
         mean: Mean of its scores on the val split.
         std: Their standard deviation.
+        score: What a score is: a predicted ``rating``, or ``log_odds``: its sigmoid is the probability of a good
+            rating, and that of a difference the probability that the first text is preferred.
+        members: Number of models whose mean is the score.
+        offsets: What each model's scores are above the mean of all on the val split, if the loss fixes no level.
     """
 
     format: str
@@ -42,9 +49,12 @@ class RewardModelCard:
     context_size: int | None
     truncation_side: str
     ratings: Sequence[str]
-    scale: Sequence[float]
+    scale: Sequence[float] | None
     mean: float
     std: float
+    score: Literal["rating", "log_odds"] = "rating"
+    members: int = 1
+    offsets: Sequence[float] = (0.0,)
 
     def write(self, folder: Path) -> None:
         """Write the card into the folder of its model."""
@@ -58,9 +68,76 @@ def reward_model_folder(name: str) -> Path | None:
     return next((each for each in (folder, folder / _MODEL_FOLDER) if (each / CARD_FILE).is_file()), None)
 
 
+def member_folder(folder: Path, number: int, n_members: int) -> Path:
+    """Folder of one model of a reward model: the folder itself, if there is only one."""
+    return folder if n_members == 1 else folder / f"member_{number}"
+
+
+class RewardModel:
+    """A trained reward model: one model, or an ensemble.
+
+    Args:
+        card: What it was trained on.
+        members: Its models.
+    """
+
+    def __init__(self, card: RewardModelCard, members: Sequence[SequenceClassifier]) -> None:
+        self.card, self._members = card, members
+
+    def scores(self, texts: list[str], std_penalty: float = 0.0) -> list[float]:
+        """Score texts.
+
+        Args:
+            texts: Texts in the format of the card.
+            std_penalty: What is subtracted per standard deviation of the models' scores (Coste et al. 2023, arXiv
+                2310.02743, penalize the variance), so that texts on which the models disagree earn less.
+
+        Returns:
+            The mean score of the models for each text, minus the penalty.
+        """
+        if not texts:
+            return []
+        by_member = member_scores(self._members, texts)
+        penalties = std_penalty * deviations(by_member, np.asarray(self.card.offsets))
+        return [float(score) for score in by_member.mean(-1) - penalties]
+
+    def differences(self, first: list[str], second: list[str]) -> NDArray[np.float64]:
+        """How much better each model finds the first one of two texts, in standard deviations of the card's scores.
+
+        Args:
+            first: Texts; at least one.
+            second: As many others.
+
+        Returns:
+            Shape (N, K) for N pairs and K models.
+        """
+        unit = self.card.std or 1.0
+        found: NDArray[np.float64] = member_scores(self._members, first) - member_scores(self._members, second)
+        return found / unit
+
+
+def member_scores(members: Sequence[SequenceClassifier], texts: list[str]) -> NDArray[np.float64]:
+    """Scores of texts by each model. Shape (N, K)."""
+    return np.stack([member.logits(texts)[:, 0].double().numpy() for member in members], axis=-1)
+
+
+def deviations(by_member: NDArray[np.float64], offsets: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations of scores over models, without what one model's scores are above another's in general.
+
+    Args:
+        by_member: Scores. Shape (N, K).
+        offsets: What each model's scores are above the mean of all. Shape (K,).
+
+    Returns:
+        Shape (N,).
+    """
+    found: NDArray[np.float64] = (by_member - offsets).std(-1)
+    return found
+
+
 def load_reward_model(
-    name: str, unit: Literal["reply", "dialogue"], batch_size: int, who: str
-) -> tuple[RewardModelCard, SequenceClassifier]:
+    name: str, unit: Literal["reply", "dialogue"], batch_size: int, who: str, std_penalty: float = 0.0
+) -> RewardModel:
     """Load a reward model.
 
     Args:
@@ -68,10 +145,12 @@ def load_reward_model(
         unit: What is to be scored.
         batch_size: Texts per forward pass.
         who: Name of the caller, for error messages.
+        std_penalty: Penalty with which it will be used, which needs several models.
 
     Raises:
-        ConfigError: If the model scores the other unit, or reads texts of another format.
-        ModelError: If it is not a reward model, or cannot be loaded.
+        ConfigError: If the model scores the other unit, reads texts of another format, or has no models that could
+            disagree.
+        ModelError: If it is not a reward model, has several outputs, or cannot be loaded.
     """
     folder = reward_model_folder(name)
     hint = "Use the folder of a run with alg.id: reward_model."
@@ -86,10 +165,19 @@ def load_reward_model(
             f"{who}: the reward model {name!r} was trained on texts in format {card.format!r}, but this version writes "
             f"{FORMAT!r}; train it again"
         )
-    classifier = SequenceClassifier.from_pretrained(
-        str(folder), batch_size, what=f"{who}: model", hint=hint, truncation_side=card.truncation_side
-    )
-    return card, classifier
+    if std_penalty and card.members == 1:
+        raise ConfigError(
+            f"{who}: std_penalty is {std_penalty:g}, but the reward model {name!r} is a single model, so nothing can "
+            f"disagree; train one with alg.ensemble: 3"
+        )
+    members = []
+    for number in range(card.members):
+        place = member_folder(folder, number, card.members)
+        options: dict[str, Any] = {"what": f"{who}: model", "hint": hint, "truncation_side": card.truncation_side}
+        members.append(SequenceClassifier.from_pretrained(str(place), batch_size, **options))
+        if (n_outputs := members[-1].model.config.num_labels) != 1:
+            raise ModelError(f"{who}: the model in {place} has {n_outputs} outputs, but a reward model has one. {hint}")
+    return RewardModel(card, members)
 
 
 def _read_card(path: Path) -> RewardModelCard:

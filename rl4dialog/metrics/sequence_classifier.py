@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint
@@ -99,8 +100,28 @@ class SequenceClassifier:
                     max_length=self._max_length,
                 )
                 inputs = {name: ids.to(self._device) for name, ids in batch.items() if name in self._inputs}
-                found[rows] = self.model(**inputs).logits.float().cpu()
+                found[rows] = class_logits(self.model, inputs).float().cpu()
         return found
+
+
+def class_logits(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Logits of a batch that is padded on the right.
+
+    Decoders read them off the last token that the mask names real. Their own ``forward`` looks for the last token whose
+    id is not that of padding, and so passes over an end-of-sequence token where both have the same id.
+
+    Args:
+        model: A model with a head for sequence classification.
+        inputs: Its inputs, such as ``input_ids`` and ``attention_mask`` of shape (B, longest).
+
+    Returns:
+        Logits of shape (B, number of classes).
+    """
+    if not hasattr(model, "score") or model.config.is_encoder_decoder:
+        return model(**inputs).logits  # type: ignore[no-any-return]
+    hidden = model.base_model(**inputs).last_hidden_state
+    last = inputs["attention_mask"].sum(-1) - 1
+    return model.score(hidden[range(len(last)), last])  # type: ignore[no-any-return]
 
 
 def max_tokens(tokenizer: Any, config: Any) -> int:

@@ -18,8 +18,8 @@ them then there these they thing things this those to too up us ve very was were
 why will with would yes you your favorite favourite
 """
 _HINT = (
-    "the datapool persona_chat provides partner_persona if its files contain the personas of both sides, such as "
-    "path: {train: train_both_original.txt}"
+    "the datapools persona_pairs and get_acquainted provide partner_persona, and so does persona_chat if its files "
+    "contain the personas of both sides, such as path: {train: train_both_original.txt}"
 )
 
 

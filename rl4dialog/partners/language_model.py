@@ -7,18 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from gymnasium import spaces
 from stable_baselines3.common.utils import get_device
 
-from rl4dialog.catalog import PolicyRegistry
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName
 from rl4dialog.envs.outside_partner import OutsidePartner
-from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.policies.answering import (
+    answer_lengths,
+    answer_settings,
+    answering_class,
+    answering_policy,
+    sampled_answers,
+)
 from rl4dialog.policies.models import embedding_rows, load_language_model, named_model_positions
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
@@ -61,55 +64,27 @@ class LanguageModelPartner(PartnerService):
                 f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
                 f"model/ of a run folder, or a hub id"
             )
-        # Checked before anything is loaded.
-        where = "partner 'language_model': generation_kwargs"
-        settings = GenerationSettings.from_kwargs(generation_kwargs, where, NOT_IN_CONVERSATIONS)
-        max_length = min(settings.max_new_tokens or max_length, max_length)
-        positions = named_model_positions(model_name)
-        if architecture == "causal" and positions is not None and max_length >= positions:
-            raise ConfigError(
-                f"partner 'language_model' answers with up to {max_length} tokens, but {model_name!r} has only "
-                f"{positions} positions; lower env.args.max_partner_length"
-            )
+        settings = answer_settings("language_model", generation_kwargs)  # checked before anything is loaded
+        positions = named_model_positions(model_name) if architecture == "causal" else None
+        lengths = answer_lengths("language_model", model_name, positions, settings, max_prompt_length, max_length)
         tokenizer = build_tokenizer(tokenizer_name or model_name)
-        policy_class = PolicyRegistry.resolve(f"{architecture}_lm_actor_critic_policy")
-        auto_class = policy_class.auto_class
-        model = load_language_model(model_name, tokenizer, 1, max_length, auto_class)
-        if architecture == "causal" and positions is not None:
-            max_prompt_length = min(max_prompt_length, positions - max_length)
+        auto_class = answering_class(architecture == "seq2seq").auto_class
+        model = load_language_model(model_name, tokenizer, 1, lengths[1], auto_class)
         dialogue_format = DialogueFormat(format, None, ChatTemplate(tokenizer), in_conversation=True)
         end_of_turn = EndOfTurn(
             tokenizer,
             end_of_sequence_ids(tokenizer, model.config, model.generation_config),
             dialogue_format.end_of_turn,
         )
-        n_rows = embedding_rows(model)
-        self._side = OutsidePartner(dialogue_format, end_of_turn, n_rows, max_prompt_length, max_length, persona_key)
-        space = spaces.Dict(
-            {
-                "prompt_ids": spaces.Box(0, n_rows - 1, (max_prompt_length,), np.int64),
-                "context_ids": spaces.Box(0, n_rows - 1, (max_length,), np.int64),
-            }
-        )
-        self._policy = policy_class(
-            space,
-            spaces.Discrete(n_rows),
-            lambda _: 0.0,
-            model=model,
-            end_of_turn=end_of_turn,
-            critic="none",
-            reference="none",
-            generation_kwargs=generation_kwargs,
-        ).to(get_device("auto"))
+        self._side = OutsidePartner(dialogue_format, end_of_turn, embedding_rows(model), *lengths, persona_key)
+        self._policy = answering_policy(model, end_of_turn, *lengths, generation_kwargs).to(get_device("auto"))
 
     @property
     def side(self) -> OutsidePartner:
         return self._side
 
     def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
-        obs = {name: torch.as_tensor(array, device=self._policy.device) for name, array in observations.items()}
-        # Prompts are padded on the left to the length of the agent's prompts.
-        return [ids.tolist() for ids in self._policy.generate(obs).per_row("response_ids")]
+        return [*sampled_answers(self._policy, observations)]
 
     def remembering_prompts(self) -> AbstractContextManager[None]:
         return self._policy.remembering_prompts()

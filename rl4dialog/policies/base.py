@@ -44,6 +44,7 @@ from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
 from rl4dialog.policies.references import MovingReference, Reference, check_reference
+from rl4dialog.policies.weight_copies import WeightCopy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
@@ -122,10 +123,10 @@ class LMActorCriticPolicy(BasePolicy):
         self.lora = LoRA(model, lora) if lora is not None else None
         self._build_models(model)
         self._moving_reference: MovingReference | None = None
+        self._initial_weights: WeightCopy | None = None
         if reference in ("ema", "reset"):
             own = dict(self._reference_model.named_parameters()) if self._reference_model is not None else None
-            followed = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
-            self._moving_reference = MovingReference(followed, reference_decay, reference_every, own)
+            self._moving_reference = MovingReference(self._trained_weights(), reference_decay, reference_every, own)
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
@@ -232,6 +233,21 @@ class LMActorCriticPolicy(BasePolicy):
     def reference_state(self) -> dict[str, Tensor]:
         """Weights of a reference that follows the policy, by name; the initial model is not part of the state."""
         return {} if self._moving_reference is None else self._moving_reference.tensors()
+
+    def _trained_weights(self) -> list[tuple[str, nn.Parameter]]:
+        return [(name, p) for name, p in self._policy_model.named_parameters() if p.requires_grad]
+
+    def copied_weights(self) -> WeightCopy:
+        """Copy the trained weights of the language model; with LoRA, only the adapters."""
+        return WeightCopy(self._trained_weights())
+
+    def initial_weights(self) -> WeightCopy:
+        """Weights of the language model at the first call, before training; if the reference holds them, no copy."""
+        if self._initial_weights is None:
+            reference = None if self._moving_reference is not None or self._offload_reference else self._reference_model
+            own = dict(reference.named_parameters()) if reference is not None else None
+            self._initial_weights = WeightCopy(self._trained_weights(), own)
+        return self._initial_weights
 
     def mask_state(self) -> dict[str, Tensor]:
         """State that a maskable policy needs to resume, by name in the policy's state dict."""

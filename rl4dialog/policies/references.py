@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.weight_copies import WeightCopy
 
 Reference = Literal["initial", "ema", "reset", "none"]
 
 
-class MovingReference(nn.Module):
+class MovingReference(WeightCopy):
     """Reference weights that follow the trained ones (TR-DPO; Gorbatovski et al. 2024, arXiv 2404.09656).
 
     Args:
@@ -31,14 +31,8 @@ class MovingReference(nn.Module):
         every: int | None,
         own: Mapping[str, nn.Parameter] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(trained, own)
         self._decay, self._every = decay, every
-        self._trained = dict(trained)
-        if own is None:
-            copies = [nn.Parameter(each.detach().clone(), requires_grad=False) for each in self._trained.values()]
-            self._copies = nn.ParameterList(copies)
-            own = dict(zip(self._trained, copies, strict=True))
-        self._own = {name: own[name] for name in self._trained}
 
     @torch.no_grad()
     def update(self, iteration: int) -> None:
@@ -48,23 +42,6 @@ class MovingReference(nn.Module):
         step = 1.0 if self._decay is None else 1.0 - self._decay
         for name, own in self._own.items():
             own.lerp_(self._trained[name].to(own.device), step)
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Context in which the trained parameters hold the weights of the reference. Not for passes with gradients."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for name, own in self._own.items():
-            self._trained[name].data, own.data = own.data, self._trained[name].data
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights by name, for checkpoints."""
-        return dict(self._own)
 
 
 def check_reference(args: Mapping[str, Any]) -> None:

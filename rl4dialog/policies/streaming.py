@@ -22,11 +22,13 @@ class PartialReply:
             marker and incomplete characters are held back.
         token_ids: All token ids so far, including the one that ends the reply.
         finished: Whether the reply is complete.
+        ended: Whether the policy ended the complete reply; otherwise it was cut at the length limit.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finished: bool
+    ended: bool = False
 
 
 def stream_reply(
@@ -51,7 +53,7 @@ def stream_reply(
         token_ids += (int(step.ids[0]),)
         text = policy.end_of_turn.reply_text(token_ids)
         yield PartialReply(_settled(text, policy.end_of_turn.marker), token_ids, False)
-    yield PartialReply(policy.end_of_turn.reply_text(token_ids), token_ids, True)
+    yield _complete(policy, token_ids)
 
 
 def whole_reply(
@@ -74,7 +76,12 @@ def whole_reply(
             {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}, **generation_kwargs
         )
     token_ids = tuple(replies.per_row("response_ids")[0].tolist())
-    return PartialReply(policy.end_of_turn.reply_text(token_ids), token_ids, True)
+    return _complete(policy, token_ids)
+
+
+def _complete(policy: LMActorCriticPolicy, token_ids: tuple[int, ...]) -> PartialReply:
+    end = policy.end_of_turn
+    return PartialReply(end.reply_text(token_ids), token_ids, True, end.is_end(token_ids))
 
 
 def _settled(text: str, marker: str | None) -> str:

@@ -102,6 +102,22 @@ class ValueGuidedMixin(LaggingValuesMixin):
             logits = super()._logits(replies, self._policy_hidden(replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids")))
 
+    def kl_to_prior(self, replies: Replies) -> Tensor:
+        """KL divergence of the guided policy from the language model, which has the same temperature.
+
+        Args:
+            replies: The replies.
+
+        Returns:
+            Over the whole vocabulary, before each response token, in nats; 0 where masked. Shape (B, T).
+        """
+        with torch.no_grad():
+            hidden = self._policy_hidden(replies)
+            guided = self._logits(replies, hidden).float().log_softmax(dim=-1)
+            ratio = guided - super()._logits(replies, hidden).float().log_softmax(dim=-1)
+            # Excluded tokens have the probability 0, and add nothing.
+            return replies.scattered((guided.exp() * ratio.masked_fill(guided.isneginf(), 0.0)).sum(dim=-1))
+
     def ranks(self, replies: Replies) -> Tensor:
         """Ranks sum_t Q(s_t, a_t) - V(s_t) + lambda log pi_beta(a_t|s_t), lambda = ``log_prob_weight``. Shape (B,)."""
         log_probs = self.prior_log_probs(replies) if self.guidance.log_prob_weight else 0.0

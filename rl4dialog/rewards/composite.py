@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, clip_bounds
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Weight, multiply, parse_weight
 from rl4dialog.rewards.scoring import Scorer

@@ -6,9 +6,9 @@ import itertools
 from dataclasses import replace
 from typing import Literal
 
-from rl4dialog.core.arguments import Count
+from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.protocols import BatchedConversationReward
-from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.core.types import Dialogue
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.metrics.reward_model import load_reward_model
 
@@ -21,21 +21,28 @@ class ConversationRewardModel(BatchedConversationReward):
         shaping: ``end`` pays the score for the last utterance. ``every_turn`` pays for each utterance the change of the
             score of the conversation so far (a potential, Ng, Harada and Russell 1999), which adds up to the same.
         batch_size: Conversations per forward pass.
+        std_penalty: For a reward model with several models (``alg.ensemble``): what is subtracted from their mean score
+            per standard deviation of their scores.
 
     Raises:
         ConfigError: If the model scores single replies, or reads texts of another format.
         ModelError: If it is not a reward model, or cannot be loaded.
     """
 
-    def __init__(self, model_name: str, shaping: Literal["end", "every_turn"] = "end", batch_size: Count = 32) -> None:
-        self._each_turn = shaping == "every_turn"
-        _, self._classifier = load_reward_model(
-            model_name, "dialogue", batch_size, "reward 'conversation_reward_model'"
-        )
+    def __init__(
+        self,
+        model_name: str,
+        shaping: Literal["end", "every_turn"] = "end",
+        batch_size: Count = 32,
+        std_penalty: NonNegative = 0.0,
+    ) -> None:
+        self._each_turn, self._std_penalty = shaping == "every_turn", std_penalty
+        who = "reward 'conversation_reward_model'"
+        self._model = load_reward_model(model_name, "dialogue", batch_size, who, std_penalty)
 
     def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
         read = [self._read(dialogue) if over else [] for dialogue, over in zip(dialogues, overs, strict=True)]
-        scores = iter(self._classifier.logits([text for texts in read for text in texts])[:, 0].tolist())
+        scores = iter(self._model.scores([text for texts in read for text in texts], self._std_penalty))
         found: list[float | list[float]] = []
         for texts in read:
             own = [next(scores) for _ in texts]
@@ -49,6 +56,4 @@ class ConversationRewardModel(BatchedConversationReward):
         """The conversation, or with ``every_turn`` the conversation after each turn, up to the partner's answer."""
         if not self._each_turn:
             return [dialogue_text(dialogue)]
-        turns = dialogue.turns
-        starts = [i for i in range(dialogue.n_given, len(turns)) if turns[i].speaker == AGENT]
-        return [dialogue_text(replace(dialogue, turns=turns[:end])) for end in [*starts[1:], len(turns)]]
+        return [dialogue_text(replace(dialogue, turns=dialogue.turns[:end])) for end in dialogue.turn_bounds[1:]]

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count, SecretName
+from rl4dialog.core.async_calls import Call, FinalFailure
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BatchedRewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
-from rl4dialog.rewards.async_reward import AsyncReward, Call, FinalFailure
-from rl4dialog.rewards.chat_endpoint import ChatEndpoint
+from rl4dialog.rewards.async_reward import AsyncReward
+from rl4dialog.rewards.judge_endpoint import JudgeEndpoint
 from rl4dialog.rewards.judge_rubric import Compare, Question, Rubric, mean_verdict
 from rl4dialog.rewards.parts import DelegatedReward
 
@@ -95,7 +96,7 @@ class JudgeReward(DelegatedReward):
         _check_no_effect({"batch_size": batch_size, "precision": precision}, "for a judge behind base_url")
         self.delegate = EndpointJudge(
             Rubric(rubric, compare, n_levels or 10),
-            ChatEndpoint(base_url, model, api_key_env, max_tokens or 16, cache),
+            JudgeEndpoint(base_url, model, api_key_env, max_tokens or 16, cache),
             model,
         )
 
@@ -109,7 +110,7 @@ class EndpointJudge(AsyncReward):
         name: Name of the judge, for messages.
     """
 
-    def __init__(self, rubric: Rubric, endpoint: ChatEndpoint, name: str) -> None:
+    def __init__(self, rubric: Rubric, endpoint: JudgeEndpoint, name: str) -> None:
         super().__init__(self._verdict, per_reply=True)
         self._rubric, self._endpoint, self._name = rubric, endpoint, name
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.core.reward_parts import FinishedReplies, names_needing
 from rl4dialog.metrics.checks import check_lengths
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
 

@@ -9,12 +9,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import RewardError, RL4DialogError
 from rl4dialog.core.protocols import BatchedConversationReward, ConversationReward
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_sum
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import AGENT, Dialogue
-from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
+from rl4dialog.rewards.async_reward import AsyncReward
 from rl4dialog.rewards.text_state import TextState
 
 

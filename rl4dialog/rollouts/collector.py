@@ -72,7 +72,7 @@ class RolloutCollector:
     ) -> None:
         self._keeps_dialogues = keeps_dialogues
         self.dialogues: list[Dialogue] = []
-        self._partner, self._has_partner = partner, has_partner
+        self.partner, self._has_partner = partner, has_partner
         self._mask_failed_partners, self._partner_timeout_s = mask_failed_partners, partner_timeout_s
         self._info_numbers = InfoNumbers(log_infos)
         self._task_rewards = task_rewards
@@ -127,16 +127,16 @@ class RolloutCollector:
         stats, series = running.stats, running.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
-        with nullcontext() if self._max_turns == 1 else remembering_prompts(policy, self._partner):
+        with nullcontext() if self._max_turns == 1 else remembering_prompts(policy, self.partner):
             while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
                 rows = np.flatnonzero(active)
                 if not len(rows):
                     _keep_in_step(policy, observations)
                     continue
-                speech = speak(policy, observations, rows, self._partner, self._partner_timeout_s)
+                speech = speak(policy, observations, rows, self.partner, self._partner_timeout_s)
                 running.is_running[rows] = True
                 stats.seconds["time/generate_s"] += speech.agent_seconds
-                if self._partner is not None:
+                if self.partner is not None:
                     stats.seconds["time/partner_s"] += speech.partner_seconds
                 env.step_async(speech.actions)
                 started = time.perf_counter()
@@ -177,6 +177,8 @@ class RolloutCollector:
             self.dialogues = running.dialogues(tokenizer_hash(policy.end_of_turn.tokenizer))
         buffer.add(conversations.rows())
         stats.seconds["time/evaluate_s"] += time.perf_counter() - started
+        of_partner = self.partner.logged() if self.partner is not None else {}
+        series.update({name: [*numbers] for name, numbers in of_partner.items()})
         if groups.size > 1:
             series["rollout/constant_groups"] = [float(constant) for constant in running.groups.found_constant]
         summarize(stats, buffer.replies, series)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from datasets import Dataset
+from datasets.table import InMemoryTable
 
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import DataError
@@ -158,12 +160,14 @@ class ConversationLog:
 
     def __init__(self, folder: Path) -> None:
         self.hash = folder.name.rpartition("-")[2]
-        dataset = Dataset.from_file(str(folder / _FILE))
-        self._dataset = dataset.with_format("numpy")
+        with (folder / _FILE).open("rb") as file:
+            self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._table = pa.ipc.open_stream(pa.py_buffer(self._mapped)).read_all()
+        # Without a fingerprint, datasets would hash a copy of the whole table.
+        self._dataset = Dataset(InMemoryTable(self._table), fingerprint=self.hash).with_format("numpy")
         self.counts: dict[str, int] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
-        columns = dataset.data.table
-        self.n_tokens = columns["n_tokens"].to_numpy().copy()
-        self.returns = columns["return"].to_numpy().copy()
+        self.n_tokens = self._of_all(lambda batch: batch["n_tokens"].to_numpy())
+        self.returns = self._of_all(lambda batch: batch["return"].to_numpy())
 
     @classmethod
     def build(
@@ -189,13 +193,14 @@ class ConversationLog:
     @cached_property
     def n_replies(self) -> np.ndarray:
         """Number of logged replies of each conversation. Shape (n,)."""
-        table = self._dataset.data.table
-        ends = [
-            chunk.flatten().to_numpy()[chunk.offsets.to_numpy()[1:] - chunk.offsets[0].as_py() - 1]
-            for chunk in table["turns"].chunks
-        ]
-        # The state after a conversation that was cut counts as a turn.
-        return np.concatenate(ends) + table["terminated"].to_numpy().astype(np.int64)
+
+        def of_batch(batch: pa.RecordBatch) -> np.ndarray:
+            turns = batch["turns"]
+            last = turns.flatten().to_numpy()[turns.offsets.to_numpy()[1:] - turns.offsets[0].as_py() - 1]
+            # The state after a conversation that was cut counts as a turn.
+            return last + batch["terminated"].to_numpy(zero_copy_only=False).astype(np.int64)
+
+        return self._of_all(of_batch)
 
     def replies(self, numbers: np.ndarray) -> Replies:
         """Read conversations: one or more rows each, in order, with ``episode``, ``turn`` and ``rewards``.
@@ -207,6 +212,7 @@ class ConversationLog:
             numbers: Indices of conversations. Shape (n,).
         """
         records = self._dataset[numbers.tolist()]
+        self._release()
         prompts, responses, masks, episodes, weights = [], [], [], [], []
         for number, (index, ids) in enumerate(zip(numbers.tolist(), records["ids"], strict=True)):
             ends = np.cumsum(records["row_lengths"][number])[:-1]
@@ -229,6 +235,19 @@ class ConversationLog:
         replies.rewards = replies.scattered(np.concatenate(records["rewards"]))
         replies.loss_weights = replies.scattered(np.concatenate(weights))
         return replies
+
+    def _of_all(self, numbers_of: Callable[[pa.RecordBatch], np.ndarray]) -> np.ndarray:
+        """Numbers of all conversations, read batch by batch. Shape (n,)."""
+        parts = []
+        for batch in self._table.to_batches():
+            parts.append(numbers_of(batch).copy())
+            self._release()
+        return np.concatenate(parts)
+
+    def _release(self) -> None:
+        """Let the operating system count the pages that were read as its own cache, not as memory of the process."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _token_rewards(turn: Turn, reply: Sequence[int]) -> list[float]:

@@ -24,6 +24,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.weight_copies import WeightCopy
 from rl4dialog.rollouts.partner_answers import partner_answers
 from rl4dialog.rollouts.said_tokens import SaidTokens
 from rl4dialog.rollouts.task_rewards import TaskRewards
@@ -187,6 +188,16 @@ class Conversing:
         self._make_env, self._partner, self._partner_timeout_s = make_env, partner, partner_timeout_s
         self._task_rewards, self._iteration = task_rewards, iteration
 
+    @property
+    def needs_initial_weights(self) -> bool:
+        """Whether :meth:`begin_run` needs the weights with which the training of the policy began."""
+        return self._partner is not None and self._partner.needs_initial_weights
+
+    def begin_run(self, policy: LMActorCriticPolicy, initial: WeightCopy | None = None) -> None:
+        """Prepare a partner in the main process; see :class:`~rl4dialog.core.protocols.PartnerService`."""
+        if self._partner is not None:
+            self._partner.begin_run(policy, initial)
+
     def __call__(
         self,
         policy: LMActorCriticPolicy,
@@ -213,6 +224,8 @@ class Conversing:
         """
         limit = policy.reply_limit(**generation_kwargs)
         envs = [self._make_env(policy, limit) for _ in samples]
+        for env, sample, seed in zip(envs, samples, seeds, strict=True):
+            env.expect_reset(seed=seed, options={"sample": sample})
         talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
         found = [
             env.reset(seed=seed, options={"sample": sample})[0]
@@ -237,6 +250,8 @@ class Conversing:
                     speech.actions[row, : len(ids)] = ids
                     talks[row].spoken = SaidTokens(ids)
                 settled: list[tuple[int, dict[str, Any], bool]] = []
+                for row in rows:
+                    envs[row].expect_step(speech.actions[row])
                 for row in rows:
                     found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
                     speech.explain(int(row), info)

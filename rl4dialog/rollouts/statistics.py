@@ -63,6 +63,7 @@ def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[floa
         "rollout/kl": kl.numpy(),
         "rollout/kl_per_reply": [row.sum() for row in replies.per_reply(kl)],
         "rollout/log_prob": replies.flat("log_probs").numpy(),
+        "rollout/ref_log_prob": replies.flat("ref_log_probs").numpy(),
         "rollout/values": replies.flat("values").numpy(),
         "rollout/reply_length": [len(row) for row in ids],
         "rollout/repeated_trigrams": [repeated_share(row) for row in ids],

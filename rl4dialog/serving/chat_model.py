@@ -44,6 +44,13 @@ class ChatModel(Protocol):
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
 
+    def n_prompt_tokens(self, prompt: str) -> int:
+        """Return the number of tokens of a prompt as the model reads it, that is, without dropped utterances.
+
+        Raises:
+            DataError: If its beginning, such as a persona, leaves no room for an utterance.
+        """
+
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
         """Compute the reward of one reply, and its parts.
 

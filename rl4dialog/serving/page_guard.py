@@ -1,4 +1,4 @@
-"""Request filter in front of the page's server: it accepts only the page's own small requests, and no files.
+"""Request filter in front of a server: it accepts only small requests, and none from pages of other sites.
 
 Pages of other sites can make a visitor's browser send requests to this server. Such requests carry the other site's
 name in ``Origin``, or in ``Host`` after DNS rebinding. Browsers set both headers, so a page cannot forge them.
@@ -15,6 +15,7 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 
 MAX_BODY_BYTES = 2**20
+_MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused
 # Gradio compiles templates with eval. No request may go to another host, whatever a dependency does.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -32,7 +33,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class PageHosts:
-    """Host names that the page answers to.
+    """Host names that the page, or another server, answers to.
 
     Args:
         host: The address that the server listens on. If it is a wildcard address, every IP address is allowed, because
@@ -79,6 +80,12 @@ class PageGuard:
         hosts: Host names that the page answers to.
     """
 
+    command = "rl4dialog ui"
+    posted = _POSTED
+    """Routes that may be posted to."""
+    headers: Sequence[tuple[bytes, bytes]] = ((b"content-security-policy", _POLICY.encode()),)
+    """Headers that are added to each answer."""
+
     def __init__(self, app: App, hosts: PageHosts) -> None:
         self._app, self._hosts = app, hosts
 
@@ -91,22 +98,27 @@ class PageGuard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refusal(scope, headers)
-        if refusal is None and scope["method"] not in _READING:
+        if scope["method"] not in _READING:
+            # Also if it is refused: a client that is still sending would lose the answer.
             body = await _whole_body(receive)
-            if body is None:
-                refusal = _too_large()
-            else:
-                receive = _replayed(body, receive)
+            refusal = refusal or (_too_large() if body is None else None)
+            receive = _replayed(body or b"", receive)
         if refusal is not None:
-            await _answer(send, *refusal)
+            await self.refuse(send, *refusal)
             return
 
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"content-security-policy", _POLICY.encode())]
+                message["headers"] = [*message["headers"], *self.headers]
             await send(message)
 
         await self._app(scope, receive, send_with_policy)
+
+    async def refuse(self, send: Send, status: int, reason: str, kind: str = "text/plain; charset=utf-8") -> None:
+        """Send a refusal."""
+        headers = [(b"content-type", kind.encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": reason.encode()})
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> tuple[int, str] | None:
         """Return status and reason if a request is not one of the page's own."""
@@ -114,12 +126,12 @@ class PageGuard:
         # With two Host headers, this check and the server could each read a different one.
         n_hosts = sum(name.lower() == b"host" for name, _ in scope["headers"])
         if n_hosts != 1 or not self._hosts.allow(host):
-            return 403, f"host {host!r} is not allowed; add it with: rl4dialog ui --allow_host NAME"
+            return 403, f"host {host!r} is not allowed; add it with: {self.command} --allow_host NAME"
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return 403, f"requests from pages of {origin!r} are not allowed"
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in _READING:
             return 403, "requests from pages of other sites are not allowed"
-        is_posted = scope["method"] == "POST" and _POSTED.fullmatch(scope["path"])
+        is_posted = scope["method"] == "POST" and self.posted.fullmatch(scope["path"])
         if scope["method"] not in _READING and not is_posted:
             return 403, "only the page's own requests are allowed; it accepts no file uploads"
         with suppress(ValueError):
@@ -148,16 +160,14 @@ def _too_large() -> tuple[int, str]:
 
 async def _whole_body(receive: Receive) -> bytes | None:
     """Read the body of a request; ``None`` if it is too large, whatever its headers claim."""
-    body = b""
-    while True:
+    body, n_bytes, continues = b"", 0, True
+    while continues and n_bytes <= _MAX_READ_BYTES:
         message = await receive()
-        if message["type"] != "http.request":
-            return body
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return body
+        n_bytes += len(message.get("body", b""))
+        if n_bytes <= MAX_BODY_BYTES:
+            body += message.get("body", b"")
+        continues = message["type"] == "http.request" and message.get("more_body", False)
+    return body if n_bytes <= MAX_BODY_BYTES else None
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -168,9 +178,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_again
-
-
-async def _answer(send: Send, status: int, reason: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": reason.encode()})

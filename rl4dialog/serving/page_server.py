@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.page import ChatPage, load_gradio
+from rl4dialog.serving.address import check_address, web_address
+from rl4dialog.serving.page import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
 
 
-def check_address(host: str, port: int) -> None:
-    """Check that a server can listen on an address.
+class ServedPage(Protocol):
+    """A page: its Gradio app."""
 
-    Raises:
-        ConfigError: If the port is invalid or in use, or the host is not an address of this machine.
-    """
-    if not 0 < port < 65536:
-        raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
-    try:
-        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(kind) as listener:
-            # Allows a port that was closed a moment ago.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-    except OSError as error:
-        raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
-            "try another --port, or --host 127.0.0.1"
-        ) from error
+    blocks: Any
 
 
 def serve(
-    page: ChatPage,
+    page: ServedPage,
     host: str,
     port: int,
     write: Callable[[str], None],
@@ -83,7 +69,7 @@ def serve(
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        write(f"The page is at http://{f'[{host}]' if ':' in host else host}:{port}; press Ctrl-C to stop.\n")
+        write(f"The page is at {web_address(host, port)}; press Ctrl-C to stop.\n")
         threading.Event().wait()
     # Gradio's own wait would block on the connections of open tabs.
     page.blocks.close(verbose=False)

@@ -19,6 +19,8 @@ PAD_TOKEN = "<|pad|>"
 UNKNOWN_TOKEN = "<|unk|>"
 CHARACTERS = "builtin/characters"
 """Name of the tokenizer with one token per character."""
+WORDS = "builtin/words"
+"""Name of the tokenizer with one token per word."""
 
 
 def build_tokenizer(
@@ -35,14 +37,15 @@ def build_tokenizer(
 
     Args:
         model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED`.
-            ``builtin/characters`` has one token per character of ``corpus``. Any other ``builtin/<name>`` is a
-            byte-level BPE trained on ``corpus``.
+            ``builtin/characters`` has one token per character of ``corpus``, ``builtin/words`` one per word. Any other
+            ``builtin/<name>`` is a byte-level BPE trained on ``corpus``.
         padding_side: Padding side of batches; prompts are always padded on the left.
         truncation_side: Side at which long prompts are truncated.
         pad_token_as_eos_token: Pad with the end-of-sequence token if there is no pad token. Masks are explicit, so
             equal ids are never confused.
         max_length: Overrides the tokenizer's maximum length, in tokens.
-        vocab_size: Vocabulary size of a built-in tokenizer; the maximum for ``builtin/characters``.
+        vocab_size: Vocabulary size of a built-in tokenizer; the maximum for ``builtin/characters``
+            and ``builtin/words``.
         corpus: Training texts of a built-in tokenizer.
         turn_marker: End-of-turn text, which is a single token of a built-in tokenizer.
 
@@ -52,7 +55,7 @@ def build_tokenizer(
     from transformers import AutoTokenizer
 
     if has_random_weights(model_name):
-        train = _characters if model_name == CHARACTERS else _byte_level_bpe
+        train = _UNITS.get(model_name, _byte_level_bpe)
         folder = _trained(train, list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
@@ -103,8 +106,8 @@ def _trained(
     if not corpus:
         raise ModelError("a built-in tokenizer is trained on the datapool's texts, but there are none")
     key = {"corpus": content_hash(corpus), "vocab_size": vocab_size, "turn_marker": turn_marker}
-    if train is _characters:
-        key["unit"] = "character"
+    if train is not _byte_level_bpe:
+        key["unit"] = "character" if train is _characters else "word"
     return cached_folder(
         "tokenizer", key, lambda folder: train(corpus, vocab_size, turn_marker).save_pretrained(folder)
     )
@@ -140,24 +143,68 @@ def _characters(corpus: list[str], vocab_size: int, turn_marker: str | None) -> 
     Raises:
         ModelError: If there are more characters than ``vocab_size`` allows.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, decoders
 
-    special = [EOS_TOKEN, PAD_TOKEN, UNKNOWN_TOKEN]
     texts = corpus if turn_marker is None else [text.replace(turn_marker, "") for text in corpus]
     characters = sorted(set().union(*texts))
-    n_tokens = len(special) + len(characters) + (turn_marker is not None)
-    if n_tokens > vocab_size:
-        raise ModelError(
-            f"tokenizer {CHARACTERS!r} needs {n_tokens} tokens for the {len(characters)} characters of the datapool's "
-            f"texts, but tokenizer.vocab_size is {vocab_size}; raise it, or use another tokenizer"
-        )
-    # BPE without merges: as fast as with them, and without rules about words.
-    vocabulary = {token: id for id, token in enumerate([*special, *characters])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN_TOKEN))
+    tokenizer = _without_merges(CHARACTERS, characters, f"{len(characters)} characters", vocab_size, turn_marker)
     tokenizer.decoder = decoders.Fuse()
     if turn_marker is not None:
         tokenizer.add_tokens([AddedToken(turn_marker, normalized=False, special=False)])
     return _wrapped(tokenizer, unk_token=UNKNOWN_TOKEN)
+
+
+def _words(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
+    """Make a tokenizer with one token per word of the corpus, one per character, and one for the turn marker.
+
+    Words are separated by whitespace. Other words are written in characters, which are as in :func:`_characters`.
+
+    Raises:
+        ModelError: If there are more words and characters than ``vocab_size`` allows.
+    """
+    from tokenizers import AddedToken, Regex, decoders, pre_tokenizers
+
+    texts = corpus if turn_marker is None else [text.replace(turn_marker, " ") for text in corpus]
+    characters = sorted(set().union(*texts))
+    words = sorted({word for text in texts for word in text.split() if len(word) > 1})
+    needed = f"{len(words)} words and {len(characters)} characters"
+    tokenizer = _without_merges(WORDS, [*characters, *words], needed, vocab_size, turn_marker)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    if turn_marker is not None:
+        # lstrip: as for the byte-level BPE.
+        tokenizer.add_tokens([AddedToken(turn_marker, lstrip=True, normalized=False, special=False)])
+    return _wrapped(tokenizer, unk_token=UNKNOWN_TOKEN)
+
+
+def _without_merges(name: str, tokens: list[str], needed: str, vocab_size: int, turn_marker: str | None) -> Any:
+    """Make a tokenizer that finds a whole piece in its vocabulary, or else reads it in characters.
+
+    Args:
+        name: Name of the tokenizer.
+        tokens: The tokens, without special ones and the turn marker.
+        needed: What they are, for the message.
+        vocab_size: Largest number of all tokens.
+        turn_marker: End-of-turn text, which the caller adds.
+
+    Raises:
+        ModelError: If there are too many tokens.
+    """
+    from tokenizers import Tokenizer, models
+
+    special = [EOS_TOKEN, PAD_TOKEN, UNKNOWN_TOKEN]
+    n_tokens = len(special) + len(tokens) + (turn_marker is not None)
+    if n_tokens > vocab_size:
+        raise ModelError(
+            f"tokenizer {name!r} needs {n_tokens} tokens for the {needed} of the datapool's texts, but "
+            f"tokenizer.vocab_size is {vocab_size}; raise it, or use another tokenizer"
+        )
+    vocabulary = {token: id for id, token in enumerate([*special, *tokens])}
+    # BPE without merges: as fast as with them.
+    return Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN_TOKEN, ignore_merges=True))
+
+
+_UNITS = {CHARACTERS: _characters, WORDS: _words}
 
 
 def _wrapped(tokenizer: Any, **special: str) -> Any:

@@ -33,6 +33,7 @@ from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks, replies_by_turn
+from rl4dialog.training.value_numbers import value_numbers
 
 _logger = logging.getLogger(__name__)
 
@@ -87,6 +88,12 @@ class Evaluator:
         self._rewards = rewards
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_evaluation_post_processor(config)
+        self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
+
+    def begin_run(self, policy: LMActorCriticPolicy) -> None:
+        """Prepare the partner of conversations, before a policy is trained or its weights are restored."""
+        if self._conversing is not None:
+            self._conversing.begin_run(policy)
 
     def samples(self, split: str) -> list[Sample]:
         """The samples used to evaluate a split."""
@@ -120,6 +127,11 @@ class Evaluator:
             functools.partial(self._columns, samples, must_work=reward_must_work),
         )
         result.reward_error = rewards.error if rewards is not None else None
+        if self._values is not None and result.talks and not policy.lockstep:
+            of_values, records = self._values.of_evaluation(policy, samples, result.talks)
+            result.metrics |= of_values
+            for prediction, record in zip(result.predictions, records, strict=True):
+                prediction |= record
         if self._tracker is not None:
             if epoch == 0 and split == "test" and (players := self.players(policy, split)):
                 self._tracker.log_players(players)

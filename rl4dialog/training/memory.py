@@ -28,6 +28,7 @@ from rl4dialog.policies.models import embedding_rows, language_model_without_wei
 from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.activations import PassSizes, predict_activations
 from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.building.self_play import n_weight_copies
 from rl4dialog.training.building.texts import Texts
 
 MIB = 2**20
@@ -51,7 +52,7 @@ class MemoryPlan:
         weights: Trained parameters.
         gradients: Equal to ``weights``, unless only adapters are trained.
         optimizer: Adam's two moments.
-        frozen: Reference, mask policy, and the base model under adapters.
+        frozen: Reference, mask policy, the base model under adapters, and copies of the policy for self-play.
         activations: Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more,
             including logits; ``None`` if the model's code cannot be traced without its weights.
         rollout: KV cache of the replies being generated, and the logits of a pass without gradients.
@@ -120,6 +121,10 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     frozen += [*model.parameters()] * n_copies
     if config.lora is not None and args.get("reference") in ("ema", "reset"):
         frozen += [p for p in model.parameters() if p.requires_grad]  # a copy of the adapters
+    n_opponents, has_beginning = n_weight_copies(config)
+    # The frozen beginning is the reference, if this does not move.
+    is_held = has_copy and args.get("reference") not in ("ema", "reset") and not args.get("offload_reference")
+    frozen += [p for p in model.parameters() if p.requires_grad] * (n_opponents + (has_beginning and not is_held))
     n_trunks = 2 if critic == "separate" else 1
     passes = [PassSizes(n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens, n_trunks)]
     if args.get("supervised_coef"):

@@ -15,7 +15,7 @@ from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
-from rl4dialog.data.rated_dialogues import RatedDialogues
+from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
@@ -34,16 +34,18 @@ from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn, policy_class
 from rl4dialog.training.building.reward_model import (
-    build_rated_data,
+    build_judged_data,
     build_reward_model_tokenizer,
-    encode_rated,
     longest_text,
+    loss_of,
 )
 from rl4dialog.training.building.rewards import build_scorer
+from rl4dialog.training.building.self_play import n_weight_copies, plays_itself
 from rl4dialog.training.building.texts import Texts, build_texts
 from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
 from rl4dialog.training.memory import MIB, predict_memory, row_sizes
 from rl4dialog.training.on_policy.state import find_initial_critic
+from rl4dialog.training.reward_model.examples import encode_judged
 from rl4dialog.training.turn_level.plan import add_turn_level_rows
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
@@ -202,6 +204,11 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
         return
     rows = row_sizes(config, texts, args)
     table.add_row("conversation partner", env.conversation_partner.id)
+    n_copies, has_beginning = n_weight_copies(config)
+    if n_copies:
+        table.add_row("opponents", f"the frozen beginning, and at most {n_copies} later copies")
+    elif plays_itself(env.conversation_partner):
+        table.add_row("opponents", "the present policy" + (", in evaluations the frozen beginning" * has_beginning))
     table.add_row("turns per conversation", f"at most {env.max_turns}")
     n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
     if env.max_partner_length is not None:
@@ -217,17 +224,25 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
 
 
 def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
-    """Add ratings, lengths and sizes of a reward model run."""
-    data = build_rated_data(config)
+    """Add judgements, lengths, loss and sizes of a reward model run."""
+    data = build_judged_data(config)
     pool = data.pools["train"]
-    assert isinstance(pool, RatedDialogues)
-    table.add_row("ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {pool.scale[0]:g} to {pool.scale[1]:g}")
+    assert isinstance(pool, JudgedTexts)
+    if pool.ratings:
+        scale = "several scales" if pool.scale is None else f"{pool.scale[0]:g} to {pool.scale[1]:g}"
+        table.add_row("ratings", f"{', '.join(pool.ratings)} of each {pool.unit}, {scale}")
     for split, each in data.pools.items():
-        table.add_row(f"{split} samples", f"{len(each):,}")
+        n_compared = sum(is_comparison(sample) for sample, _ in each)
+        table.add_row(f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else ""))
+    if pool.ratings:
+        table.add_row("loss of ratings", loss_of(config, data).rating_loss)
     tokenizer = build_reward_model_tokenizer(config, data)
     max_length = longest_text(config, tokenizer)
-    lengths = [len(example["input_ids"]) for example in encode_rated(data.samples("train"), tokenizer, max_length)]
+    examples = encode_judged(data.samples("train"), tokenizer, max_length)
+    lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
     table.add_row("longest text", f"{max(lengths)} tokens, at most {max_length}")
+    if config.alg.ensemble > 1:
+        table.add_row("models", f"{config.alg.ensemble}, trained together")
     table.add_row("epochs", f"{config.n_iters}")
 
 

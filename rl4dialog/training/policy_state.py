@@ -1,9 +1,9 @@
 """State that all algorithms on text have between two iterations.
 
 A checkpoint also holds ``model/`` (language model and tokenizer in transformers' format), ``optimizer.safetensors``
-and, where the policy has them, ``critic.safetensors``, ``mask.safetensors``, ``target.safetensors``, and
-``reference.safetensors`` if the reference follows the policy. The initial model is not saved: on resume it is rebuilt
-and its hash is verified.
+and, where the policy has them, ``critic.safetensors``, ``mask.safetensors``, ``target.safetensors``,
+``reference.safetensors`` if the reference follows the policy, and ``partner.safetensors`` if copies of the policy are
+its partners. The initial model is not saved: on resume it is rebuilt and its hash is verified.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class PolicyTrainee(TextTrainee):
         self._watch: WatchCallback | None = None
 
     def follow(self, facts: RunFacts) -> None:
-        """Record and watch what the algorithm logs."""
+        """Record and watch what the algorithm logs, and prepare the partner of evaluations."""
+        self.evaluator.begin_run(self.algorithm.policy)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         if self._tracker is not None:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -182,7 +182,7 @@ class _Moments(TrainerCallback):
 
 
 def run_trainer(
-    trainer_class: type[ResumableTrainer],
+    trainer_class: Callable[..., ResumableTrainer],
     model: PreTrainedModel,
     args: TrainingArguments,
     collator: Any,
@@ -198,7 +198,7 @@ def run_trainer(
     stays on the device chosen by `Trainer`.
 
     Args:
-        trainer_class: The trainer, which defines the loss.
+        trainer_class: Builds the trainer, which defines the loss.
         model: The model to train.
         args: The training arguments.
         collator: Makes a batch of examples.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import torch
 
 from benchmarks.compare import combinations
 from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
+from benchmarks.large_logs import serve
 from benchmarks.measure import BenchmarkError, Result, measure
+from benchmarks.offline import Decoding, OfflineLoop, OfflineRl4dialog, with_room
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.profiles import compare_profiles
 from benchmarks.task import TableEndOfTurn
@@ -54,6 +58,46 @@ def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic: str) -> None:
     for contestant in (ours, plain):
         assert contestant.iterate().n_tokens == 8 * 20
         contestant.close()
+
+
+@pytest.mark.parametrize(("algorithm", "critic"), [("bc", "none"), ("ilql", "separate"), ("ilql", "shared")])
+def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, critic: str) -> None:
+    workload = with_room(dataclasses.replace(WORKLOADS["tiny"], n_episodes=16))
+    setting = Setting("tiny", "causal", critic, algorithm)
+    ours = OfflineRl4dialog(setting, workload)
+    plains = [
+        OfflineLoop(setting, workload, all_values) for all_values in (False, True)[: 2 if algorithm == "ilql" else 1]
+    ]
+    policy = ours.algorithm.policy
+    if algorithm == "ilql":
+        for plain in plains:
+            for heads, own in ((plain.heads, policy.heads), (plain.target_heads, policy._target_heads)):
+                for head, of_ours in zip(heads, [*own.q, own.output], strict=False):
+                    head[0].load_state_dict(of_ours.inner[0].state_dict())
+    timings = [[each.iterate() for _ in range(2)] for each in (ours, *plains)]
+    assert len({tuple(timing.n_tokens for timing in of_one) for of_one in timings}) == 1
+    for plain in plains:
+        for one, other in zip(policy.language_model.parameters(), plain.model.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+        if algorithm == "ilql":
+            for own, head in zip(policy._target_heads.q, plain.target_heads, strict=True):
+                torch.testing.assert_close(own.output.weight, head[-1].weight, rtol=0, atol=1e-6)
+    ours.close()
+
+
+def test_guided_and_unguided_replies_have_the_wanted_length() -> None:
+    for guided in (True, False):
+        assert Decoding(Setting("tiny", critic="shared", algorithm="ilql"), SMALL, guided).iterate().n_tokens == 8 * 20
+
+
+def test_starts_of_large_logs_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path))
+    monkeypatch.setattr("benchmarks.large_logs.N_STEPS", 2048)
+    monkeypatch.setattr("benchmarks.large_logs.N_READ", 2)
+    ours, theirs = multiprocessing.Pipe()
+    serve(theirs, 300, time.time())
+    found = ours.recv()
+    assert 0 < found.peak_mib <= found.training_mib <= found.reading_mib and found.cpu_seconds > 0
 
 
 def test_token_by_token_finishes_an_iteration() -> None:
@@ -153,7 +197,7 @@ def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> No
     assert "2 workers" in printed and "4 environments" in printed and "MiB" in printed
 
 
-@pytest.mark.parametrize("name", ["benchmark", "soak"])
+@pytest.mark.parametrize("name", ["benchmark", "benchmark_logs", "soak"])
 def test_scripts_tell_their_arguments(name: str, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "scripts" / f"{name}.py"
     done = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)

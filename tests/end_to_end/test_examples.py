@@ -14,8 +14,6 @@ from pages import EXAMPLES, ROOT, commands_of
 from runs import lines
 
 from rl4dialog import cli
-from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.data.conversational import Conversational
 
 SMALLER = {
     "small_talk": {"n_train": 40, "n_val": 6, "n_test": 6},
@@ -113,21 +111,6 @@ def test_short_cut_pays_and_known_words_do_not_pay_it(at_root: Path) -> None:
     gentle = runpy.run_path(str(EXAMPLES / "my_reward.py"))["about_six_words"]
     scores = [gentle("", "w " * n, [], {}) for n in (0, 3, 6, 9, 20)]
     assert scores == [0.0, 0.5, 1.0, 0.5, 0.0]
-
-
-def test_choices_and_corrections_become_preference_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = tmp_path / "feedback.jsonl", tmp_path / "pairs.jsonl"
-    one, other = JudgedReply("a", "yes"), JudgedReply("b", "no")
-    append_feedback(source, Feedback("preference", ["hi", "hello", "tea?"], [one, other], chosen=1))
-    append_feedback(source, Feedback("rating", ["tea?"], [one], rating=1))
-    append_feedback(source, Feedback("correction", ["tea?"], [one], correction="please", persona="i like tea."))
-    monkeypatch.setattr("sys.argv", ["feedback_to_pairs.py", str(source), str(target)])
-    runpy.run_path(str(EXAMPLES / "feedback_to_pairs.py"), run_name="__main__")
-    pool = Conversational.prepare("train", path={"train": str(target)})
-    samples = [sample for sample, _ in pool]
-    assert [sample.references for sample in samples] == [["no"], ["please"]]
-    assert samples[0].prompt_or_input_text == "hi<EOU>hello<EOU>tea? <EOU>"
-    assert "i like tea." in samples[1].prompt_or_input_text
 
 
 def test_commands_of_get_started_work_one_after_another(

@@ -111,7 +111,8 @@ def test_run_through_the_server_is_the_run_without_it(tmp_path: Path) -> None:
     (tmp_path / "direct").mkdir()
     (tmp_path / "http").mkdir()
     direct = {"id": "guess_the_picture", "args": {"yes_no_penalty": "conservative"}}
-    assert train(tmp_path / "direct", talking(tmp_path, direct)) == 0
+    same_rules = talking(tmp_path, direct, datapool__args__yes_no_penalty="conservative")
+    assert train(tmp_path / "direct", same_rules) == 0
     with serving("conservative") as url:
         http = {"id": "http", "args": {"url": url, "outcomes": OUTCOMES}}
         assert train(tmp_path / "http", talking(tmp_path, http)) == 0

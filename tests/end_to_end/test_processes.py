@@ -138,6 +138,36 @@ def assert_same_by_one_and_two(
     return logged[1][0], trained[1]
 
 
+@pytest.mark.parametrize("id", ["ilql", pytest.param("awac", marks=pytest.mark.long)])
+def test_two_processes_learn_from_a_log_as_one(tmp_path: Path, id: str) -> None:
+    """Several minibatches, which the processes share; in the second iteration the log begins anew."""
+    policy = {
+        "id": "value_guided_causal_lm_policy",
+        "args": {"model_name": "builtin/tiny-gpt2", "generation_kwargs": {"max_new_tokens": 6}},
+    }
+    args = {"n_steps": 256, "batch_size": 64, "learning_rate": 1e-3}
+    config = make_config(
+        tmp_path,
+        alg={"id": id, "args": args, "policy": policy},
+        reward_fn={"id": "regex", "args": {"pattern": "e"}},
+        train_evaluation__max_eval_samples=2,
+    )
+    for n in (1, 2):
+        process = launch(tmp_path, config, n, env=dict(os.environ))
+        output, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, output
+    for name in ("model.safetensors", *(["value_guidance.safetensors"] if id == "ilql" else [])):
+        one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / name) for n in (1, 2))
+        for key, weight in one.items():
+            torch.testing.assert_close(two[key], weight, rtol=0, atol=1e-5)
+    for file in ("rollout_info.jsonl", "training_info.jsonl"):
+        logged = [lines(tmp_path / "p" / f"by_{n}" / file) for n in (1, 2)]
+        assert len(logged[0]) == len(logged[1]) == 2
+        for alone, shared in zip(*logged, strict=True):
+            for key in (key for key in alone if key.startswith(("train/", "rollout/")) and alone[key] is not None):
+                assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), key
+
+
 @pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])
 def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str]) -> None:
     """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""

@@ -18,7 +18,7 @@ from pages import EXAMPLES, PAGES, ROOT, blocks, commands_of, text_of, yaml_of
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog import cli
-from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.catalog import DataPoolRegistry, MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.config_blocks import GenerationConfig
 from rl4dialog.core.plugins import load_imports
@@ -49,6 +49,16 @@ def test_datapools_by_example_are_valid(tmp_path: Path) -> None:
     args = {**talks["args"], "split": "train", "path": path, "held_out_share": None}
     pool = DataPoolRegistry.get(talks["id"], args)
     assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [("Hi! <EOU>", ["Hello."])]
+
+
+def test_personas_by_example_are_valid() -> None:
+    found = [parse_yaml(block, "personas.md") for block in blocks("docs/personas.md", "yaml")]
+    pool, evaluation, supervised, reward = found
+    DataPoolRegistry.check(pool["datapool"]["id"], pool["datapool"]["args"])
+    (metric,) = evaluation["train_evaluation"]["metrics"]
+    for registry, chosen in ((MetricRegistry, metric), (RewardFunctionRegistry, reward["reward_fn"])):
+        registry.check(chosen["id"], chosen["args"])
+    assert supervised["alg"]["id"] == "supervised"
 
 
 def test_conversation_logs_by_example_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,15 +116,20 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, ju
     assert info["rollout/masked_rewards"] == 0
 
 
-def test_conversations_by_example_are_valid(tmp_path: Path) -> None:
+def test_conversations_by_example_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "docs/conversations.md"
-    game, ends, reward, evaluation, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
+    game, hosted, ends, reward, evaluation, itself, real = (parse_yaml(block, page) for block in blocks(page, "yaml"))
     game["env"]["args"] |= ends["env"]["args"]
     load_imports(reward.pop("imports"), EXAMPLES)
     shipped = load_yaml(ROOT / "task_configs" / "guess_what" / "llama_ppo.yml")
     shipped["train_evaluation"] |= evaluation["train_evaluation"]
     check_components(parse_config(shipped | game | reward, page))
     check_components(parse_config(make_config(tmp_path) | real, page))
+    monkeypatch.setenv("PARTNER_API_KEY", "a key")
+    config = make_config(tmp_path, reward_fn={"id": "repetition_penalty"})
+    for args in (hosted["env"]["args"], itself["env"]["args"]):
+        config["env"]["args"] |= args
+        check_components(parse_config(config, page))
 
 
 def test_things_of_the_game_are_listed() -> None:

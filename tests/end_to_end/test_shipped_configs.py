@@ -27,6 +27,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
     "openers": {"max_size": 8},
+    "get_acquainted": {"n_train": 24, "n_val": 6, "n_test": 6},
     "guess_the_picture": {"n_train": 12, "n_val": 6, "n_test": 6},
     "guess_what": {"n_train": 12, "n_val": 6, "n_test": 6},
     "random_numbers": {"n_samples": 8},
@@ -50,7 +51,8 @@ def tiny_model(name: str, folder: Path) -> str:
 def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
     if kind_of(config) is RewardModelConfig:
-        config["datapool"]["args"] = {"dataset": "small_talk", "unit": "reply", "max_size": 8}
+        unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
+        config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
         config["alg"]["training_args"].update(max_steps=2, per_device_train_batch_size=2)
         return config
     if "path" in config.get("task", {}).get("args", {}):
@@ -88,9 +90,9 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         blocks.append(alg["policy"]["args"]["generation_kwargs"])
     if "warm_start" in config:
         config["warm_start"].update(n_epochs=1, batch_size=4, max_samples=4)
-    # The system message of a chat takes up many tokens of a tiny vocabulary.
+    # The system message of a chat, and a persona, take up many tokens of a tiny vocabulary.
     limits = LIMITS
-    if pool["args"].get("format") == "chat_template":
+    if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
         limits = {**LIMITS, "max_prompt_length": 200}
         config["env"]["args"]["max_prompt_length"] = 200
     for block in blocks:
@@ -122,7 +124,7 @@ def test_config_runs_for_one_iteration(
     config = smaller(load_yaml(path), path, tmp_path / "data", outside)
     assert train(tmp_path, config) == 0
     folder = run_folder(tmp_path)
-    assert list((folder / "model").glob("*.safetensors"))
+    assert list((folder / "model").rglob("*.safetensors"))
     before, after = (json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines())
     assert before["epoch"] == 0 < after["epoch"] and before["metrics"].keys() == after["metrics"].keys() != set()
     if kind_of(config) is OnPolicyConfig:

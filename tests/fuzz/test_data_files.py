@@ -18,6 +18,7 @@ from runs import write_dialogues
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
+from rl4dialog.data.persona_pairs import PersonaPairs
 from rl4dialog.experiments.stand_in_data import write_original
 
 PERSONAS = (
@@ -104,6 +105,7 @@ POOLS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path]]] = {
         {},
         lambda f: _write(f, _each_split("_self_original.txt", PERSONAS) | {"valid_self_original.txt": PERSONAS}),
     ),
+    "persona_pairs": ("persona_pairs", {"order": "sequence"}, _original("persona_pairs")),
     "jsonl": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl", _lines(ROWS)))),
     "json": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".json", json.dumps(ROWS)))),
     "gzip": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(ROWS).encode())))),
@@ -200,7 +202,8 @@ def assert_valid(pool: Any) -> None:
     for sample, weight in pool:
         assert isinstance(sample, Sample) and isinstance(sample.id, (str, int)) and 0 < weight < float("inf")
         texts = [sample.prompt_or_input_text, *sample.references]
-        assert sample.references and all(isinstance(text, str) for text in texts)
+        assert sample.references or isinstance(pool, PersonaPairs)
+        assert all(isinstance(text, str) for text in texts)
         for text in texts:
             text.encode()
 

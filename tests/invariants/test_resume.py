@@ -115,6 +115,11 @@ def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str)
     assert_resumed_is_whole(tmp_path, config)
 
 
+SELF_PLAY = {
+    "env__args__max_turns": 2,
+    "env__args__partner": {"id": "self_play", "args": {"snapshot_every": 1, "pool_size": 3, "latest_share": 0.3}},
+    "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "schedule": {
         "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
@@ -128,6 +133,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
+    "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
+    "self_play_lora": {**SELF_PLAY, "lora": {"r": 2, "target_modules": ["c_attn"]}},
 }
 
 
@@ -170,13 +177,14 @@ ACTS = {
     "algorithm", [pytest.param(id, marks=() if id in ("dqn", "gdpl") else pytest.mark.long) for id in ACTS]
 )
 def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
-    """Checkpoints are in the middle of dialogues, and replay buffers begin with turns of the rule policy."""
+    """Checkpoints are in the middle of dialogues about drawn goals, and replay buffers begin with rule-policy turns."""
     further = {"double_dqn": TURN_LEVEL["dqn"], "bc": {"batch_size": 8}, "gdpl": TURN_LEVEL["ppo"]}
     args = {**TURN_LEVEL, **further}[algorithm]
     is_off_policy = "learning_starts" in args
     config = turn_level_config("ppo")
     config["task"] = {"id": "town_guide", "args": {"n_dialogues": 20}}
-    config["env"] = {"id": "dialogue_acts", "n_envs": 2, "args": {"error_rate": 0.3, "action": ACTS[algorithm]}}
+    env_args = {"error_rate": 0.3, "action": ACTS[algorithm], "goals": "statistics"}
+    config["env"] = {"id": "dialogue_acts", "n_envs": 2, "args": env_args}
     config["warm_start"] = {"id": "replay", "args": {"n_turns": 40}} if is_off_policy else {"id": "bc"}
     config["alg"].update(id=algorithm, args={"learning_rate": 1e-2, **args})
     assert_resumed_is_whole(tmp_path, config)

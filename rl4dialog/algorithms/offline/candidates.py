@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +24,11 @@ class Candidates:
     """Sampled replies to one state.
 
     Attributes:
-        replies: Token ids of n replies.
+        replies: Token ids of n replies, as 32-bit numbers, because all stay in memory.
         log_probs: Log-probability of each reply under the distribution that it was drawn from. Length n.
     """
 
-    replies: list[list[int]]
+    replies: list[array[int]]
     log_probs: list[float]
 
 
@@ -82,7 +84,7 @@ class CandidateCache:
             log_probs = sampled.sampler_log_probs if sampled.sampler_log_probs is not None else sampled.log_probs
             assert log_probs is not None
             sums = (log_probs * sampled.response_mask).sum(dim=1).tolist()
-            replies = [row.tolist() for row in sampled.per_row("response_ids")]
+            replies = [array("i", row.tolist()) for row in sampled.per_row("response_ids")]
             for k, i in enumerate(part):
                 own = slice(k * self._n, (k + 1) * self._n)
                 self._found[numbers[i]] = Candidates(replies[own], sums[own])
@@ -117,7 +119,7 @@ class LoggedReplies:
         return [found[conversation, turn] for conversation, turn in wanted]
 
 
-def alternatives(states: list[list[int]], replies: list[list[list[int]]], device: torch.device) -> Replies:
+def alternatives(states: list[list[int]], replies: Sequence[Sequence[Sequence[int]]], device: torch.device) -> Replies:
     """Several replies to each state as rows, state by state.
 
     Args:

@@ -208,9 +208,11 @@ class LMRolloutMixin:
         self._end_update()
 
     def _end_update(self) -> None:
-        """Move the reference, log skipped steps and constant advantages, and return unused memory."""
+        """Move the reference, prepare the partner, log skipped steps and constant advantages, return unused memory."""
         algorithm: Any = self
         algorithm.policy.update_reference(self.iteration)
+        if self.collector.partner is not None:
+            self.collector.partner.begin_iteration(self.iteration + 1)
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
         n_constant, n_compared = all_reduce_numbers(sum(found), len(found))

@@ -105,7 +105,8 @@ def _preferences(row: Row) -> Iterator[Record]:
     if "prompt" not in row and isinstance(row["chosen"], str):
         raise row.error("plain chosen and rejected have no separate prompt; add a column prompt, or use messages")
     prompt, chosen, rejected = preference_of(row)
-    yield {**_reply(prompt, chosen, 1.0), "part": "chosen"}
+    meta_data = {**(row.get("meta_data") or {}), "rejected": rejected}  # for the metric q_rank
+    yield {**_reply(prompt, chosen, 1.0), "part": "chosen", "meta_data": meta_data}
     yield {**_reply(prompt, rejected, 0.0), "part": "rejected"}
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Predictions:
         references: Reference replies of each sample.
         scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
         conversations: The whole conversations; ``None`` for single replies and plain episodes.
+        advantages: Mean advantage of each utterance of the agent, by the values of the policy; empty without values.
     """
 
     sample_ids: list[str]
@@ -44,6 +45,7 @@ class Predictions:
     references: list[list[str]]
     scores: dict[str, NDArray[np.float64]]
     conversations: list[Dialogue | None]
+    advantages: list[list[float]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -59,6 +61,7 @@ class Predictions:
             [self.references[row] for row in rows],
             {key: values[index] for key, values in self.scores.items()},
             [self.conversations[row] for row in rows],
+            [self.advantages[row] for row in rows] if self.advantages else [],
         )
 
     @property
@@ -108,6 +111,7 @@ def read_predictions(path: Path) -> Predictions | None:
         [_references(row.get("ref_text", "")) for row in rows],
         {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
         conversations,
+        [row["advantages"] for row in rows] if all(isinstance(row.get("advantages"), list) for row in rows) else [],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.mappings import flatten
+from rl4dialog.runs.report.advantages import extreme_utterances
 from rl4dialog.runs.report.changes import MetricChange, metric_changes
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
@@ -82,6 +83,7 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         distributions=_distributions(before, after, of),
         remaining=_remaining(run, drawn),
         samples=samples,
+        utterances=extreme_utterances(after or before),
         failures=failure_counts(before, after, samples),
         sort_keys=sort_keys(before, after),
         ranking_key=ranking_key(sort_keys(before, after)),

@@ -37,11 +37,15 @@ _FIRST = {
 _SLOT = {"type of food": "food", "price range": "pricerange", "area": "area", "part of town": "area"}
 
 
-def camrest(path: str, min_count: int = 3, on_unreachable: OnUnreachable = "drop") -> World:
+def camrest(
+    path: str, splits: Mapping[str, str] | None = None, min_count: int = 3, on_unreachable: OnUnreachable = "drop"
+) -> World:
     """Read CamRest676.
 
     Args:
         path: Folder with ``train.json``, ``val.json`` and ``test.json`` (or ``.json.zip``) and ``db/CamRestDB.json``.
+        splits: Split that stands in for a missing one, such as ``{"train": "val"}``. Splits that share a file divide
+            its dialogues: the first of train, test and val gets all but every fifth dialogue.
         min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
         on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
 
@@ -53,7 +57,7 @@ def camrest(path: str, min_count: int = 3, on_unreachable: OnUnreachable = "drop
     database = Database(ONTOLOGY, {RESTAURANT: [{k: str(v) for k, v in entity.items()} for entity in entities]})
     dialogues = {
         split: [_dialogue(record, f"{where}, dialogue {i}") for i, record in enumerate(records, 1)]
-        for split, (records, where) in read_splits(folder).items()
+        for split, (records, where) in read_splits(folder, splits).items()
     }
     return make_world("camrest", ONTOLOGY, database, dialogues, min_count, on_unreachable)
 

@@ -58,11 +58,18 @@ def read_splits(folder: Path, splits: Mapping[str, str] | None = None) -> dict[s
         try:
             contents = read_json(path)
         except DataError as error:
-            hint = "" if path.exists() else f". Another split can stand in for it: splits: {{{split}: val}}"
-            raise DataError(f"{error}{hint}") from error
+            raise DataError(f"{error}{'' if path.exists() else _stand_in(folder, split)}") from error
         sharing = [other for other in ("train", "test", "val") if sources[other] == source]
         found[split] = (_part(contents, sharing.index(split), len(sharing)), str(path))
     return found
+
+
+def _stand_in(folder: Path, missing: str) -> str:
+    """Which split can stand in for a missing one; empty if there is none."""
+    for split in ("val", "test", "train"):
+        if any((folder / f"{split}.json{suffix}").is_file() for suffix in ("", ".zip")):
+            return f". Another split can stand in for it: task.args.splits: {{{missing}: {split}}}"
+    return ""
 
 
 def _part(contents: Any, part: int, n_parts: int) -> Any:

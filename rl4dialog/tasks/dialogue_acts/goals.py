@@ -57,6 +57,17 @@ class Goal:
     domains: Mapping[str, DomainGoal]
     text: str = ""
 
+    @property
+    def key(self) -> str:
+        """The same for all goals with the same domains, slots and values, in any order."""
+        fields = ("info", "fail_info", "book", "fail_book")
+        return repr(
+            sorted(
+                (name, *(sorted(getattr(wanted, field).items()) for field in fields), sorted(wanted.requests))
+                for name, wanted in self.domains.items()
+            )
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON types."""
         return asdict(self)

@@ -29,8 +29,8 @@ class RulePolicy:
         many: The policy asks for another constraint while at least this number of entities fit.
         told: Constraints that it repeats with an offer, so that the user can correct them.
         vocabulary: The agent's acts. For an act that it lacks, the policy says the one of the domain ``booking``, for
-            ``nooffer``, that the number of choices is 0, and for ``reqmore``, its offer or, at the beginning, a
-            request for a constraint.
+            ``nooffer``, that the number of choices is 0, for a request, ``reqmore``, after which the user repeats
+            itself, and for ``reqmore``, its offer or, at the beginning, a request for a constraint.
     """
 
     def __init__(
@@ -62,7 +62,10 @@ class RulePolicy:
         if act.intent == REQ_MORE:
             offer = DialogueAct(INFORM, active, self._ontology[active].key, "1") if active else None
             return offer or next(filter(self._asks_for_a_constraint, self._vocabulary.acts), act)
-        return act._replace(domain=BOOKING)
+        of_booking = act._replace(domain=BOOKING)
+        if act.intent == REQUEST and of_booking not in self._vocabulary:
+            return self._sayable(DialogueAct(REQ_MORE, GENERAL), active)
+        return of_booking
 
     def _asks_for_a_constraint(self, act: DialogueAct) -> bool:
         return act.intent == REQUEST and act.slot in self._ontology[act.domain].informable

@@ -24,6 +24,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
 )
 from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue
 from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.goal_statistics import GoalStatistics
 from rl4dialog.tasks.dialogue_acts.goals import Goal, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
@@ -66,6 +67,12 @@ class World:
     def templates(self) -> Templates:
         """Sentences of both sides."""
         return Templates(self.ontology, self.database, self.values, self.words)
+
+    @functools.cached_property
+    def goal_statistics(self) -> GoalStatistics:
+        """Statistics of the training goals; no goal of another split is drawn from them."""
+        held_out = {goal.key for split, goals in self.goals.items() if split != "train" for goal in goals}
+        return GoalStatistics(self.goals["train"], self.ontology, self.database, held_out, self.templates)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -128,11 +135,10 @@ def make_world(
             if wrong:
                 unreachable.append(f"{dialogue.goal.id or dialogue.id}: {wrong[0]}")
                 continue
-            key = repr(_canonical(dialogue.goal))
-            if key in taken:
+            if dialogue.goal.key in taken:
                 n_repeated += 1
                 continue
-            own.add(key)
+            own.add(dialogue.goal.key)
             kept.append(dialogue.goal)
         taken |= own
         _report(name, split, unreachable, n_repeated, on_unreachable)
@@ -172,13 +178,6 @@ def _report(name: str, split: str, unreachable: list[str], n_repeated: int, on_u
         )  # fmt: skip
     if n_repeated:
         _logger.info("%s, %s: dropped %d goal(s) that an evaluation split has, too", name, split, n_repeated)
-
-
-def _canonical(goal: Goal) -> list[tuple[object, ...]]:
-    return sorted(
-        (name, *(sorted(values.items()) for values in (g.info, g.fail_info, g.book, g.fail_book)), sorted(g.requests))
-        for name, g in goal.domains.items()
-    )
 
 
 def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:

@@ -55,8 +55,8 @@ class GuessThePicture(TextGenPool):
             n_scenes: Number of scenes that the guesser ranks.
             open_share: Share of games by a player who asks no yes/no questions; the others are played by one who asks
                 at random.
-            yes_no_penalty: Penalty in the rewards of :meth:`conversations`; use the same as the partner's.
-            max_rounds: Number of questions after which a game is over; use the same as the partner's.
+            yes_no_penalty: Penalty in the rewards of :meth:`conversations`; must be the partner's.
+            max_rounds: Number of questions after which a game is over; must be the partner's.
             seed: Random seed of the scenes and the games.
             format: ``eou`` or ``chat_template``.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.

@@ -41,6 +41,7 @@ class GuessThePicturePartner(Partner):
     pays = True
     outcomes = ("success", "rounds", "rank")
     checks_samples = True
+    rules = ("yes_no_penalty", "max_rounds")
 
     def __init__(self, yes_no_penalty: YesNoPenalty = "none", max_rounds: Count = MAX_ROUNDS) -> None:
         self._penalty: YesNoPenalty = yes_no_penalty

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast, overload
+
+import numpy as np
 
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
@@ -18,6 +22,7 @@ from rl4dialog.tasks.wordle.game_data import (
     PlayedGames,
     adversarial_games,
     branching_games,
+    game_blocks,
     generate_games,
     player_games,
 )
@@ -27,6 +32,8 @@ from rl4dialog.tasks.wordle.players import PLAYERS, PlayerName, WordlePlayer
 from rl4dialog.tasks.wordle.rules import MAX_TURNS, OPENING, Duplicates, Letters, read, reward, written
 from rl4dialog.tasks.wordle.words import ListName, load_words
 
+_logger = logging.getLogger(__name__)
+_VERSION = 1  # increase it when the same arguments give other games
 GamesName = Literal["player", "branching", "adversarial"]
 _DEFAULTS: dict[GamesName, dict[str, Any]] = {
     "player": {"player": "mixture"},
@@ -43,9 +50,19 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
 
 
 class Wordle(TextGenPool):
-    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards."""
+    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards.
+
+    Args:
+        source: The games of the samples, and how all games are written.
+        blocks: Generates all games of the split, block by block.
+        n_games: Number of games.
+    """
 
     has_rewards = True
+
+    def __init__(self, source: _Source, blocks: Callable[[], Iterator[PlayedGames]], n_games: int) -> None:
+        super().__init__(cast("list[Sample]", _Samples(source, range(len(source.games)))))  # read like a list
+        self._source, self._blocks, self._n_games = source, blocks, n_games
 
     @classmethod
     def prepare(
@@ -69,6 +86,7 @@ class Wordle(TextGenPool):
         p_consistent: Fraction = 0.34,
         start_words: list[str] | None = None,
         max_turns: Count = MAX_TURNS,
+        max_samples: Count = 100_000,
         seed: int = 0,
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
@@ -101,15 +119,17 @@ class Wordle(TextGenPool):
             p_consistent: Probability that the player ``mixture`` makes a consistent guess.
             start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
             max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
+            max_samples: Number of games that are samples, too, the first ones. All games are conversations to learn
+                from, and are generated when they are needed.
             seed: Random seed of the games.
             format: ``eou`` or ``chat_template``.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
-            A pool with one sample per game. The prompt is the partner's opening line and the reference is the first
-            guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``, which contains all later
-            utterances, starting with the first colours, the ``kind`` of the game (who played it), and the rules
-            ``letters`` and ``duplicates``.
+            A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the
+            reference is the first guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``,
+            which contains all later utterances, starting with the first colours, the ``kind`` of the game (who played
+            it), and the rules ``letters`` and ``duplicates``.
 
         Raises:
             DataError: If a number or the list is invalid, a start word is not in the list, or an argument has no
@@ -117,7 +137,7 @@ class Wordle(TextGenPool):
         """
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        for name, value in {**sizes, "max_turns": max_turns}.items():
+        for name, value in {**sizes, "max_turns": max_turns, "max_samples": max_samples}.items():
             if not is_whole_number(value, at_least=1):
                 raise DataError(f"datapool 'wordle': {name} must be a whole number of at least 1, not {value!r}")
         chosen = _with_defaults(
@@ -145,17 +165,56 @@ class Wordle(TextGenPool):
         counts = {name: value for name, value in chosen.items() if name.startswith("n_")}
         make = _maker(games if split == "train" else "player", lexicon, roles, counts, max_turns)
         dialogue_format = DialogueFormat(format, None, render_chat)
-        played = generate_games(make, sizes[f"n_{split}"], derive_seed(seed, "wordle", split))
+        n_games, seed_of_split = sizes[f"n_{split}"], derive_seed(seed, "wordle", split)
+        played = generate_games(make, min(n_games, max_samples), seed_of_split)
+        if n_games > max_samples:
+            _logger.info("wordle: samples of split %s are the first %d games (max_samples)", split, max_samples)
         source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([OPENING]))
-        pool = cls(cast("list[Sample]", _Samples(source, range(len(played)))))  # read like a list
+        pool = cls(source, partial(game_blocks, make, n_games, seed_of_split), n_games)
         pool.use_format(dialogue_format)
         pool.players = new_players
+        settings = [n_games, letters, duplicates, games, chosen, p_consistent, start_words, max_turns, seed_of_split]
+        pool.source_key = {
+            "version": _VERSION,
+            "numpy": np.__version__,  # another version may draw other numbers
+            "words": words,
+            "prompt": str(source.prompt),
+            "settings": settings,
+        }
         return pool
 
     def conversations(self) -> Iterator[Dialogue]:
-        """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn."""
+        """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn.
+
+        Games that are no samples are generated anew each time and never held in memory.
+        """
         for sample, _ in self:
             yield _conversation(sample)
+        n_samples = len(self._source.games)
+        if self._n_games == n_samples:
+            return
+        row = 0
+        for block in self._blocks():
+            source = dataclasses.replace(self._source, games=block, first=row)
+            for i in range(max(0, n_samples - row), len(block)):
+                yield _conversation(source.sample(i))
+            row += len(block)
+
+    def _prompts(self) -> Iterable[str]:
+        return [self._source.prompt]
+
+    def split(self, split_ratios: list[float]) -> list[TextGenPool]:
+        """Split the games into consecutive parts, as :meth:`TextGenPool.split`.
+
+        Raises:
+            DataError: Also if there are games that are no samples.
+        """
+        if self._n_games > len(self._source.games):
+            raise DataError("datapool 'wordle' cannot be split into parts with more games than max_samples; raise it")
+        parts = super().split(split_ratios)
+        for part in parts:
+            part.source_key = None
+        return parts
 
 
 def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
@@ -193,7 +252,7 @@ def _maker(
 
 @dataclass(frozen=True)
 class _Source:
-    """Played games, and how they are written."""
+    """Played games, the number of the first one, and how they are written."""
 
     games: PlayedGames
     kinds: tuple[str, ...]
@@ -201,6 +260,7 @@ class _Source:
     letters: Letters
     split: str
     prompt: str
+    first: int = 0
 
     def sample(self, row: int) -> Sample:
         hidden, guesses = self.games.words[row], self.games.guesses[row]
@@ -217,7 +277,7 @@ class _Source:
             "duplicates": self.lexicon.duplicates,
             "continuation": continuation,
         }
-        return Sample(f"{self.split}_{row}", self.prompt, [first], meta_data)
+        return Sample(f"{self.split}_{self.first + row}", self.prompt, [first], meta_data)
 
 
 class _Samples(Sequence[Sample]):

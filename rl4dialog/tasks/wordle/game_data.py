@@ -6,7 +6,8 @@ those in which other players continue the games of an expert from each of its tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,19 +57,26 @@ MakeGames = Callable[[int, np.random.Generator], PlayedGames]
 """Makes the games that n beginnings lead to."""
 
 
-def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
-    """Generate games in blocks, so that a larger number keeps the first ones.
+def game_blocks(make: MakeGames, n: int, seed: int) -> Iterator[PlayedGames]:
+    """Generate games in blocks, one at a time, so that a larger number keeps the first ones.
 
     Args:
         make: Result of one of the functions below.
         n: Number of games.
         seed: Random seed.
     """
-    blocks: list[PlayedGames] = []
-    while sum(map(len, blocks)) < n:
-        rng = np.random.default_rng(derive_seed(seed, "block", len(blocks)))
-        blocks.append(make(_BEGINNINGS_AT_ONCE, rng))
-    return PlayedGames.joined(blocks)[:n]
+    n_left = n
+    for number in itertools.count():
+        if n_left <= 0:
+            return
+        block = make(_BEGINNINGS_AT_ONCE, np.random.default_rng(derive_seed(seed, "block", number)))[:n_left]
+        n_left -= len(block)
+        yield block
+
+
+def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
+    """Generate the games of :func:`game_blocks` at once."""
+    return PlayedGames.joined(list(game_blocks(make, n, seed)))
 
 
 def player_games(lexicon: Lexicon, player: Choose, max_turns: int) -> MakeGames:

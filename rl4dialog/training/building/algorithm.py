@@ -43,7 +43,7 @@ def build_algorithm(
     """Build the environments, the policy and the algorithm."""
     env = config.env
     chosen = env.args.conversation_partner
-    partner = build_partner(chosen, env.args, texts) if chosen is not None else None
+    partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))
     vec_env = make_vec_env(
         _env_kwargs(config, texts, model, end_of_turn, scorer, partner),
         env.n_envs // n_processes(),
@@ -93,6 +93,8 @@ def build_algorithm(
             **config.alg.args,
         )
         built.policy.backend = _build_backend(config, built.policy, texts.lengths)
+        if isinstance(partner, PartnerService):
+            partner.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:
         close(vec_env)
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
@@ -116,7 +118,7 @@ def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedMod
     """
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
     chosen = config.env.args.conversation_partner
-    partner = build_partner(chosen, config.env.args, texts) if chosen is not None else None
+    partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))
     check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer, partner), config.env.vec_env)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from rl4dialog.core.generation_blocks import generation_blocks
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
-from rl4dialog.data.rated_dialogues import RatedDialogues
+from rl4dialog.data.judged_texts import JudgedTexts
+from rl4dialog.data.mixture import Mixture, checked_pools
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
@@ -68,16 +69,28 @@ def check_components(config: RunConfig) -> None:
 
 
 def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
-    pool, needs_ratings = config.datapool, isinstance(config, RewardModelConfig)
-    if "split" in pool.args:
-        raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
-    DataPoolRegistry.check(pool.id, pool.args, "datapool.args")
-    pool_class = DataPoolRegistry.resolve(pool.id)
-    has_ratings = isinstance(pool_class, type) and issubclass(pool_class, RatedDialogues)
-    if needs_ratings and not has_ratings:
-        raise ConfigError(f"datapool.id: {pool.id} has no ratings for alg.id: reward_model; use rated_dialogues")
-    if has_ratings and not needs_ratings:
-        raise ConfigError(f"datapool.id: {pool.id} has no prompts; it is for alg.id: reward_model")
+    pool = config.datapool
+    _check_pool(pool.id, pool.args, "datapool", isinstance(config, RewardModelConfig))
+
+
+def _check_pool(id: str, args: Mapping[str, Any], where: str, for_reward_model: bool) -> None:
+    """Check a datapool, and those within a mixture."""
+    if "split" in args:
+        raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
+    DataPoolRegistry.check(id, args, f"{where}.args")
+    pool_class = DataPoolRegistry.resolve(id)
+    if for_reward_model and not hasattr(pool_class, "judged"):
+        raise ConfigError(
+            f"{where}.id: {id} has no judgements for alg.id: reward_model; use rated_dialogues or feedback"
+        )
+    if not for_reward_model and isinstance(pool_class, type) and issubclass(pool_class, JudgedTexts):
+        raise ConfigError(f"{where}.id: {id} has no prompts; it is for alg.id: reward_model")
+    if isinstance(pool_class, type) and issubclass(pool_class, Mixture):
+        for number, part in enumerate(checked_pools(args["pools"])):
+            place = f"{where}.args.pools[{number}]"
+            if DataPoolRegistry.takes(part.id, "world"):
+                raise ConfigError(f"{place}.id: {part.id} needs a task, so it cannot be part of a mixture")
+            _check_pool(part.id, part.args, place, for_reward_model)
 
 
 def _check_task(config: TextConfig) -> None:

@@ -48,7 +48,7 @@ def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> Non
         found = PartnerRegistry.resolve(chosen.id)
         if not (inspect.isclass(found) and issubclass(found, Partner) and found.checks_samples):
             continue
-        partner = build_partner(chosen, args, texts)
+        partner = build_partner(chosen, config, texts)
         assert isinstance(partner, Partner)
         for split in texts.data.pools:
             for sample in texts.data.samples(split):

@@ -74,19 +74,21 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     chosen = config.train_evaluation.partner or config.env.args.conversation_partner
     if chosen is None:
         return None
-    partner = build_partner(chosen, config.env.args, texts)
+    partner = build_partner(chosen, config, texts, is_evaluation=True)
     is_scored = scorer is not None and config.train_evaluation.score_predictions
     parts = scorer.parts if scorer is not None and is_scored else []
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
     samples = [Sample(0, "", [])]  # each conversation is given its own
     kwargs = env_kwargs(config, texts, samples, parts, partner)
+    service = partner if isinstance(partner, PartnerService) else None
 
     def make_env(policy: LMActorCriticPolicy, max_length: int) -> UtteranceView:
         of_model = {"end_of_turn": policy.end_of_turn, "vocab_size": embedding_rows(policy.language_model)}
-        return make_utterance_env({**kwargs, **of_model, "max_episode_length": max_length}, timeout_s)
+        # Only now, because in self-play it depends on the policy.
+        side = {"outside_partner": service.side} if service is not None else {}
+        return make_utterance_env({**kwargs, **of_model, **side, "max_episode_length": max_length}, timeout_s)
 
     rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
-    service = partner if isinstance(partner, PartnerService) else None
     return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
 
 

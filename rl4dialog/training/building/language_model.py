@@ -22,8 +22,7 @@ from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.building.examples import build_warm_start_examples, conversation_arguments
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Texts, build_texts, texts_of
-from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.building.texts import Texts, texts_of
 from rl4dialog.training.supervised.fine_tuning import warm_start
 
 WARM_START = "warm_start"  # cache category
@@ -79,10 +78,3 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
         "seed": config.seed,
         **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
     }
-
-
-def fill_cache(config: TextConfig) -> None:
-    """Build and cache the intent classifier and the warm start."""
-    texts = build_texts(config)
-    build_toolkit(config, texts.tokenizer, texts.data)
-    build_language_model(config, texts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config import OfflineConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import reply_limit
 from rl4dialog.data.return_prefix import ReturnPrefix
@@ -71,6 +71,8 @@ def run_lengths(
         reply_limit(config),
         args.prompt_truncation_side,
         target=args.max_episode_length,
+        # Logged replies can be longer than generated ones, and the model has to read them.
+        total=args.max_prompt_length + args.max_episode_length if isinstance(config, OfflineConfig) else None,
         turn_end=data.turn_marker if data is not None else None,  # as in rollouts
     )
 

@@ -6,7 +6,9 @@ import dataclasses
 import hashlib
 import itertools
 import json
+from array import array
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -102,7 +104,7 @@ def build_log(
         rules = ConversationRules(max_partner_length=env.max_partner_length, context_turns=env.context_turns)
     encoder = ConversationEncoder(
         end_of_turn,
-        Limits(lengths.prompt, lengths.target, lengths.total),
+        Limits(lengths.prompt, lengths.target, None if env is not None else lengths.total),
         pool.frame(),
         rules,
         tokenizer_hash(texts.tokenizer),
@@ -118,8 +120,7 @@ def build_log(
                 f"reward_fn: {names} compares replies with references, but the replies of the log are the references; "
                 f"use a reward without references, or alg.rewards: log"
             )
-        scored = list(relabelled(pool, scorer))
-        conversations = scored.__iter__
+        conversations = partial(with_scores, pool, array("d", reply_scores(pool, scorer)))
     key = {"conversations": source or conversations_hash(conversations()), **_settings(encoder)}
     if (prefix := return_prefix(config)) is not None:
         key["decimals_of_returns"] = prefix.decimals
@@ -130,15 +131,15 @@ def build_log(
     return log
 
 
-def relabelled(pool: TextGenPool, scorer: Scorer) -> Iterator[Dialogue]:
-    """Yield the conversations of a pool with the scores of its replies as rewards.
+def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:
+    """Yield the scores of all replies of a pool's conversations, in order.
 
     A reward that is paid at the end scores the last reply only; ``reward_fn.pay: turn`` scores each.
     """
     conversations = pool.prompted_conversations()
     while chunk := list(itertools.islice(conversations, _SCORED_AT_ONCE)):
         places = [(i, t) for i, each in enumerate(chunk) for t in _replies(each)]
-        scores = scorer.score(
+        yield from scorer.score(
             FinishedReplies(
                 [chunk[i].prompt or "" for i, _ in places],
                 [chunk[i].turns[t].text for i, t in places],
@@ -148,14 +149,19 @@ def relabelled(pool: TextGenPool, scorer: Scorer) -> Iterator[Dialogue]:
                 [t == _replies(chunk[i])[-1] for i, t in places],
                 [dataclasses.replace(chunk[i], turns=chunk[i].turns[: t + 2]) for i, t in places],
             )
-        )
-        rewards = dict(zip(places, scores.total, strict=True))
-        for i, each in enumerate(chunk):
-            turns = [
-                dataclasses.replace(turn, reward=rewards.get((i, t), 0.0), token_rewards=None)
-                for t, turn in enumerate(each.turns)
-            ]
-            yield dataclasses.replace(each, turns=tuple(turns))
+        ).total
+
+
+def with_scores(pool: TextGenPool, scores: Iterable[float]) -> Iterator[Dialogue]:
+    """Yield the conversations of a pool with other rewards: those of :func:`reply_scores`."""
+    paid = iter(scores)
+    for each in pool.prompted_conversations():
+        replies = _replies(each)
+        turns = [
+            dataclasses.replace(turn, reward=next(paid) if t in replies else 0.0, token_rewards=None)
+            for t, turn in enumerate(each.turns)
+        ]
+        yield dataclasses.replace(each, turns=tuple(turns))
 
 
 def _replies(dialogue: Dialogue) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.catalog import DataPoolRegistry, PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
@@ -16,6 +16,8 @@ from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.self_play import check_self_play, plays_itself, self_play_arguments
 from rl4dialog.training.building.texts import Texts
 
 AnyPartner = Partner | PartnerService
@@ -31,11 +33,31 @@ def check_partner(config: TextConfig) -> None:
         raise ConfigError("train_evaluation.partner replaces env.args.partner in evaluations, but there is none")
     for chosen, where in chosen_partners(config):
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
+        if plays_itself(chosen):
+            check_self_play(config, chosen, where)
         assert config.env is not None
         if config.env.args.first_speaker == "partner" and not abilities(chosen).can_open:
             raise ConfigError(
                 f"env.args.first_speaker is partner, but partner {chosen.id!r} has no first utterance; use "
                 f"first_speaker: sample or agent"
+            )
+        if chosen.id == config.datapool.id:
+            _check_rules(config, chosen, where)
+
+
+def _check_rules(config: TextConfig, chosen: ComponentConfig, where: str) -> None:
+    """Check that a partner and the datapool of its games play by the same rules.
+
+    Raises:
+        ConfigError: If not.
+    """
+    pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
+    partners = {**PartnerRegistry.defaults(chosen.id), **chosen.args}
+    for name in getattr(PartnerRegistry.resolve(chosen.id), "rules", ()):
+        if partners[name] != pools[name]:
+            raise ConfigError(
+                f"{where}.args.{name} is {partners[name]}, but datapool.args.{name} is {pools[name]}, so the data have "
+                f"other rewards than the partner pays; set the same"
             )
 
 
@@ -62,19 +84,41 @@ def abilities(chosen: ComponentConfig) -> Any:
     return _built(chosen)
 
 
-def build_partner(chosen: ComponentConfig, args: EnvArgs, texts: Texts) -> AnyPartner:
+def build_partner(
+    chosen: ComponentConfig,
+    config: TextConfig,
+    texts: Texts,
+    end_of_turn: EndOfTurn | None = None,
+    vocab_size: int | None = None,
+    is_evaluation: bool = False,
+) -> AnyPartner:
     """Build a partner.
+
+    Args:
+        chosen: The partner.
+        config: The run's config, with an ``env`` block.
+        texts: The run's texts.
+        end_of_turn: Detects the ends of the agent's replies, if its model is known.
+        vocab_size: Number of rows of its model's embedding, if it is known.
+        is_evaluation: Whether the conversations are those of evaluations.
 
     Raises:
         ConfigError: If it is not a partner, or an argument is invalid.
         DataError: If it is a partner in the main process that cannot read how a conversation begins.
     """
+    assert config.env is not None
+    args = config.env.args
+    max_length = args.max_partner_length or texts.lengths.reply
+    of_agent = {}
+    if plays_itself(chosen):
+        of_agent = self_play_arguments(chosen, config, texts, max_length, end_of_turn, vocab_size, is_evaluation)
     partner = _built(
         chosen,
         tokenizer=texts.tokenizer,
         world=texts.data.world,
         max_prompt_length=texts.lengths.prompt,
-        max_length=args.max_partner_length or texts.lengths.reply,
+        max_length=max_length,
+        **of_agent,
     )
     if isinstance(partner, PartnerService):
         _check_first_prompts(partner.side, args, texts)

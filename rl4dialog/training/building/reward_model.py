@@ -1,8 +1,7 @@
-"""Builds what a reward model run trains: rated texts, tokenizer and model."""
+"""Builds what a reward model run trains: judged texts, tokenizer and models."""
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
@@ -10,34 +9,51 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import SPLITS
+from rl4dialog.data.judged_texts import WORSE, is_comparison, meta_data_of
+from rl4dialog.data.pool import SPLITS, TextGenPool
 from rl4dialog.data.run_data import Data
+from rl4dialog.functional.reward_model_losses import RatingLoss, RewardModelLoss
 from rl4dialog.metrics.sequence_classifier import max_tokens
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.tokenizer import build_tokenizer
+from rl4dialog.training.building.pools import build_pool
+from rl4dialog.training.reward_model.ensemble import RewardEnsemble
 from rl4dialog.training.reward_model.evaluation import ratings_of
 from rl4dialog.training.tiny_bert import TINY_BERT, TINY_BERT_CLS, tiny_bert, tiny_bert_cls, train_tokenizer
 
-_logger = logging.getLogger(__name__)
 _MAX_TOKENS = 512  # of the built-in model
 _BUILT_IN = {TINY_BERT: tiny_bert, TINY_BERT_CLS: tiny_bert_cls}
 _HINT = f"Use a folder, a hub id if there is a network, or {TINY_BERT}, which needs neither."
 
 
-def build_rated_data(config: RewardModelConfig) -> Data:
-    """Build all three splits of the datapool.
+def build_judged_data(config: RewardModelConfig) -> Data:
+    """Build all three splits of the datapool, as judged texts.
 
     Raises:
-        DataError: If the ratings are missing or malformed, or a split is empty.
+        DataError: If judgements are missing or malformed, a split is empty, or there is nothing to learn.
     """
-    args = config.datapool.args
-    return Data({split: DataPoolRegistry.get(config.datapool.id, {**args, "split": split}) for split in SPLITS}, None)
+    pools: dict[str, TextGenPool] = {}
+    for split in SPLITS:
+        args = {**config.datapool.args, "split": split}
+        pools[split] = build_pool(config.datapool.id, args).judged()  # type: ignore[attr-defined]
+    ratings = ratings_of(Data(pools, None).samples("train"))
+    if len(ratings) == len(pools["train"]) and len(set(ratings)) == 1:
+        raise DataError(
+            f"datapool {config.datapool.id!r}: all {len(ratings)} judgements of split 'train' are the same rating, so "
+            f"there is nothing to learn; judgements that differ, or preferences, are needed"
+        )
+    return Data(pools, None)
+
+
+def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
+    """Determine the loss; by default that of ratings depends on whether there are comparisons too."""
+    has_comparisons = any(is_comparison(sample) for sample in data.samples("train"))
+    by_default: RatingLoss = "cross_entropy" if has_comparisons else "squared_error"
+    return RewardModelLoss(config.alg.rating_loss or by_default, config.alg.rating_weight, config.alg.center_coef)
 
 
 def check_model_names(config: RewardModelConfig) -> None:
@@ -59,21 +75,42 @@ def build_reward_model_tokenizer(config: RewardModelConfig, data: Data) -> PreTr
     chosen = config.tokenizer
     if chosen.model_name not in _BUILT_IN:
         return build_tokenizer(**chosen.model_dump(), padding_side="right")
-    texts = [sample.prompt_or_input_text for sample in data.samples("train")]
+    samples = data.samples("train")
+    worse = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
+    texts = [*(sample.prompt_or_input_text for sample in samples), *worse]
     tokenizer = train_tokenizer(texts, chosen.vocab_size, chosen.max_length or _MAX_TOKENS)
     tokenizer.truncation_side = chosen.truncation_side
     return tokenizer
 
 
+def build_reward_ensemble(
+    config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase, first_score: float
+) -> RewardEnsemble:
+    """Build all models of the run; they differ in the random seed of their new weights.
+
+    Args:
+        config: The run's config.
+        tokenizer: The models' tokenizer.
+        first_score: As for :func:`build_reward_model`.
+
+    Raises:
+        ModelError: As for :func:`build_reward_model`.
+    """
+    numbers = range(config.alg.ensemble)
+    seeds = [derive_seed(config.seed, "reward_model", *([number] if number else [])) for number in numbers]
+    return RewardEnsemble([build_reward_model(config, tokenizer, first_score, seed) for seed in seeds])
+
+
 def build_reward_model(
-    config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase, mean_rating: float
+    config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase, first_score: float, seed: int
 ) -> PreTrainedModel:
     """Load an encoder or decoder with a new head for one score, or build the built-in model.
 
     Args:
         config: The run's config.
         tokenizer: The model's tokenizer.
-        mean_rating: Mean rating of the train split, which a head with a bias predicts at first for every text.
+        first_score: What a head with a bias predicts at first for every text, such as the mean rating.
+        seed: Random seed of new weights.
 
     Raises:
         ModelError: If the model cannot be loaded, or has no head for sequence classification.
@@ -81,13 +118,13 @@ def build_reward_model(
     head: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     name = config.alg.model_name
     with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(config.seed, "reward_model"))
+        torch.manual_seed(seed)
         if name in _BUILT_IN:
             model: PreTrainedModel = _BUILT_IN[name](tokenizer, **head)
         else:
             options = {"new_head": True, "dtype": torch.float32, **head}
             model = load_model(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
-        _start_near(model, mean_rating)
+        _start_near(model, first_score)
     n_embeddings = embedding_rows(model)
     if len(tokenizer) > n_embeddings:
         raise ModelError(
@@ -98,12 +135,12 @@ def build_reward_model(
     return model
 
 
-def _start_near(model: PreTrainedModel, mean_rating: float) -> None:
-    """Give the head small weights, and the mean rating as bias: large random scores take many steps to unlearn."""
+def _start_near(model: PreTrainedModel, first_score: float) -> None:
+    """Give the head small weights, and the score as bias: large random scores take many steps to unlearn."""
     *_, output = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1]
     nn.init.normal_(output.weight, std=0.01 / math.sqrt(output.in_features))
     if output.bias is not None:
-        nn.init.constant_(output.bias, mean_rating)
+        nn.init.constant_(output.bias, first_score)
 
 
 def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -111,16 +148,3 @@ def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) 
     if config.alg.model_name in _BUILT_IN:
         return int(tokenizer.model_max_length)
     return max_tokens(tokenizer, load_pretrained(AutoConfig, config.alg.model_name, "reward model", _HINT))
-
-
-def encode_rated(samples: list[Sample], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[dict[str, Any]]:
-    """Encode rated texts as examples with ``input_ids`` and ``labels``; says how many are truncated."""
-    texts = [sample.prompt_or_input_text for sample in samples]
-    full = tokenizer(texts, verbose=False)["input_ids"]
-    if n_cut := sum(len(ids) > max_length for ids in full):
-        lost = "beginning" if tokenizer.truncation_side == "left" else "end"
-        _logger.warning(
-            "%d of %d texts are longer than %d tokens and lose their %s", n_cut, len(texts), max_length, lost
-        )
-    encoded = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
-    return [{"input_ids": ids, "labels": y} for ids, y in zip(encoded, ratings_of(samples), strict=True)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.pretrained import has_random_weights
@@ -17,6 +16,7 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.lengths import Lengths, run_lengths
+from rl4dialog.training.building.pools import build_pool
 from rl4dialog.training.building.returns import AskingPool, return_prefix
 from rl4dialog.training.building.task import task_world
 
@@ -69,9 +69,8 @@ def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = N
     world = task_world(config.task)
     pools, prefix = {}, return_prefix(config)
     for split in SPLITS:
-        pool = DataPoolRegistry.get(
-            config.datapool.id, {**config.datapool.args, "split": split}, render_chat=render_chat, world=world
-        )
+        args = {**config.datapool.args, "split": split}
+        pool = build_pool(config.datapool.id, args, render_chat=render_chat, world=world)
         if len(pool) == 0:
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]

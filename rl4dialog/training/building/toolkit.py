@@ -9,12 +9,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.intent_classifier import IntentClassifier
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 
 MISSING_CLASSIFIER = object()
@@ -23,7 +23,7 @@ MISSING_CLASSIFIER = object()
 def build_toolkit(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
 ) -> dict[str, Any]:
-    """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``.
+    """Build the objects that components can request: ``tokenizer``, ``classifier``, ``async_calls``, ``personas``.
 
     Args:
         config: Validated config.
@@ -32,7 +32,7 @@ def build_toolkit(
         trains_classifier: Whether to train the built-in classifier if it is not cached. Otherwise it is a placeholder,
             with which components can be built but not used.
     """
-    toolkit: dict[str, Any] = {"tokenizer": tokenizer}
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "personas": data.personas}
     if config.reward_fn is not None:
         toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())
     if _needs_builtin_classifier(config):

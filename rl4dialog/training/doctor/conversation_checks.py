@@ -29,6 +29,7 @@ def conversation(subject: Subject) -> Finding:
     policy, scorer = subject.algorithm.policy, subject.scorer
     conversing = build_conversing(config, subject.texts, scorer)
     assert conversing is not None
+    conversing.begin_run(policy)
     samples = subject.data.samples("train", N_CONVERSATIONS)
     seeds = [derive_seed(config.seed, "doctor", i) for i in range(len(samples))]
     with random_states_kept():

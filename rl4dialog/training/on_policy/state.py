@@ -7,6 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from rl4dialog.core.config import OnPolicyConfig
@@ -14,10 +15,12 @@ from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.envs.vectorize import env_states, load_env_states
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.saving import CRITIC_FILE, MODEL_FOLDER, load_state_beside
+from rl4dialog.policies.saving import CRITIC_FILE, MODEL_FOLDER, gathered, load_state_beside
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.policy_state import capture_policy_state, restore_policy_state, state_of_process
 from rl4dialog.training.random_state import set_random_state
+
+PARTNER_FILE = "partner.safetensors"
 
 
 def capture_state(algorithm: Any) -> dict[str, Any]:
@@ -26,10 +29,11 @@ def capture_state(algorithm: Any) -> dict[str, Any]:
     Returns:
         JSON values.
     """
-    normalizer = algorithm.collector.normalizer
+    normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
     of_run = {
         "kl_controller": algorithm.kl_controller.state_dict(),
         "normalizer": normalizer.state_dict() if normalizer is not None else None,
+        "partner": partner.state_dict() if partner is not None else {},
     }
     of_process = {"envs": env_states(algorithm.env), "episodes": list(algorithm.ep_info_buffer or [])}
     return capture_policy_state(algorithm, of_run, of_process)
@@ -53,10 +57,26 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     algorithm.kl_controller.load_state_dict(state["kl_controller"])
     if algorithm.collector.normalizer is not None:
         algorithm.collector.normalizer.load_state_dict(state["normalizer"])
+    partner = algorithm.collector.partner
+    if partner is not None and (saved := state.get("partner")):
+        path = checkpoint.path / PARTNER_FILE
+        partner.load_state(saved, load_file(path) if path.is_file() else {})
     algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)
     algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
     algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
     set_random_state(own["random"])
+
+
+def save_partner(algorithm: Any, folder: Path | None) -> None:
+    """Save the tensors of a partner in the main process, if it has some.
+
+    Args:
+        algorithm: The algorithm.
+        folder: Target folder; ``None`` in a process that does not write.
+    """
+    partner = algorithm.collector.partner
+    if folder is not None and partner is not None and (tensors := gathered(partner.tensors())):
+        save_file(tensors, folder / PARTNER_FILE)
 
 
 def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:

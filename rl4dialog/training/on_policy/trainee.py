@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -15,7 +16,13 @@ from rl4dialog.training.building.policy import build_end_of_turn
 from rl4dialog.training.callbacks.conversation_log import ConversationLogCallback
 from rl4dialog.training.callbacks.worker_recovery import WorkerRecoveryCallback
 from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.on_policy.state import capture_state, find_initial_critic, load_initial_critic, restore_state
+from rl4dialog.training.on_policy.state import (
+    capture_state,
+    find_initial_critic,
+    load_initial_critic,
+    restore_state,
+    save_partner,
+)
 from rl4dialog.training.policy_trainee import PolicyTrainee
 from rl4dialog.training.watch.check import RunFacts
 
@@ -67,6 +74,10 @@ class OnPolicyTrainee(PolicyTrainee):
 
     def capture_state(self) -> dict[str, Any]:
         return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}
+
+    def save_state(self, folder: Path | None) -> None:
+        super().save_state(folder)
+        save_partner(self.algorithm, folder)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         restore_state(self.algorithm, checkpoint)

@@ -1,48 +1,50 @@
-"""Reward model runs: a model learns to predict human ratings. An iteration is an epoch of transformers' `Trainer`."""
+"""Reward model runs: models learn what people judged. An iteration is an epoch of transformers' `Trainer`."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from transformers import AutoModelForSequenceClassification
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
-from rl4dialog.data.rated_dialogues import RatedDialogues
-from rl4dialog.metrics.reward_model import RewardModelCard
+from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, meta_data_of
+from rl4dialog.data.run_data import Data
+from rl4dialog.metrics.reward_model import RewardModelCard, deviations, member_scores
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
-from rl4dialog.policies.hashing import weights_hash
-from rl4dialog.policies.saving import load_language_model_weights
 from rl4dialog.runs.progress import duration, say
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.reward_model import (
-    build_rated_data,
-    build_reward_model,
+    build_judged_data,
+    build_reward_ensemble,
     build_reward_model_tokenizer,
-    encode_rated,
     longest_text,
+    loss_of,
 )
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.evaluation import agreement, ratings_of
+from rl4dialog.training.reward_model.evaluation import agreement, log_odds, ratings_of
+from rl4dialog.training.reward_model.examples import bootstrap_weights, encode_judged, pad_judged
 from rl4dialog.training.reward_model.trainer import RewardModelTrainer
 from rl4dialog.training.supervised.fine_tuning import build_training_arguments, finite_loss
-from rl4dialog.training.trainer_support import pad_labelled_texts
 
 
 class RewardModelTrainee(EpochTrainee):
-    """A model with one output, and rated texts.
+    """One model or an ensemble, with one output each, and judged texts.
 
     Args:
         config: Validated config.
@@ -55,78 +57,89 @@ class RewardModelTrainee(EpochTrainee):
 
     def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker = config, tracker
-        self.data = build_rated_data(config)
+        self.data = build_judged_data(config)
         if checkpoint is not None and (changed := changed_splits(tracker.run_folder, self.data)):
             raise CheckpointError(
-                f"the ratings of datapool {config.datapool.id!r} or their order have changed since the run was "
+                f"the judgements of datapool {config.datapool.id!r} or their order have changed since the run was "
                 f"started (split {', '.join(changed)}): restore the original files, or start a new run"
             )
         self.tokenizer = build_reward_model_tokenizer(config, self.data)
-        self._constant = float(np.mean(ratings_of(self.data.samples("train"))))
-        model = build_reward_model(config, self.tokenizer, self._constant)
-        initial = weights_hash(model)
+        self._loss = loss_of(config, self.data)
+        ratings = ratings_of(self.data.samples("train"))
+        self._constant = float(np.mean(ratings)) if ratings else None
+        self.ensemble = build_reward_ensemble(config, self.tokenizer, self._first_score())
+        initial = self.ensemble.hash()
         if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
         record_contents(tracker.run_folder, self.data, initial)
-        sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.data.pools.items())
-        tracker.log_info(f"datapool: {sizes}")
+        tracker.log_info(f"datapool: {described(self.data)}")
         self._max_length = longest_text(config, self.tokenizer)
         encode = (self.tokenizer, self._max_length)
-        self.train, self.val = (encode_rated(self.data.samples(split), *encode) for split in ("train", "val"))
+        self.train, self.val = (encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
+        if config.alg.ensemble > 1 and config.alg.bootstrap:
+            seed = derive_seed(config.seed, "bootstrap")
+            weights = bootstrap_weights(self.data.samples("train"), config.alg.ensemble, seed)
+            self.train = [{**each, "weights": own} for each, own in zip(self.train, weights, strict=True)]
         args = build_training_arguments(
             config.alg.training_args,
             tracker.run_folder.path(CHECKPOINTS_FOLDER),
             derive_seed(config.seed, "reward_model_training"),
             with_val=True,
         )
-        self.begin_with(model, args, config.n_iters, initial)
+        self.begin_with(cast(PreTrainedModel, self.ensemble), args, config.n_iters, initial)
 
-    def scores(self, split: str, limit: int | None = None) -> list[float]:
-        """The model's scores of a split, in order."""
-        was_training = self.model.training
-        classifier = SequenceClassifier(
-            self.model,
-            self.tokenizer,
-            str(self._args.device),
-            self._config.train_evaluation.eval_batch_size,
-            self._max_length,
-        )
-        texts = [sample.prompt_or_input_text for sample in self.data.samples(split, limit)]
-        found: list[float] = classifier.logits(texts)[:, 0].tolist()
-        self.model.train(was_training)
+    def _first_score(self) -> float:
+        """What the models predict at first: the mean rating, on the scale of the scores."""
+        if self._constant is None:
+            return 0.0
+        return self._constant if self._loss.rating_loss == "squared_error" else log_odds(self._constant)
+
+    def scores(self, texts: list[str]) -> NDArray[np.float64]:
+        """The score of each model for each text. Shape (number of texts, number of models)."""
+        was_training, size = self.ensemble.training, self._config.train_evaluation.eval_batch_size
+        device = str(self._args.device)
+        members = [
+            SequenceClassifier(member, self.tokenizer, device, size, self._max_length)
+            for member in self.ensemble.members
+        ]
+        found = member_scores(members, texts)
+        self.ensemble.train(was_training)
         return found
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        started, limit = time.perf_counter(), self._config.train_evaluation.max_eval_samples
-        samples, scores = self.data.samples(split, limit), self.scores(split, limit)
-        predictions = [
-            {
-                "split_name": split,
-                "sample_id": sample.id,
-                "prompt_text": sample.prompt_or_input_text,
-                "generated_text": "",
-                "ref_text": "",
-                "rating": rating,
-                "score": score,
-            }
-            for sample, rating, score in zip(samples, ratings_of(samples), scores, strict=True)
-        ]
-        evaluation = Evaluation(agreement(scores, samples, self._constant), predictions)
+        started = time.perf_counter()
+        samples = self.data.samples(split, self._config.train_evaluation.max_eval_samples)
+        worse_texts = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
+        by_member = self.scores([*(sample.prompt_or_input_text for sample in samples), *worse_texts])
+        scores = by_member.mean(-1).tolist()
+        first, worse = scores[: len(samples)], scores[len(samples) :]
+        metrics = agreement(first, worse, samples, self._constant, self._loss.rating_loss)
+        if len(self.ensemble.members) > 1:
+            metrics["ensemble/std"] = float(deviations(by_member, self._offsets(by_member)).mean())
+        evaluation = Evaluation(metrics, _predictions(split, samples, first, worse))
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
-        self._tracker.log_predictions(iteration, split, predictions)
+        self._tracker.log_predictions(iteration, split, evaluation.predictions)
         numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
         say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
         return evaluation
+
+    def _offsets(self, by_member: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What each model's scores are above the mean of all models, if no ratings fix their level. Shape (K,)."""
+        if self._constant is not None:
+            return np.zeros(by_member.shape[-1])
+        means = by_member.mean(0)
+        found: NDArray[np.float64] = means - means.mean()
+        return found
 
     def recall(self, split: str, iteration: int) -> Evaluation:
         return Evaluation(*self._tracker.recall(iteration, split))
 
     def run_epochs(self) -> dict[str, Any]:
         return run_trainer(
-            RewardModelTrainer,
+            partial(RewardModelTrainer, loss=self._loss),
             self.model,
             self._args,
-            partial(pad_labelled_texts, self.tokenizer),
+            partial(pad_judged, self.tokenizer),
             self.train,
             self.val,
             loop=self,
@@ -142,15 +155,16 @@ class RewardModelTrainee(EpochTrainee):
         }
 
     def save_weights(self, folder: Path) -> None:
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        self.ensemble.save(folder, self.tokenizer)
 
     def load_weights(self, folder: Path) -> None:
-        load_language_model_weights(self.model, folder, AutoModelForSequenceClassification, None)
+        self.ensemble.load(folder)
 
     def save_model(self, folder_name: str) -> Path:
-        pool, scores = self.data.pools["train"], self.scores("val")
-        assert isinstance(pool, RatedDialogues)
+        pool = self.data.pools["train"]
+        assert isinstance(pool, JudgedTexts)
+        by_member = self.scores([sample.prompt_or_input_text for sample in self.data.samples("val")])
+        scores = by_member.mean(-1)
         card = RewardModelCard(
             FORMAT,
             pool.unit,
@@ -158,8 +172,11 @@ class RewardModelTrainee(EpochTrainee):
             self.tokenizer.truncation_side,
             pool.ratings,
             pool.scale,
-            mean=float(np.mean(scores)),
-            std=float(np.std(scores)),
+            mean=float(scores.mean()),
+            std=float(scores.std()),
+            score="rating" if self._loss.rating_loss == "squared_error" else "log_odds",
+            members=len(self.ensemble.members),
+            offsets=self._offsets(by_member).tolist(),
         )
         with self.config_restored(), self._tracker.run_folder.replacing_folder(folder_name) as folder:
             self.save_weights(folder)
@@ -169,3 +186,35 @@ class RewardModelTrainee(EpochTrainee):
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         root = self._tracker.run_folder.root
         print_summary(before.metrics, after.metrics, None, [], root, labels=("before training", "after training"))
+
+
+def described(data: Data) -> str:
+    """Say how many judgements each split has."""
+    parts = []
+    for split, pool in data.pools.items():
+        n_compared = sum(is_comparison(sample) for sample, _ in pool)
+        parts.append(f"{len(pool)} {split} samples" + (f" ({n_compared} comparisons)" if n_compared else ""))
+    return ", ".join(parts)
+
+
+def _predictions(
+    split: str, samples: Sequence[Sample], first: Sequence[float], worse: Sequence[float]
+) -> list[dict[str, Any]]:
+    """A record of each judgement, with the score of its text or texts."""
+    scores_of_worse, found = iter(worse), []
+    for sample, score in zip(samples, first, strict=True):
+        record: dict[str, Any] = {
+            "split_name": split,
+            "sample_id": sample.id,
+            "prompt_text": sample.prompt_or_input_text,
+            "generated_text": "",
+            "ref_text": "",
+        }
+        if is_comparison(sample):
+            other = next(scores_of_worse)
+            text = str(meta_data_of(sample)[WORSE])
+            record |= {WORSE: text, "score": score, "score_of_worse": other, "margin": score - other}
+        else:
+            record |= {RATING: meta_data_of(sample)[RATING], "score": score}
+        found.append(record)
+    return found

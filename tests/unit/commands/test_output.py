@@ -69,3 +69,12 @@ def test_number_of_a_full_stream_leads_nowhere_afterwards() -> None:
 
         done: Any = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0 and done.stderr == ""
+
+
+def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    with lenient_output() as output:
+        output.close()
+    stream.write("still open")
+    assert stream.getvalue() == "still open"

@@ -44,7 +44,10 @@ def test_keys_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
-        ({"datapool": {"id": "small_talk"}}, "small_talk has no ratings for alg.id: reward_model; use rated_dialogues"),
+        (
+            {"datapool": {"id": "small_talk"}},
+            "small_talk has no judgements for alg.id: reward_model; use rated_dialogues",
+        ),
         ({"tokenizer": {"model_name": "x"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-bert-cls"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),

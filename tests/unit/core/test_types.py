@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.reward_parts import RewardPart, clip_bounds
-from rl4dialog.core.types import is_whole_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn, is_whole_number
 
 
 def test_term_is_clipped_then_weighted() -> None:
@@ -34,3 +34,18 @@ def test_other_clips_are_refused(value: Any) -> None:
 )
 def test_whole_numbers_are_integers_and_no_truth_values(value: Any, fits: bool) -> None:
     assert is_whole_number(value, at_least=2) == fits
+
+
+@pytest.mark.parametrize(
+    ("speakers", "n_given", "bounds"),
+    [
+        ("PAPAP", 1, [1, 3, 5]),
+        ("PAPAPA", 3, [3, 5, 6]),  # the last utterance was not answered
+        ("APAAP", 0, [0, 2, 3, 5]),  # the partner said nothing to the second one
+        ("PAP", 0, [1, 3]),  # the partner begins
+        ("P", 1, [1]),
+    ],
+)
+def test_turn_ends_where_the_agent_speaks_again(speakers: str, n_given: int, bounds: list[int]) -> None:
+    turns = tuple(Turn("", {"A": AGENT, "P": PARTNER}[speaker]) for speaker in speakers)
+    assert Dialogue(0, turns, n_given=n_given).turn_bounds == bounds

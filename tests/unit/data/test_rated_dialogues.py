@@ -98,7 +98,9 @@ def test_rating_outside_of_the_scale_is_an_error(tmp_path: Path) -> None:
 
 def test_too_few_conversations_for_the_splits_are_an_error(tmp_path: Path) -> None:
     path = str(replies_file(tmp_path, n=2))
-    with pytest.raises(DataError, match=r"of 2 conversations .*, held_out_share 0.25 leaves none for split 'val'; at"):
+    with pytest.raises(
+        DataError, match=r"of 2 judged conversations, held_out_share 0.25 leaves none for split 'val'; at"
+    ):
         RatedDialogues.prepare("val", path, ratings="good")
 
 

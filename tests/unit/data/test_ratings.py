@@ -52,7 +52,7 @@ def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path: Path, caplog
     append_feedback(path, Feedback("correction", ["hello"], [reply], correction="good morning"))
     unit, (rated,) = load_ratings(path)
     assert (unit, rated.ratings, rated.system) == ("reply", {"rating": -1.0}, "run")
-    assert "1 preferences and corrections are not ratings and are ignored" in caplog.text
+    assert "1 correction: only ratings are read here; the datapool feedback reads all" in caplog.text
 
 
 def test_prepared_dataset_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,21 @@ def test_evaluation_splits_have_their_own_goals() -> None:
         assert repr(env.dialogue.goal.domains) in seen["val"]
 
 
+def test_goals_from_statistics_are_those_of_training_only() -> None:
+    env, keys = DialogueActEnv(tiny_world, goals="statistics"), set[str]()
+    of_split = {split: {goal.key for goal in env.world.goals[split]} for split in env.world.goals}
+    for seed in range(30):
+        info = env.reset(seed=seed)[1]
+        assert info["goal"] == env.dialogue.goal.id and info["redrawn"] >= 0
+        keys.add(env.dialogue.goal.key)
+    assert keys - of_split["train"] and not keys & (of_split["val"] | of_split["test"])
+    env.reset(options={"goal_index": 1})
+    assert env.dialogue.goal == env.world.goals["train"][1]
+    val = DialogueActEnv(tiny_world, goals="statistics", goal_split="val")
+    val.reset(seed=0)
+    assert val.dialogue.goal in val.world.goals["val"]
+
+
 def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
     env = DialogueActEnv(tiny_world, error_rate=1.0)
     env.reset(seed=3)
@@ -212,9 +227,13 @@ def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 2**16 - 1), min_size=9, max_size=9), st.integers(0, 20))
-def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list[int], seed: int) -> None:
-    make = functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, max_turns=9)
+@given(
+    st.lists(st.integers(0, 2**16 - 1), min_size=9, max_size=9),
+    st.integers(0, 20),
+    st.sampled_from(["corpus", "statistics"]),
+)
+def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list[int], seed: int, goals: Any) -> None:
+    make = functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, max_turns=9, goals=goals)
     env, other = make_resumable(make), make_resumable(make)
     env.reset(seed=seed)
     n_acts, n_turns, is_over = len(env.unwrapped.world.system_acts), 0, False  # type: ignore[attr-defined]
@@ -230,8 +249,9 @@ def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list
     assert n_turns <= 9
 
 
-def test_worker_processes_give_what_one_process_gives() -> None:
-    make = functools.partial(make_resumable, functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+@pytest.mark.parametrize("goals", ["corpus", "statistics"])
+def test_worker_processes_give_what_one_process_gives(goals: Any) -> None:
+    make = functools.partial(make_resumable, functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, goals=goals))
     found = []
     for kind in ("dummy", "blocks"):
         envs = vectorize([make] * 3, kind, 2 if kind == "blocks" else None)
@@ -306,3 +326,16 @@ def test_rule_policy_without_reqmore_asks_or_repeats_its_offer() -> None:
     env.listen([DialogueAct(INFORM, "restaurant", "food", "thai")])
     env.dialogue.belief.domains["restaurant"].offered = "thai north 0"
     assert asking.decode(env.rule_action()) == [DialogueAct(INFORM, "restaurant", "name", "1")]
+
+
+def test_rule_policy_that_cannot_ask_for_a_value_lets_the_user_repeat_it() -> None:
+    world = tiny_world()
+    assert DialogueAct(REQUEST, "restaurant", "people") not in world.system_acts
+    acts = ActVocabulary([*world.system_acts.acts, DialogueAct(REQ_MORE, GENERAL)])
+    env = DialogueActEnv(lambda: dataclasses.replace(world, system_acts=acts))
+    env.reset(seed=0)
+    env.begin(goals()[0], (), [])
+    told = {"food": "thai", "area": "north", "day": "monday"}
+    env.listen([DialogueAct(INFORM, "restaurant", slot, value) for slot, value in told.items()])
+    env.dialogue.belief.domains["restaurant"].offered = "thai north 0"
+    assert acts.decode(env.rule_action()) == [DialogueAct(REQ_MORE, GENERAL)]

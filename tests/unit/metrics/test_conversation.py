@@ -65,3 +65,9 @@ def test_ends_are_shares_of_the_conversations_that_ended() -> None:
         "ended_by_length": 0,
     }
     assert math.isnan(measure(OPEN)["ended_by_agent"][1])
+
+
+def test_standard_error_of_the_return_is_that_of_its_mean() -> None:
+    found = measure(WON, LOST, SILENT, OPEN)  # returns 0.25, 0.25, 0, 0.5
+    assert found["return_se"] == ([], pytest.approx(math.sqrt(0.125 / 3) / 2))
+    assert "return_se" not in measure(WON)

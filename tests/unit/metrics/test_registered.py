@@ -68,7 +68,7 @@ DIALOGUE_KEYS = {
     "conversation": {
         f"conversation/{name}"
         for name in (
-            *("turns", "words", "return", "success"),
+            *("turns", "words", "return", "return_se", "success"),
             *("ended_by_agent", "ended_by_partner", "ended_by_max_turns", "ended_by_length"),
         )
     },
@@ -81,6 +81,7 @@ DIALOGUE_KEYS = {
     },
     "conversation_reward_model": {"conversation/reward_model"},
     "persona_consistency": KEYS["persona_consistency"],
+    "persona_ranking": {f"persona_ranking/{name}" for name in ("p@1", "p@5", "r@5", "r@10", "mrr", "potential")},
 }
 WALK = {"start": "a", "edges": {"a": ["cat"], "cat": []}, "goal": "cat", "max_steps": 3}
 TEXTS, REFERENCES = ["a cat sat a mat", "w1 w2 😀"], [["a dog sat a mat", "hi"], ["w1 w2 w3"]]
@@ -118,6 +119,10 @@ def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
             "increasing_numbers": lambda: {"min_tokens": 3},
             "intent_accuracy": lambda: {"classifier": AlwaysInform()},
             "meteor": lambda: {"synonyms": False},
+            "persona_ranking": lambda: {
+                "personas": lambda key: [("a cat",), ("hi", "a b"), ("x",)],
+                "n_distractors": 2,
+            },
             "reply_perplexity": lambda: {"model_name": save_judge(tmp_path / "model"), "batch_size": 256},
             "reward": lambda: {"id": "rouge"},
         }
@@ -194,7 +199,7 @@ def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) ->
 def conversation(*texts: str, **properties: Any) -> Dialogue:
     """A conversation that the partner begins."""
     turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
-    return Dialogue("x", turns, meta_data={"persona": ["a cat", ""]}, **properties)
+    return Dialogue("x", turns, meta_data={"persona": ["a cat", ""], "partner_persona": ["a cat"]}, **properties)
 
 
 @pytest.mark.parametrize("id", DIALOGUE_KEYS)
@@ -210,8 +215,9 @@ def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args:
     ] * n_times
     found = metric.compute(odd, None, "val")
     assert set(found) == DIALOGUE_KEYS[id]
-    for scores, corpus in found.values():
+    for key, (scores, corpus) in found.items():
         assert isinstance(corpus, float) and -1e6 < corpus < 1e6
-        assert scores is not None and len(scores) == len(odd) and all(isinstance(score, float) for score in scores)
+        assert (scores is None) == key.endswith("_se")
+        assert scores is None or (len(scores) == len(odd) and all(isinstance(score, float) for score in scores))
     with pytest.raises(ValueError, match="at least one text"):
         metric.compute([])

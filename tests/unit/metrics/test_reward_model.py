@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from reward_models import save_reward_model
+from reward_models import TEXTS, save_reward_model
 from tiny import WORDS, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
@@ -15,6 +15,8 @@ from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric
 from rl4dialog.metrics.reward_model import CARD_FILE, load_reward_model, reward_model_folder
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
+from rl4dialog.rewards.learned_reward import LearnedReward
+from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 INFOS: list[dict[str, Any]] = [{"history": ["hello", "oh", "fine"]}, {"history": ["hello there"]}]
 
@@ -68,14 +70,56 @@ def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path: Path) -> No
         load_reward_model(name, "reply", 8, "reward")
 
 
+def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, n_members=3, offsets=[0.1, 0.0, -0.1])
+    texts = ["User: fine\nAssistant: good", "User: hello"]
+    own = [
+        SequenceClassifier.from_pretrained(str(tmp_path / f"member_{i}"), truncation_side="left").logits(texts)[:, 0]
+        for i in range(3)
+    ]
+    by_member = torch.stack(own, dim=-1).double()
+    model = load_reward_model(name, "reply", 8, "reward", std_penalty=2.0)
+    assert model.scores(texts) == pytest.approx(by_member.mean(-1).tolist(), abs=1e-6)
+    shifted = by_member - torch.tensor([0.1, 0.0, -0.1], dtype=torch.float64)
+    expected = by_member.mean(-1) - 2.0 * shifted.std(-1, unbiased=False)
+    assert model.scores(texts, 2.0) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert model.scores([], 2.0) == []
+    differences = (by_member[:1] - by_member[1:]) / model.card.std
+    assert model.differences(texts[:1], texts[1:])[0] == pytest.approx(differences[0].tolist(), abs=1e-5)
+
+
+def test_reward_has_the_penalty(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, n_members=2)
+    arguments: Any = (["", ""], ["good", "how are you?"], [[], []], INFOS)
+    mean, penalized = (LearnedReward(model_name=name, std_penalty=x).scores(*arguments) for x in (0.0, 1.0))
+    assert all(low < high for low, high in zip(penalized, mean, strict=True))
+
+
+def test_penalty_without_several_models_is_an_error(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path)
+    with pytest.raises(ConfigError, match=r"std_penalty is 1, but .* is a single model, .*alg.ensemble: 3"):
+        LearnedRewardMetric(name, std_penalty=1.0)
+
+
+def test_model_with_two_outputs_is_an_error(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path)
+    tokenizer = train_tokenizer(TEXTS, 300, 64)
+    tiny_bert(tokenizer, num_labels=2).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="has 2 outputs, but a reward model has one"):
+        LearnedRewardMetric(name)
+
+
+@pytest.mark.parametrize("with_end", [True, False])
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("pad_is_eos", [True, False])
-def test_decoder_scores_the_last_real_token_whatever_the_padding(pad_is_eos: bool) -> None:
+def test_decoder_scores_the_last_real_token_whatever_the_padding(pad_is_eos: bool, side: str, with_end: bool) -> None:
     tokenizer = make_tokenizer(pad_is_eos)
+    tokenizer.padding_side = side
     torch.manual_seed(0)
     size = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 32, "initializer_range": 0.2}
     config = GPT2Config(vocab_size=len(tokenizer), num_labels=1, pad_token_id=tokenizer.pad_token_id, **size)
     model = GPT2ForSequenceClassification(config).eval()
-    texts = [" ".join(WORDS[: 2 + i]) for i in range(5)]
+    texts = [" ".join(WORDS[: 2 + i]) + (f" {tokenizer.eos_token}" if with_end else "") for i in range(5)]
     together = SequenceClassifier(model, tokenizer).logits(texts)[:, 0]
     for text, score in zip(texts, together, strict=True):
         ids = torch.tensor([tokenizer(text)["input_ids"]])

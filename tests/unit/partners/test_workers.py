@@ -32,7 +32,7 @@ def test_copies_continue_a_conversation_independently(id: str) -> None:
 
 
 def test_partners_import_no_torch() -> None:
-    ids = ", ".join(repr(id) for id in (*ARGS, "http"))
+    ids = ", ".join(repr(id) for id in (*ARGS, "http", "openai"))
     code = (
         "import sys; from rl4dialog.catalog import PartnerRegistry\n"
         f"for id in ({ids}): PartnerRegistry.resolve(id)\n"

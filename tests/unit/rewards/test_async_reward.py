@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl4dialog.core import async_calls
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction, SentenceRewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
-from rl4dialog.rewards import async_reward
-from rl4dialog.rewards.async_reward import AsyncCalls, AsyncReward
+from rl4dialog.rewards.async_reward import AsyncReward
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
 
@@ -253,7 +254,7 @@ def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         released.wait()
         return 1.0
 
-    monkeypatch.setattr(async_reward, "_GRACE_S", 0.05)
+    monkeypatch.setattr(async_calls, "_GRACE_S", 0.05)
     parts = [RewardPart("judge", 1.0, AsyncReward(blocks, per_reply=True))]
     calls = AsyncCalls(timeout_s=0.05, retries=0)
     try:
@@ -265,4 +266,4 @@ def test_coroutine_that_blocks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_time_that_calls_may_take_has_all_rounds_and_retries() -> None:
     calls = AsyncCalls(concurrency=2, timeout_s=10.0, retries=2, retry_wait_s=1.0)
-    assert calls.longest_s(5) == async_reward._GRACE_S + 3 * (3 * 10 + 60 + 60)
+    assert calls.longest_s(5) == async_calls._GRACE_S + 3 * (3 * 10 + 60 + 60)

@@ -12,9 +12,9 @@ import pytest
 from judges import KEY, Endpoint, said, save_judge
 
 from rl4dialog.catalog import RewardFunctionRegistry
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.rewards.judge import JudgeReward
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
@@ -209,7 +209,7 @@ def test_key_that_cannot_be_sent_is_refused_and_not_shown(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", key)
-    with pytest.raises(ConfigError, match=r"JUDGE_KEY of the judge's api_key_env contains .* not printable") as raised:
+    with pytest.raises(ConfigError, match=r"JUDGE_KEY of api_key_env of the judge contains .* not printable") as raised:
         judge(endpoint, api_key_env="JUDGE_KEY")
     assert "cret" not in str(raised.value)
 

@@ -49,7 +49,7 @@ OTHERS = (
     *("repetition_penalty", "rouge_combined", "rudeness"),
 )
 JUDGE = ("judge",)  # asks a model, see test_judge.py
-OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner")
+OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
 DEPENDS_ON_THE_OTHERS = ("spider",)
 PAYS_BEFORE_THE_END = ("shortest_path",)
 

@@ -107,6 +107,7 @@ def test_log_has_the_means_of_the_rollout() -> None:
         "kl": -146 / 40 / 10,
         "kl_per_reply": -146 / 40 / 4,
         "log_prob": -146 / 10 / 10,
+        "ref_log_prob": -146 / 40 / 10,
         "values": 146 / 100 / 10,
         "reply_length": 10 / 4,
         "cut_replies": 1 / 4,

@@ -100,3 +100,22 @@ def test_log_is_built_once_and_again_if_damaged(model: Any, tmp_path: Path, monk
     with file.open("r+b") as opened:
         opened.truncate(100)
     assert build().returns.tolist() == first.returns.tolist() and n_read == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux")
+def test_pages_that_were_read_are_not_memory_of_the_process(model: Any, tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log", model)
+    assert log.replies(np.arange(len(log))).n_tokens and len(log.n_replies) == len(log)
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(str(tmp_path) in line for line in lines), "the file is mapped"
+    assert next(line.split()[1] for line in lines if line.startswith("Rss:")) == "0"
+
+
+def test_opening_a_log_copies_nothing(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_log(tmp_path / "log", model)
+
+    def refuse(dataset: Any) -> str:
+        raise AssertionError("the whole table is pickled and hashed")
+
+    monkeypatch.setattr("datasets.arrow_dataset.generate_fingerprint", refuse)
+    assert len(ConversationLog(tmp_path / "log")) == 5

@@ -16,21 +16,16 @@ from typing import Any
 import httpx
 import pytest
 from echo_model import Echo
+from http_servers import free_port
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.serving.address import check_address
 from rl4dialog.serving.page import ChatPage, load_gradio
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
-from rl4dialog.serving.page_server import check_address, serve
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+from rl4dialog.serving.page_server import serve
 
 
 @contextlib.contextmanager

@@ -62,9 +62,20 @@ def test_archives_are_read(folder: Path) -> None:
     assert len(camrest(str(folder), min_count=1).dialogues["val"]) == 4
 
 
-def test_missing_file_is_named(folder: Path) -> None:
-    (folder / "val.json").unlink()
-    with pytest.raises(DataError, match=r"val\.json \(or val\.json\.zip\) is missing"):
+@pytest.mark.parametrize(("split", "other"), [("train", "val"), ("val", "test"), ("test", "val")])
+def test_missing_split_is_named_with_the_key_of_another(folder: Path, split: str, other: str) -> None:
+    (folder / f"{split}.json").unlink()
+    hint = rf"Another split can stand in for it: task\.args\.splits: {{{split}: {other}}}"
+    with pytest.raises(DataError, match=rf"{split}\.json \(or {split}\.json\.zip\) is missing in .*{hint}"):
+        camrest(str(folder))
+    with pytest.raises(DataError, match=rf"splits: {split}: 'dev' is not a split"):
+        camrest(str(folder), splits={split: "dev"})
+
+
+def test_empty_folder_has_no_split_to_stand_in(folder: Path) -> None:
+    for split in ("train", "val", "test"):
+        (folder / f"{split}.json").unlink()
+    with pytest.raises(DataError, match=r"train\.json\.zip\) is missing in [^ ]*$"):
         camrest(str(folder))
 
 

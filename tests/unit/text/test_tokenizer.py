@@ -14,7 +14,7 @@ from rl4dialog.core.types import Frame, Prompt, PromptTurn
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
-from rl4dialog.text.tokenizer import CHARACTERS, UNKNOWN_TOKEN, build_tokenizer, tokenizer_hash
+from rl4dialog.text.tokenizer import CHARACTERS, UNKNOWN_TOKEN, WORDS, build_tokenizer, tokenizer_hash
 
 LETTERS = ["new word <EOU>", *"abcdefghijklmnopqrstuvwxyz"]
 CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
@@ -227,3 +227,69 @@ def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
         loaded(text)["input_ids"] == tokenizer(text)["input_ids"] and loaded.decode(loaded(text)["input_ids"]) == text
     )
     assert loaded.unk_token == UNKNOWN_TOKEN and loaded.get_vocab() == tokenizer.get_vocab()
+
+
+GAMES = ["new word <EOU>", "crane", "bbgyb <EOU>slate<EOU>ggbby"]
+
+
+def words(corpus: list[str] = GAMES, **args: Any) -> Any:
+    return build_tokenizer(WORDS, corpus=corpus, turn_marker="<EOU>", **args)
+
+
+def tokens_in_words(text: str, corpus: list[str] = GAMES) -> list[str]:
+    tokenizer = words(corpus)
+    tokens: list[str] = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+    return tokens
+
+
+def test_each_word_is_a_token_and_other_words_are_characters() -> None:
+    assert tokens_in_words("new word <EOU>crane<EOU>bbgyb <EOU>") == [
+        *("new", " ", "word", "<EOU>", "crane", "<EOU>", "bbgyb", "<EOU>")
+    ]
+    assert tokens_in_words("no crater") == ["n", "o", " ", *"crater"]
+    assert tokens_in_words("crane?") == [*"crane", UNKNOWN_TOKEN]
+    # One word does not depend on the others, as merges would.
+    assert tokens_in_words("bat tab", ["bat tab at ba ab ta"]) == ["bat", " ", "tab"]
+
+
+@pytest.mark.parametrize("text", ["", " a  b ", "crane\n\tslate", "<|endoftext|> a", "crème e\u0301🙂", "a<EOU>b"])
+def test_words_are_decoded_as_they_were(text: str) -> None:
+    tokenizer = words([*GAMES, text])
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert encoder_of(tokenizer).ids(text) == ids
+
+
+def test_words_that_differ_only_in_the_space_before_their_end_have_the_same_ids() -> None:
+    assert words()("crane <EOU>")["input_ids"] == words()("crane<EOU>")["input_ids"]
+
+
+def test_conversation_in_words_has_the_ids_of_its_text() -> None:
+    tokenizer = words()
+    end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>")
+    history = History(tokenizer, Prompt([PromptTurn("new word", " <EOU>")]), None, frame=Frame.plain("<EOU>"))
+    text = "new word <EOU>"
+    for said, heard in (("crane", "bbgyb"), ("slate", "ggbby"), ("no word", "")):
+        ids = encode_reply(tokenizer, said, "<EOU>", prompt=history.prompt)
+        assert end.reply_text(ids) == said
+        history.go_on(ids, said, heard, end)
+        text += f"{said}<EOU>{heard} <EOU>"
+        assert history.prompt_ids == tokenizer(text)["input_ids"]
+
+
+def test_more_words_than_vocab_size_is_an_error() -> None:
+    corpus = [" ".join(f"w{i}" for i in range(300))]
+    with pytest.raises(ModelError, match=r"needs 316 tokens for the 300 words and 12 characters .*is 300; raise it"):
+        words(corpus, vocab_size=300)
+    assert len(words(corpus, vocab_size=316)) == 316
+
+
+def test_units_have_their_own_cache() -> None:
+    assert len(words(CORPUS)) > len(characters(CORPUS))
+    assert len(words(CORPUS)) != len(build_tokenizer("builtin/tiny-gpt2", corpus=CORPUS, turn_marker="<EOU>"))
+
+
+def test_saved_words_are_loaded_as_they_were(tmp_path: Path) -> None:
+    words().save_pretrained(tmp_path)
+    text = "new word <EOU>crane<EOU>bbgyb <EOU>no"
+    assert build_tokenizer(str(tmp_path))(text)["input_ids"] == words()(text)["input_ids"]

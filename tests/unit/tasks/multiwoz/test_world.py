@@ -157,7 +157,8 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
 def test_missing_training_split_names_the_way_out(tmp_path: Path) -> None:
     path = write_multiwoz(tmp_path / "data")
     message = (
-        r"train\.json \(or train\.json\.zip\) is missing in .*Another split can stand in for it: splits: \{train: val\}"
+        r"train\.json \(or train\.json\.zip\) is missing in .*Another split can stand in for it: task\.args\.splits: "
+        r"\{train: val\}"
     )
     with pytest.raises(DataError, match=message):
         multiwoz(path)

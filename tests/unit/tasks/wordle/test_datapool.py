@@ -116,6 +116,32 @@ def test_parts_of_a_pool_have_their_own_conversations() -> None:
     assert second[0] == made[N // 2] and first.players == made.players
 
 
+@pytest.mark.parametrize("kind", ["player", "branching"])
+def test_games_beyond_the_samples_are_learned_from_all_the_same(kind: str) -> None:
+    whole, cut = pool(games=kind, n_train=700), pool(games=kind, n_train=700, max_samples=300)
+    assert len(cut) == 300 and list(cut) == list(whole)[:300]
+    assert list(cut.conversations()) == list(whole.conversations())
+    with pytest.raises(DataError, match="cannot be split into parts with more games than max_samples"):
+        cut.split([0.5, 0.5])
+
+
+def test_memory_does_not_grow_with_the_number_of_games() -> None:
+    made = pool(n_train=6000, max_samples=100)
+    tracemalloc.start()
+    n = sum(1 for _ in made.conversations())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert n == 6000 and peak < 3 * 2**20
+
+
+def test_source_is_known_without_reading_the_games() -> None:
+    key = pool().source_key
+    assert key is not None and key == pool(max_samples=5).source_key
+    others = ({"seed": 1}, {"n_train": 201}, {"player": "random"}, {"letters": "spaced"}, {"word_list": 40})
+    assert all(pool(**args).source_key != key for args in others)
+    assert pool().split([0.5, 0.5])[0].source_key is None
+
+
 def test_pool_reads_like_a_list() -> None:
     made = pool()
     assert made[-1][0] == made[N - 1][0]

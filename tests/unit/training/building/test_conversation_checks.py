@@ -157,4 +157,4 @@ def test_outside_partner_must_be_able_to_read_the_beginning(
     texts = texts_of([Sample("s0", form.dialogue.prompt(SAID), ["x"], info)], form.tokenizer, form.dialogue)
     config = config_of(tmp_path, {"id": "service"}, first_speaker=first)
     with pytest.raises(DataError, match=f"sample 's0' of the train split.*{message}") if message else nullcontext():
-        build_partner(config.env.args.partner, config.env.args, texts)
+        build_partner(config.env.args.partner, config, texts)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guided_runs import walks_config
 from runs import make_config, run_folder, train
 from tiny import make_bart, make_gpt2, make_t5, make_tokenizer
 
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
@@ -156,3 +157,10 @@ def test_dry_run_checks_training_arguments(
     config["alg"]["training_args"] = training_args
     assert train(tmp_path, config, "--dry_run") == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones() -> None:
+    config = parse_config(walks_config(alg__policy__args__generation_kwargs={"max_new_tokens": 3}), "the test's config")
+    assert isinstance(config, OfflineConfig)
+    lengths = run_lengths(config, make_tokenizer())
+    assert (lengths.reply, lengths.target, lengths.room) == (3, 8, 8)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from runs import make_config
 
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.rewards.async_reward import AsyncCalls
 from rl4dialog.training.building.rewards import build_scorer
 
 TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}

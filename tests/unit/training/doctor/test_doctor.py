@@ -335,7 +335,7 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
-    from rl4dialog.training.building.language_model import fill_cache
+    from rl4dialog.training.building.preparation import fill_cache
 
     warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
     cold = subject_of(tmp_path, warm_start=warm_start)

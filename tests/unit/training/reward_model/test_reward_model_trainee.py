@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from feedback_files import mixed_feedback, rating, write_feedback
 from reward_models import make_config
 from runs import complete_run, lines, run_folder
 
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric
 from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.training.building.reward_model import build_judged_data, loss_of
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +42,9 @@ def test_card_has_what_the_model_reads_and_its_scores_on_val(run: Path) -> None:
         "truncation_side": "left",
         "ratings": ["interest"],
         "scale": [1, 5],
+        "score": "rating",
+        "members": 1,
+        "offsets": [0.0],
     }
 
 
@@ -70,3 +79,61 @@ def test_metrics_compare_with_constant_and_length(run: Path) -> None:
 def test_report_is_written(run: Path) -> None:
     write_report_or_warn(run)
     assert "agreement/spearman" in (run / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def feedback_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("feedback")
+    path = write_feedback(folder / "feedback.jsonl", [each for each in mixed_feedback() if each.kind != "rating"])
+    config = make_config(datapool={"id": "feedback", "args": {"path": str(path)}})
+    config["alg"]["ensemble"] = 2
+    config["alg"]["training_args"]["num_train_epochs"] = 1
+    with complete_run(folder, config):
+        yield run_folder(folder)
+
+
+def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) -> None:
+    card = json.loads((feedback_run / "model" / "reward_model.json").read_text())
+    assert (card["score"], card["members"], card["ratings"], card["scale"]) == ("log_odds", 2, [], None)
+    assert sum(card["offsets"]) == pytest.approx(0, abs=1e-9) and card["offsets"][0] != 0
+    rows = json.loads((feedback_run / "epoch_1_test_split_predictions.json").read_text())
+    assert all(row["margin"] == pytest.approx(row["score"] - row["score_of_worse"]) for row in rows)
+    said = [line.split(": ", 1)[1] for line in rows[0]["prompt_text"].split("\n")]
+    arguments: Any = ([""], [said[-1]], [[]], [{"history": said[:-1]}])
+    (scores, _) = LearnedRewardMetric(str(feedback_run)).compute(*arguments).popitem()[1]
+    assert scores == pytest.approx([rows[0]["score"]], abs=1e-5)
+    (penalized, _) = LearnedRewardMetric(str(feedback_run), std_penalty=1.0).compute(*arguments).popitem()[1]
+    assert penalized is not None and scores is not None and penalized[0] < scores[0]
+
+
+def test_metrics_of_preferences_stand_beside_length(feedback_run: Path) -> None:
+    *_, last = lines(feedback_run / "test_split_metrics.jsonl")
+    assert last["metrics"].keys() == {
+        "preference/accuracy",
+        "preference/accuracy_of_longer",
+        "preference/log_loss",
+        "preference/calibration_error",
+        "length/spearman_with_score",
+        "ensemble/std",
+    }
+    write_report_or_warn(feedback_run)
+    assert "preference/accuracy" in (feedback_run / "report.html").read_text()
+
+
+def test_ratings_that_are_all_alike_are_an_error(tmp_path: Path) -> None:
+    given = [rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8)]
+    path = write_feedback(tmp_path / "feedback.jsonl", given)
+    config = parse_config(make_config(datapool={"id": "feedback", "args": {"path": str(path)}}), "c.yml")
+    assert isinstance(config, RewardModelConfig)
+    with pytest.raises(DataError, match="all 4 judgements of split 'train' are the same rating, so there is nothing"):
+        build_judged_data(config)
+
+
+@pytest.mark.parametrize(("use", "expected"), [("ratings", "squared_error"), ("all", "cross_entropy")])
+def test_loss_of_ratings_depends_on_what_there_is(use: str, expected: str) -> None:
+    config = parse_config(make_config(datapool={"id": "feedback", "args": {"dataset": "small_talk", "use": use}}), "c")
+    assert isinstance(config, RewardModelConfig)
+    data = build_judged_data(config)
+    assert loss_of(config, data).rating_loss == expected
+    config.alg.rating_loss = "squared_error"
+    assert loss_of(config, data).rating_loss == "squared_error"

@@ -1,0 +1,171 @@
+"""The datapool of user feedback: ratings of replies, choices between two replies, and corrections.
+
+It serves two purposes. A reward model learns from judgements: ratings, and pairs of which one reply is better, as a
+correction is than the reply. All other algorithms get prompts with the replies to learn: corrections, chosen replies,
+and replies that were rated up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.feedback import Feedback
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, WORSE, JudgedTexts
+from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_dialogue, read_latest
+from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.ratings import FEEDBACK_RATING
+from rl4dialog.data.small_talk.person import small_talk_feedback
+from rl4dialog.data.splits import HeldOutShare, drawn_conversations
+from rl4dialog.data.text_files import FilePath, expand_path
+
+Use = Literal["preferences", "corrections", "ratings", "all"]
+# Values of down and up.
+_SCALE = (-1.0, 1.0)
+
+_logger = logging.getLogger(__name__)
+
+
+class FeedbackPool(TextGenPool):
+    """Feedback of users on replies, as ``rl4dialog chat`` and ``rl4dialog ui`` write it.
+
+    Args:
+        feedback: All judgements of a split.
+        dialogue_format: Format of the prompts.
+        source: Where they are from, for messages.
+    """
+
+    def __init__(self, feedback: Sequence[Feedback], dialogue_format: DialogueFormat, source: str = "feedback") -> None:
+        self._feedback, self._source = list(feedback), source
+        super().__init__(list(_learned_replies(self._feedback, dialogue_format)))
+        self.use_format(dialogue_format)
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: FilePath | None = None,
+        dataset: Literal["small_talk"] | None = None,
+        use: Use = "all",
+        context_size: Count | None = None,
+        format: FormatName = "eou",
+        held_out_share: HeldOutShare = 0.25,
+        split_seed: int = 0,
+        max_size: Count | None = None,
+        render_chat: RenderChat | None = None,
+    ) -> FeedbackPool:
+        """Load one split. The later judgement of the same reply holds, and splits are drawn by conversation.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: A feedback file.
+            dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
+            use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings`` or ``all``.
+            context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
+                all.
+            format: Format of prompts: ``eou`` or ``chat_template``.
+            held_out_share: Share of the conversations in each of ``val`` and ``test``.
+            split_seed: Random seed of the splits.
+            max_size: Keep only the first judgements.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool with one sample per reply to learn: a correction, a chosen reply, or one that was rated up.
+
+        Raises:
+            DataError: If the file is missing, malformed or empty, has no such judgements, or too few for three splits.
+            ConfigError: If both or neither of ``path`` and ``dataset`` are set.
+        """
+        check_split(split)
+        if (path is None) == (dataset is None):
+            raise ConfigError("datapool.args: set either path, to a feedback file, or dataset")
+        source = str(path if path is not None else dataset)
+        given = small_talk_feedback() if path is None else read_latest(expand_path(path))
+        used = given if use == "all" else [each for each in given if each.kind == use.removesuffix("s")]
+        if not used:
+            raise DataError(f"{source} has no {use} (it has {count_kinds(given)}); choose another use")
+        own = drawn_conversations(map(conversation_of, used), split, held_out_share, split_seed, source)
+        chosen = [each for each in used if conversation_of(each) in own]
+        pool = cls(chosen[:max_size], DialogueFormat(format, context_size, render_chat), source)
+        if split == "train":
+            _logger.info("%s: %s in split 'train'", source, count_kinds(pool._feedback))
+        return pool
+
+    def judged(self) -> JudgedTexts:
+        """Return the judgements for a reward model, without pairs of equal replies.
+
+        Raises:
+            DataError: If none is left.
+        """
+        assert self.dialogue_format is not None
+        context_size = self.dialogue_format.context_size
+        samples = [sample for each in self._feedback if (sample := _judgement(each, context_size)) is not None]
+        if len(samples) < len(self._feedback):
+            n_equal = len(self._feedback) - len(samples)
+            _logger.warning(
+                "%s: %d of %d judgements compare a reply with itself and are left out",
+                self._source, n_equal, len(self._feedback),
+            )  # fmt: skip
+        if not samples:
+            raise DataError(f"{self._source}: all judgements compare a reply with itself, so there is nothing to learn")
+        _warn_of_positions(self._feedback, self._source)
+        pool = JudgedTexts(samples)  # type: ignore[abstract]
+        pool.context_size = context_size
+        if any(each.kind == "rating" for each in self._feedback):
+            pool.ratings, pool.scale = (FEEDBACK_RATING,), _SCALE
+        return pool
+
+
+def _learned_replies(feedback: Iterable[Feedback], dialogue_format: DialogueFormat) -> Iterable[Sample]:
+    """The replies to learn, with their prompts: none that was corrected or rated down."""
+    feedback = list(feedback)
+    bad = {
+        (each.persona, *each.turns, each.replies[0].text)
+        for each in feedback
+        if each.kind == "correction" or each.rating == -1
+    }
+    for each in feedback:
+        reply = each.correction
+        if reply is None:
+            reply = each.replies[each.chosen or 0].text
+            if (each.persona, *each.turns, reply) in bad:
+                continue
+        context = dialogue_format.context(each.turns)
+        persona = {} if each.persona is None else {"persona": [each.persona]}
+        meta_data = {"history": context, "conversation": conversation_of(each), "kind": each.kind, **persona}
+        yield Sample(each.id, dialogue_format.prompt(context, each.persona), [reply], meta_data)
+
+
+def _judgement(feedback: Feedback, context_size: int | None) -> Sample | None:
+    """What a reward model learns from an item; ``None`` if it compares a reply with itself."""
+    replies = [reply.text for reply in feedback.replies]
+    if feedback.correction is not None:
+        better, worse = feedback.correction, replies[0]
+    elif feedback.chosen is not None:
+        better, worse = replies[feedback.chosen], replies[1 - feedback.chosen]
+    else:
+        better, worse = replies[0], None
+    text = dialogue_text(judged_dialogue(feedback, better), context_size)
+    meta_data = {"n_words": len(better.split()), "conversation": conversation_of(feedback)}
+    if worse is None:
+        assert feedback.rating is not None
+        lowest, highest = _SCALE
+        return Sample(feedback.id, text, [], {RATING: (feedback.rating - lowest) / (highest - lowest), **meta_data})
+    other = dialogue_text(judged_dialogue(feedback, worse), context_size)
+    if other == text:
+        return None
+    return Sample(feedback.id, text, [], {WORSE: other, N_WORDS_OF_WORSE: len(worse.split()), **meta_data})
+
+
+def _warn_of_positions(feedback: Iterable[Feedback], source: str) -> None:
+    """Warn if always the same side was chosen, which may say more about the page than about the replies."""
+    choices = [each.chosen for each in feedback if each.chosen is not None]
+    if len(choices) >= 10 and len(set(choices)) == 1:
+        side = ("first", "second")[choices[0]]
+        _logger.warning("%s: in all %d preferences of a split, the %s reply was chosen", source, len(choices), side)

@@ -1,0 +1,71 @@
+"""What holds of a file of user feedback: the latest judgement of each reply, or of each pair of replies."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+
+from rl4dialog.core.cache import content_hash
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.feedback import KINDS, Feedback, read_feedback
+from rl4dialog.core.types import AGENT, Dialogue, Turn, given_turns
+
+_logger = logging.getLogger(__name__)
+
+
+def read_latest(path: Path) -> list[Feedback]:
+    """Read a feedback file without the judgements that later ones replace; see :func:`latest`.
+
+    Raises:
+        DataError: If the file cannot be read, a line is invalid, or there is no feedback.
+    """
+    given = read_feedback(path)
+    if not given:
+        raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
+    kept = latest(given)
+    if len(kept) < len(given):
+        _logger.info("%s: %d of %d judgements were replaced by later ones", path, len(given) - len(kept), len(given))
+    return kept
+
+
+def latest(given: Iterable[Feedback]) -> list[Feedback]:
+    """Keep the last judgement about the same thing, at the place of the first one.
+
+    After the same turns, a later rating or correction of a reply replaces an earlier one, and so does a later choice
+    between the same two replies, whatever their order. A correction is also a choice between the correction and the
+    reply: the later one of a correction and such a choice holds.
+    """
+    found: dict[Hashable, Feedback] = {}
+    corrected: dict[Hashable, Hashable] = {}  # key of the last correction of each reply
+    for each in given:
+        place, texts = (each.persona, *each.turns), [reply.text for reply in each.replies]
+        key: Hashable = (place, texts[0])
+        if each.kind != "rating":
+            key = (place, frozenset([*texts, each.correction] if each.kind == "correction" else texts))
+        if each.kind == "correction":
+            earlier = corrected.get((place, texts[0]))
+            if earlier in found and found[earlier].kind == "correction":
+                del found[earlier]
+            corrected[place, texts[0]] = key
+        found[key] = each
+    return list(found.values())
+
+
+def count_kinds(given: Iterable[Feedback]) -> str:
+    """Say how many judgements of each kind there are, such as ``3 ratings, 1 preference``."""
+    counts = Counter(each.kind for each in given)
+    return ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind in KINDS if (n := counts[kind]))
+
+
+def conversation_of(feedback: Feedback) -> str:
+    """Id of the conversation. Feedback does not tell conversations apart, so those that start alike count as one."""
+    return content_hash([feedback.persona or "", feedback.turns[0]])
+
+
+def judged_dialogue(feedback: Feedback, reply: str) -> Dialogue:
+    """The conversation up to a reply."""
+    turns = (*given_turns(feedback.turns), Turn(reply, AGENT))
+    persona = {} if feedback.persona is None else {"persona": feedback.persona}
+    return Dialogue(feedback.id, turns, meta_data=persona, n_given=len(turns) - 1)

@@ -1,0 +1,219 @@
+"""The datapool `mixture`: samples of several datapools, by share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint, shown
+from rl4dialog.core.types import Dialogue, Sample, is_number
+from rl4dialog.data.dialogue_format import RenderChat
+from rl4dialog.data.judged_texts import JudgedTexts
+from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.splits import shuffled
+
+T = TypeVar("T")
+_KEYS = ("id", "args", "share")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PoolShare:
+    """An entry of ``pools``: a datapool and its share.
+
+    Attributes:
+        name: Its id, with a number if others have the same id.
+        id: Its id.
+        args: Its arguments.
+        share: Its share, relative to the others'.
+    """
+
+    name: str
+    id: str
+    args: Mapping[str, Any]
+    share: float
+
+
+def checked_pools(pools: Sequence[Mapping[str, Any]]) -> list[PoolShare]:
+    """Check the entries of a mixture, without building their datapools.
+
+    Raises:
+        ConfigError: If there are none, or one is malformed.
+    """
+    where = "datapool.args.pools"
+    if not pools:
+        raise ConfigError(f"{where}: a mixture needs at least one datapool, with id, args and share")
+    found: list[PoolShare] = []
+    ids = [entry.get("id") for entry in pools]
+    for number, entry in enumerate(pools):
+        for key in entry:
+            if key not in _KEYS:
+                raise ConfigError(f"{where}[{number}]: unknown key {key!r}{nearest_hint(str(key), _KEYS)}")
+        id, args = entry.get("id"), entry.get("args") or {}
+        share: Any = entry.get("share")
+        if not isinstance(id, str) or not isinstance(args, Mapping):
+            raise ConfigError(
+                f"{where}[{number}]: needs the id of a datapool, and args as a mapping, not {shown(entry)}"
+            )
+        if not is_number(share) or not 0 < share < float("inf"):
+            raise ConfigError(f"{where}[{number}].share must be a positive number, not {shown(share)}")
+        found.append(PoolShare(id if ids.count(id) == 1 else f"{id}_{number}", id, args, float(share)))
+    return found
+
+
+class Mixture(TextGenPool):
+    """Samples of several datapools by share, such as corrections of users together with older data.
+
+    Args:
+        pools: The datapools by name.
+        shares: Their shares; ``None`` for all samples of each.
+        size: Total number of samples with shares; by default the smallest for which every pool is whole.
+        seed: Random seed of the order.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, TextGenPool],
+        shares: Sequence[float] | None = None,
+        size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._pools, self._shares, self._size, self._seed = dict(pools), shares, size, seed
+        rows = self._mixed([list(_named(name, pool)) for name, pool in pools.items()])
+        super().__init__([sample for sample, _ in rows], [weight for _, weight in rows])
+        first = next(iter(pools.values()))
+        self.end_of_turn, self.dialogue_format = first.end_of_turn, first.dialogue_format
+        self.has_rewards = all(pool.has_rewards for pool in pools.values())
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        pools: list[dict[str, Any]],
+        size: Count | None = None,
+        seed: int = 0,
+        render_chat: RenderChat | None = None,
+        build_pool: Callable[..., TextGenPool] | None = None,
+    ) -> Mixture:
+        """Load one split.
+
+        Shares are those of ``train``. A pool that is too small for its share is repeated, and one that is too large
+        loses its last samples; the log says so. ``val`` and ``test`` are all samples of all pools.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            pools: The datapools: ``id``, ``args`` as for the datapool alone, and ``share``, a positive number. Shares
+                are relative: 1 and 3 are a quarter and three quarters.
+            size: Number of samples in ``train``; by default the smallest for which every pool is whole, so that pools
+                are only repeated.
+            seed: Random seed of the order of the samples in ``train``.
+            render_chat: Formats chat messages as a prompt; passed to pools that take it.
+            build_pool: Builds a pool from id and arguments.
+
+        Returns:
+            A pool whose samples have the name of their ``pool`` in the meta data.
+
+        Raises:
+            ConfigError: If an entry of ``pools`` is malformed.
+            DataError: If the pools have different dialogue formats, or one is invalid or has no samples.
+        """
+        check_split(split)
+        assert build_pool is not None
+        blocks = checked_pools(pools)
+        built = {
+            block.name: build_pool(block.id, {**block.args, "split": split}, render_chat=render_chat)
+            for block in blocks
+        }
+        _check_formats(built)
+        if split != "train":
+            return cls(built)
+        for name, pool in built.items():
+            if len(pool) == 0:
+                raise DataError(
+                    f"datapool 'mixture': {name} has no samples in split 'train', so it cannot have a share"
+                )
+        mixture = cls(built, [block.share for block in blocks], size, seed)
+        for name, pool, n_taken in zip(built, built.values(), mixture._sizes([*map(len, built.values())]), strict=True):
+            change = "all" if n_taken == len(pool) else "repeated" if n_taken > len(pool) else "the last ones left out"
+            _logger.info("mixture: %d samples of %s, which has %d (%s)", n_taken, name, len(pool), change)
+        return mixture
+
+    def conversations(self) -> Iterator[Dialogue]:
+        """Yield the conversations of all pools by share. They are held in memory.
+
+        Raises:
+            DataError: If only some of the pools have rewards.
+        """
+        yield from self._all(TextGenPool.conversations.__name__)
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        yield from self._all(TextGenPool.prompted_conversations.__name__)
+
+    def judged(self) -> JudgedTexts:
+        """Return the judgements of all pools by share, for a reward model.
+
+        Raises:
+            ConfigError: If the pools do not judge the same texts: replies or dialogues, with equal contexts.
+        """
+        judged: dict[str, JudgedTexts] = {name: pool.judged() for name, pool in self._pools.items()}  # type: ignore[attr-defined]
+        first, *others = judged.values()
+        for other in others:
+            for key in ("unit", "context_size"):
+                if getattr(first, key) != getattr(other, key):
+                    raise ConfigError(
+                        f"datapool 'mixture': the {key} of all datapools of a reward model must be equal, not "
+                        f"{getattr(first, key)!r} and {getattr(other, key)!r}"
+                    )
+        rows = self._mixed([list(_named(name, pool)) for name, pool in judged.items()])
+        found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])  # type: ignore[abstract]
+        found.unit, found.context_size = first.unit, first.context_size
+        found.ratings = tuple(sorted({name for pool in judged.values() for name in pool.ratings}))
+        scales = {pool.scale for pool in judged.values() if pool.ratings}
+        found.scale = scales.pop() if len(scales) == 1 else None
+        return found
+
+    def _all(self, method: str) -> Iterable[Dialogue]:
+        without = [name for name, pool in self._pools.items() if not pool.has_rewards]
+        if 0 < len(without) < len(self._pools):
+            raise DataError(f"datapool 'mixture': only some datapools have rewards; {without[0]} has none")
+        return self._mixed([list(getattr(pool, method)()) for pool in self._pools.values()])
+
+    def _mixed(self, items: Sequence[Sequence[T]]) -> list[T]:
+        """Take the items of each pool by its share, in random order; without shares, all in order."""
+        sizes = self._sizes([*map(len, items)])
+        taken = [own[i % len(own)] for own, n in zip(items, sizes, strict=True) for i in range(n)]
+        return taken if self._shares is None else [taken[i] for i in shuffled(len(taken), f"mixture/{self._seed}")]
+
+    def _sizes(self, lengths: Sequence[int]) -> list[int]:
+        """Number of items to take of each pool."""
+        if self._shares is None:
+            return list(lengths)
+        total = max(n / share for n, share in zip(lengths, self._shares, strict=True))
+        if self._size is not None:
+            total = self._size / sum(self._shares)
+        return [max(round(total * share), 1) for share in self._shares]
+
+
+def _named(name: str, pool: TextGenPool) -> Iterator[tuple[Sample, float]]:
+    """The samples of a pool, with its name in their ids and meta data."""
+    for sample, weight in pool:
+        meta_data = {**(sample.meta_data or {}), "pool": name}
+        if "conversation" in meta_data:
+            meta_data["conversation"] = f"{name}/{meta_data['conversation']}"
+        yield replace(sample, id=f"{name}/{sample.id}", meta_data=meta_data), weight
+
+
+def _check_formats(pools: Mapping[str, TextGenPool]) -> None:
+    """Raise a `DataError` if prompts have different formats; judged texts have none."""
+    with_prompts = {name: pool for name, pool in pools.items() if not isinstance(pool, JudgedTexts)}
+    formats = {
+        name: (pool.dialogue_format.name if pool.dialogue_format else None, pool.end_of_turn)
+        for name, pool in with_prompts.items()
+    }
+    if len(set(formats.values())) > 1:
+        listed = ", ".join(f"{name}: {format or 'none'}" for name, (format, _) in formats.items())
+        raise DataError(f"datapool 'mixture': all datapools need the same dialogue format, not {listed}")

@@ -1,0 +1,115 @@
+"""Language models as conversation partners: policies that only generate, and the lengths of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from transformers import PreTrainedModel
+
+from rl4dialog.catalog import PolicyRegistry
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.policies.models import embedding_rows
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+def answering_class(is_encoder_decoder: bool) -> type[LMActorCriticPolicy]:
+    """Class of the policies that answer with a language model of this kind."""
+    kind = "seq2seq" if is_encoder_decoder else "causal"
+    return PolicyRegistry.resolve(f"{kind}_lm_actor_critic_policy")  # type: ignore[no-any-return]
+
+
+def answering_policy(
+    model: PreTrainedModel,
+    end_of_turn: EndOfTurn,
+    max_prompt_length: int,
+    max_length: int,
+    generation_kwargs: Mapping[str, Any] | None,
+    **kwargs: Any,
+) -> LMActorCriticPolicy:
+    """Wrap a language model, which is not copied, in a policy without critic and reference.
+
+    Args:
+        model: The language model.
+        end_of_turn: Detects the ends of its utterances.
+        max_prompt_length: P.
+        max_length: Maximum number of tokens of an utterance.
+        generation_kwargs: Sampling settings.
+        kwargs: Further arguments of the policy.
+    """
+    n_rows = embedding_rows(model)
+    sizes = {"prompt_ids": max_prompt_length, "context_ids": max_length}
+    space = spaces.Dict({name: spaces.Box(0, n_rows - 1, (size,), np.int64) for name, size in sizes.items()})
+    return answering_class(model.config.is_encoder_decoder)(
+        space,
+        spaces.Discrete(n_rows),
+        lambda _: 0.0,
+        model=model,
+        end_of_turn=end_of_turn,
+        critic="none",
+        reference="none",
+        generation_kwargs=dict(generation_kwargs or {}),
+        **kwargs,
+    )
+
+
+def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.ndarray]) -> list[Sequence[int]]:
+    """Token ids of an utterance for each prompt.
+
+    Args:
+        policy: The policy.
+        observations: ``prompt_ids`` and ``prompt_mask``, padded on the left to any length. Shape (n, L).
+    """
+    obs = {name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()}
+    return [ids.tolist() for ids in policy.generate(obs).per_row("response_ids")]
+
+
+def answer_settings(partner: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
+    """Check the sampling settings of a partner.
+
+    Args:
+        partner: Its id, for messages.
+        generation_kwargs: The settings.
+
+    Raises:
+        ConfigError: If one is invalid.
+    """
+    where = f"partner {partner!r}: generation_kwargs"
+    return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
+
+
+def answer_lengths(
+    partner: str,
+    model_name: str,
+    positions: int | None,
+    settings: GenerationSettings,
+    max_prompt_length: int,
+    max_length: int,
+) -> tuple[int, int]:
+    """Maximum lengths of prompts and of utterances.
+
+    Args:
+        partner: Id of the partner, for messages.
+        model_name: Name of its model, for messages.
+        positions: Number of positions of a decoder-only model; ``None`` if there is no such limit.
+        settings: Its sampling settings.
+        max_prompt_length: Limit of the run.
+        max_length: Limit of the run.
+
+    Raises:
+        ConfigError: If the model has too few positions.
+    """
+    max_length = min(settings.max_new_tokens or max_length, max_length)
+    if positions is None:
+        return max_prompt_length, max_length
+    if max_length >= positions:
+        raise ConfigError(
+            f"partner {partner!r} answers with up to {max_length} tokens, but {model_name!r} has only {positions} "
+            f"positions; lower env.args.max_partner_length"
+        )
+    return min(max_prompt_length, positions - max_length), max_length

@@ -1,0 +1,168 @@
+"""Self-play is a conversation with a language model of the same weights, and its partner's tokens are never trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conversing import MARKER, algorithm_on_conversations, collect
+from runs import complete_run, contents, keep_registries, make_config, run_folder, train
+from tiny import make_gpt2, make_tokenizer
+
+from rl4dialog import cli
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.config import OnPolicyConfig, parse_config
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.partners.self_play import SelfPlayPartner
+from rl4dialog.rollouts.collector import RolloutCollector
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.policy import all_arguments
+from rl4dialog.training.building.texts import build_texts
+from rl4dialog.training.memory import predict_memory
+
+KINDS = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}
+
+
+def config_of(folder: Path, partner: dict[str, Any], **overrides: Any) -> dict[str, Any]:
+    """An iteration of conversations of up to three turns, with evaluations before and after it."""
+    folder.mkdir(exist_ok=True)
+    settings = {
+        "reward_fn": {"id": "length_penalty", "args": {"max_length": 1}, "pay": "turn"},
+        "env__n_envs": 4,
+        "env__args__max_prompt_length": 60,
+        "env__args__max_episode_length": 8,
+        "env__args__max_partner_length": 8,
+        "env__args__max_turns": 3,
+        "env__args__partner": partner,
+        "train_evaluation__n_iters": 1,
+        "train_evaluation__metrics": [{"id": "conversation"}],
+        "train_evaluation__max_eval_samples": 3,
+        "train_evaluation__save_every": 1,
+        "logging__conversations": True,
+        **overrides,
+    }
+    return make_config(folder, **settings)
+
+
+@pytest.fixture(autouse=True)
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_registries(monkeypatch)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind_and_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A saved tiny model."""
+    folder = tmp_path_factory.mktemp("model")
+    policy = {"id": f"{request.param}_lm_actor_critic_policy", "args": {"model_name": KINDS[request.param]}}
+    config = make_config(folder, train_evaluation__n_iters=0, env__args__max_prompt_length=70, alg__policy=policy)
+    with complete_run(folder, config):
+        yield request.param, str(run_folder(folder) / "model")
+
+
+def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path: Path, kind_and_model: Any) -> None:
+    """In the first iteration they are equal, and in evaluations, where the partner is the frozen beginning."""
+    kind, model = kind_and_model
+    sampling = {"do_sample": False} if kind == "seq2seq" else {"do_sample": True, "temperature": 0.9}
+    policy = {
+        "id": f"{kind}_lm_actor_critic_policy",
+        "args": {"model_name": model, "generation_kwargs": {"do_sample": True}},
+    }
+    args = {"model_name": model, "architecture": kind, "generation_kwargs": sampling}
+    partners = [
+        {"id": "language_model", "args": args},
+        {"id": "self_play", "args": {"generation_kwargs": sampling}},
+    ]
+    folders = tmp_path / "frozen", tmp_path / "itself"
+    for folder, partner in zip(folders, partners, strict=True):
+        config = config_of(folder, partner, alg__policy=policy, tokenizer={"model_name": model}, seed=3)
+        assert train(folder, config) == 0
+    a, b = (contents(run_folder(folder)) for folder in folders)
+    assert a.keys() == b.keys() and "conversations.jsonl.gz" in a
+    assert [name for name in a if a[name] != b[name] and not name.endswith("state.json")] == []
+    said = [turn["text"] for name in b if name.endswith("predictions.json") for r in b[name] for turn in r["turns"]]
+    assert len(set(said)) > 5
+
+
+def test_evaluation_of_a_finished_run_has_the_frozen_beginning_as_partner(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"id": "self_play"}, alg__args__learning_rate=0.01)
+    assert train(tmp_path, config) == 0
+    folder = run_folder(tmp_path)
+    assert cli.main(["evaluate", "--run", str(folder), "--output_path", str(tmp_path / "found")]) == 0
+    found = json.loads((tmp_path / "found" / "predictions.json").read_text())
+    before, after = (json.loads((folder / f"epoch_{i}_test_split_predictions.json").read_text()) for i in (0, 1))
+    assert [record["turns"] for record in found] == [record["turns"] for record in after]
+    assert [record["turns"] for record in found] != [record["turns"] for record in before]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_no_gradient_reaches_the_tokens_of_the_other_side(joins: bool) -> None:
+    tokenizer = make_tokenizer(marker=MARKER)
+    end = EndOfTurn(tokenizer, [0], MARKER)
+    side = OutsidePartner(DialogueFormat("eou", None, in_conversation=True), end, len(tokenizer), 59, 5)
+    partner = SelfPlayPartner(side)
+    algorithm = algorithm_on_conversations(
+        PPO,
+        make_gpt2(tokenizer),
+        env_kwargs={"partner": None, "outside_partner": side, "max_turns": 3},
+        collector=RolloutCollector(partner=partner, has_partner=True),
+        policy_kwargs={"critic": "shared", "share_prompts": False, "max_reply_length": 5},
+        n_epochs=1,
+        batch_size=10_000,
+        join_turns=joins,
+    )
+    policy = algorithm.policy
+    partner.begin_run(policy)
+    assert len(collect(algorithm)) > 0
+    seen: list[Any] = []
+    evaluate = policy.evaluate_actions
+
+    def spy(obs: Any, actions: Any) -> Any:
+        seen.append(obs)
+        return evaluate(obs, actions)
+
+    def keep(module: Any, args: Any, output: Any) -> None:
+        output.last_hidden_state.retain_grad()
+        seen.append(output.last_hidden_state)
+
+    policy.evaluate_actions = spy
+    policy.language_model.base_model.register_forward_hook(keep)
+    algorithm.train()
+    n_between = 0
+    for obs, hidden in zip(seen[::2], seen[1::2], strict=True):
+        mask, n_prompt = obs["response_mask"], obs["prompt_mask"].sum(dim=1)
+        read = torch.zeros(hidden.shape[:2], dtype=torch.bool)
+        rows, steps = mask.nonzero(as_tuple=True)
+        read[rows, n_prompt[rows] - 1 + steps] = True  # the states that predict what the agent said
+        norms = hidden.grad.norm(dim=2)
+        assert (norms[read] > 0).all() and (norms[~read] == 0).all()
+        last = mask.shape[1] - mask.flip(1).int().argmax(dim=1)
+        n_between += int((last - mask.sum(dim=1)).sum())
+    assert (n_between > 0) == joins  # tokens of the partner between two utterances of the agent
+
+
+def test_plan_counts_the_copies(tmp_path: Path) -> None:
+    def frozen(partner: dict[str, Any], **changes: Any) -> int:
+        config = parse_config(config_of(tmp_path, partner, **changes), "test")
+        assert isinstance(config, OnPolicyConfig)
+        plan = predict_memory(config, build_texts(config), all_arguments(config))
+        return plan.frozen
+
+    pool = {"id": "self_play", "args": {"snapshot_every": 2, "pool_size": 5}}
+    shared, other = {"alg__policy__args__critic": "shared"}, {"id": "scripted", "args": {"replies": ["a", "b", "c"]}}
+    alone = frozen(other, **shared)  # the reference
+    assert frozen({"id": "self_play"}, **shared) == alone
+    assert frozen(pool, **shared) == 5 * alone  # the reference is the frozen beginning
+    none = {**shared, "alg__policy__args__reference": "none", "alg__kl_div__coeff": 0.0}
+    assert frozen(other, **none) == 0
+    assert frozen({"id": "self_play"}, **none) == alone and frozen(pool, **none) == 5 * alone
+    evaluated = {"train_evaluation__partner": other}
+    assert frozen({"id": "self_play"}, **none, **evaluated) == 0
+    lora = {**shared, "lora": {"r": 2, "target_modules": ["c_attn"]}}
+    adapters = frozen({"id": "self_play"}, **lora) - frozen(other, **lora)
+    assert 0 < adapters < alone / 20
+    assert frozen(pool, **lora) - frozen(other, **lora) == 5 * adapters

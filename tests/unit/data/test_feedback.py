@@ -1,0 +1,110 @@
+"""The datapool of user feedback."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
+
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.feedback import Feedback
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.feedback import FeedbackPool
+from rl4dialog.data.judged_texts import RATING, WORSE
+from rl4dialog.data.pool import SPLITS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(write_feedback(tmp_path / "feedback.jsonl", mixed_feedback()))
+
+
+def pool_of(*given: Feedback) -> FeedbackPool:
+    return FeedbackPool(given, DialogueFormat("eou", None))
+
+
+def test_replies_to_learn_are_corrections_choices_and_replies_rated_up() -> None:
+    pool = pool_of(rating("a", 1), rating("b", -1), preference("c", "d", 1), correction("e", "f"))
+    assert [(str(s.prompt_or_input_text), s.references) for s, _ in pool] == [
+        ("hello <EOU>", ["a"]),
+        ("hello <EOU>", ["d"]),
+        ("hello <EOU>", ["f"]),
+    ]
+
+
+def test_reply_that_was_corrected_or_rated_down_is_not_learned() -> None:
+    pool = pool_of(preference("a", "b", 0), rating("a", -1), preference("c", "d", 0), correction("c", "e"))
+    assert [sample.references for sample, _ in pool] == [["e"]]
+
+
+def test_judgements_are_ratings_from_0_to_1_and_pairs() -> None:
+    judged = pool_of(rating("a", -1), preference("b b", "c", 1), correction("d", "e e e")).judged()
+    down, choice, better = [(sample.prompt_or_input_text, sample.meta_data or {}) for sample, _ in judged]
+    assert (down[0], down[1][RATING]) == ("User: hello\nAssistant: a", 0.0)
+    assert (choice[0], choice[1][WORSE]) == ("User: hello\nAssistant: c", "User: hello\nAssistant: b b")
+    assert (choice[1]["n_words"], choice[1]["n_words_of_worse"]) == (1, 2)
+    assert (better[0], better[1][WORSE]) == ("User: hello\nAssistant: e e e", "User: hello\nAssistant: d")
+    assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("rating",), (-1.0, 1.0))
+
+
+def test_pool_without_ratings_has_no_scale() -> None:
+    judged = pool_of(preference("a", "b", 0)).judged()
+    assert (judged.ratings, judged.scale) == ((), None)
+
+
+def test_splits_are_drawn_by_conversation(path: str) -> None:
+    pools = [FeedbackPool.prepare(split, path).judged() for split in SPLITS]
+    parts = [{(sample.meta_data or {})["conversation"] for sample, _ in pool} for pool in pools]
+    assert [len(part) for part in parts] == [6, 3, 3] and len(set.union(*parts)) == 12
+    assert sum(map(len, pools)) == 36
+
+
+@pytest.mark.parametrize(("use", "n"), [("preferences", 6), ("corrections", 6), ("ratings", 6), ("all", 18)])
+def test_use_selects_the_judgements(path: str, use: Any, n: int) -> None:
+    assert len(FeedbackPool.prepare("train", path, use=use).judged()) == n
+
+
+def test_context_size_cuts_prompt_and_text(path: str) -> None:
+    pool = FeedbackPool.prepare("train", path, context_size=1)
+    assert pool[0][0].prompt_or_input_text == "how are you <EOU>"
+    assert pool.judged()[0][0].prompt_or_input_text.startswith("User: how are you\nAssistant: ")
+
+
+def test_persona_is_in_prompt_and_text() -> None:
+    pool = pool_of(rating("a", 1, persona="you are a cook"))
+    assert pool[0][0].prompt_or_input_text == "you are a cook<EOU>hello <EOU>"
+    assert pool.judged()[0][0].prompt_or_input_text == "Persona: you are a cook\nUser: hello\nAssistant: a"
+
+
+def test_pair_of_equal_replies_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(pool_of(preference("a", "a ", 0), rating("b", 1)).judged()) == 1
+    assert "1 of 2 judgements compare a reply with itself and are left out" in caplog.text
+    with pytest.raises(DataError, match="all judgements compare a reply with itself"):
+        pool_of(correction("a", "a")).judged()
+
+
+def test_choice_of_always_the_same_side_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rl4dialog")
+    pool_of(*(preference(f"a {i}", "b", 0) for i in range(10))).judged()
+    assert "in all 10 preferences of a split, the first reply was chosen" in caplog.text
+
+
+def test_missing_kind_and_too_few_conversations_are_errors(tmp_path: Path) -> None:
+    one = str(write_feedback(tmp_path / "one.jsonl", [rating("a", 1)]))
+    with pytest.raises(DataError, match=r"has no corrections \(it has 1 rating\); choose another use"):
+        FeedbackPool.prepare("train", one, use="corrections")
+    with pytest.raises(DataError, match=r"of 1 judged conversations, held_out_share 0\.25 leaves none for split 'val'"):
+        FeedbackPool.prepare("val", one)
+    with pytest.raises(ConfigError, match="set either path, to a feedback file, or dataset"):
+        FeedbackPool.prepare("train", one, dataset="small_talk")
+
+
+def test_simulated_feedback_has_all_kinds() -> None:
+    pool = FeedbackPool.prepare("test", dataset="small_talk", context_size=1)
+    kinds = {(sample.meta_data or {})["kind"] for sample, _ in pool}
+    assert kinds == {"rating", "preference", "correction"}
+    again = FeedbackPool.prepare("test", dataset="small_talk", context_size=1)
+    assert [s for s, _ in again] == [s for s, _ in pool]

@@ -1,0 +1,50 @@
+"""Which judgements of a feedback file hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from feedback_files import correction, preference, rating, write_feedback
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.latest_feedback import conversation_of, latest, read_latest
+
+
+def test_later_judgement_of_the_same_reply_holds() -> None:
+    given = [rating("a", 1), rating("b", 1), rating("a", -1), correction("a", "x"), correction("a", "y")]
+    assert [(each.kind, each.rating, each.correction) for each in latest(given)] == [
+        ("rating", -1, None),
+        ("rating", 1, None),
+        ("correction", None, "y"),
+    ]
+
+
+def test_other_turns_or_persona_are_another_judgement() -> None:
+    given = [rating("a", 1), rating("a", -1, turns=("hi", "oh", "why?")), rating("a", -1, persona="a cook")]
+    assert latest(given) == given
+    assert len({conversation_of(each) for each in given}) == 3
+
+
+@pytest.mark.parametrize("last", [preference("b", "a", 0), preference("a", "b", 1)])
+def test_a_over_b_and_b_over_a_is_the_later_choice(last) -> None:  # type: ignore[no-untyped-def]
+    assert latest([preference("a", "b", 0), last]) == [last]
+
+
+def test_correction_and_choice_between_the_same_texts_replace_each_other() -> None:
+    fix, choice = correction("a", "x"), preference("a", "x", 0)
+    assert latest([fix, choice]) == [choice]
+    assert latest([choice, fix]) == [fix]
+    assert latest([fix, choice, correction("a", "y")])[0] == choice
+
+
+def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"f.jsonl has no feedback; rl4dialog chat and rl4dialog ui write it"):
+        read_latest(write_feedback(tmp_path / "f.jsonl", []))
+
+
+def test_line_of_another_version_is_an_error(tmp_path: Path) -> None:
+    path = write_feedback(tmp_path / "f.jsonl", [rating("a", 1)])
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(DataError, match=r"f.jsonl:1: version must be 1, not 2"):
+        read_latest(path)

@@ -1,0 +1,96 @@
+"""Samples of several datapools by share."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from feedback_files import mixed_feedback, write_feedback
+
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.data.mixture import Mixture, checked_pools
+from rl4dialog.training.building.pools import build_pool
+
+SMALL_TALK = {"id": "small_talk", "args": {"n_train": 4, "n_val": 4, "n_test": 4, "max_size": 6}, "share": 1}
+
+
+def feedback(folder: Path, share: float = 1, **args: Any) -> dict[str, Any]:
+    path = write_feedback(folder / "feedback.jsonl", mixed_feedback()) if not list(folder.iterdir()) else None
+    return {"id": "feedback", "args": {"path": str(path or folder / "feedback.jsonl"), **args}, "share": share}
+
+
+def mixture(split: str, *pools: dict[str, Any], **args: Any) -> Mixture:
+    return Mixture.prepare(split, list(pools), build_pool=build_pool, **args)
+
+
+def counts(pool: Any) -> Counter[str]:
+    return Counter((sample.meta_data or {})["pool"] for sample, _ in pool)
+
+
+def test_smaller_pool_is_repeated_until_the_shares_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rl4dialog")
+    corrections = feedback(tmp_path, 3, use="corrections")
+    pool = mixture("train", corrections, SMALL_TALK)
+    assert counts(pool) == {"feedback": 18, "small_talk": 6}
+    assert set(Counter(s.id for s, _ in pool if "feedback" in str(s.id)).values()) == {3}
+    assert "mixture: 18 samples of feedback, which has 6 (repeated)" in caplog.text
+    assert pool.end_of_turn == "<EOU>" and pool.dialogue_format is not None
+
+
+def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path: Path) -> None:
+    corrections = feedback(tmp_path, use="corrections")
+    pool, other = (mixture("train", corrections, SMALL_TALK, size=8, seed=seed) for seed in (0, 1))
+    assert counts(pool) == counts(other) == {"feedback": 4, "small_talk": 4}
+    names = [(s.meta_data or {})["pool"] for s, _ in pool]
+    assert names != sorted(names) and names != [(s.meta_data or {})["pool"] for s, _ in other]
+
+
+def test_val_has_all_samples_of_all_pools(tmp_path: Path) -> None:
+    assert counts(mixture("val", feedback(tmp_path, 5, use="corrections"), SMALL_TALK)) == {
+        "feedback": 3,
+        "small_talk": 6,
+    }
+
+
+def test_conversations_are_mixed_as_the_samples(tmp_path: Path) -> None:
+    pool = mixture("train", feedback(tmp_path, 3, use="corrections"), SMALL_TALK)
+    found = list(pool.prompted_conversations())
+    assert len(found) == 24 and all(dialogue.prompt for dialogue in found)
+
+
+def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
+    rated = {"id": "rated_dialogues", "args": {"dataset": "small_talk", "unit": "reply", "max_size": 18}, "share": 1}
+    judged = mixture("train", feedback(tmp_path), rated).judged()
+    assert counts(judged) == {"feedback": 18, "rated_dialogues": 18}
+    assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("interest", "rating"), None)
+    with pytest.raises(ConfigError, match="the context_size of all datapools of a reward model must be equal"):
+        mixture("train", feedback(tmp_path, context_size=1), rated).judged()
+
+
+def test_different_formats_are_an_error(tmp_path: Path) -> None:
+    plain = {"id": "dummy_pool", "args": {"prompt": "a"}, "share": 1}
+    with pytest.raises(DataError, match="need the same dialogue format, not dummy_pool: none, small_talk: eou"):
+        mixture("train", plain, SMALL_TALK)
+
+
+@pytest.mark.parametrize(
+    ("pools", "message"),
+    [
+        ([], "needs at least one datapool"),
+        ([{"id": "a", "share": 0}], r"pools\[0\].share must be a positive number, not 0"),
+        ([{"id": "a"}], r"pools\[0\].share must be a positive number, not None"),
+        ([{"id": "a", "share": 1, "arg": {}}], "unknown key 'arg'; did you mean 'args'"),
+        ([{"share": 1}], "needs the id of a datapool"),
+    ],
+)
+def test_malformed_entries_are_errors(pools: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checked_pools(pools)
+
+
+def test_equal_ids_get_numbers() -> None:
+    pools = [{"id": "a", "share": 1}, {"id": "b", "share": 1}, {"id": "a", "share": 2}]
+    assert [part.name for part in checked_pools(pools)] == ["a_0", "b", "a_2"]

@@ -1,0 +1,35 @@
+"""The simulated person of small_talk."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rl4dialog.data.small_talk.person import SimulatedPerson, small_talk_feedback, utility
+
+QUESTION, STATEMENT = "what do you want to do next saturday?", "i am at home on friday and sunday."
+
+
+def test_utility_rewards_questions_of_eight_words() -> None:
+    assert utility(QUESTION) == pytest.approx(2.0) and utility(STATEMENT) == pytest.approx(0.0)
+    assert utility("why?") == pytest.approx(2.0 - 1.4)
+
+
+def test_choices_follow_bradley_and_terry_with_errors() -> None:
+    person = SimulatedPerson(temperature=2.0, error_rate=0.1)
+    share = sum(person.prefers_first(QUESTION, STATEMENT) for _ in range(4000)) / 4000
+    p = 1 / (1 + math.exp(-1))
+    assert share == pytest.approx(0.9 * p + 0.1 * (1 - p), abs=0.03)
+
+
+def test_person_without_noise_is_always_right() -> None:
+    person = SimulatedPerson(temperature=0.0, error_rate=0.0)
+    for each in small_talk_feedback(60, person):
+        texts = [reply.text for reply in each.replies]
+        if each.chosen is not None and utility(texts[0]) != utility(texts[1]):
+            assert texts[each.chosen] == max(texts, key=utility)
+        if each.correction is not None:
+            assert utility(each.correction) >= utility(texts[0]) and each.correction != texts[0]
+        if each.rating is not None:
+            assert (each.rating == 1) == (utility(texts[0]) > 0.5)

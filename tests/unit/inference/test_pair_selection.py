@@ -1,0 +1,89 @@
+"""Selection of pairs of replies, by scores that are computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from reward_models import save_reward_model
+from runs import make_config, run_folder, train
+
+from rl4dialog.cli import main
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.feedback_queue import read_queue
+from rl4dialog.core.types import Sample
+from rl4dialog.inference.pair_selection import STRATEGIES, Candidates, check_strategy, select_pairs
+from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
+
+
+class Judge:
+    """A reward model of K models; each scores a text that ends with K numbers by its own."""
+
+    class card:
+        context_size = None
+
+    def differences(self, first: list[str], second: list[str]) -> Any:
+        def scores(texts: list[str]) -> Any:
+            return np.array([[float(number) for number in text.split(": ")[-1].split()] for text in texts])
+
+        return scores(first) - scores(second)
+
+
+JUDGE = cast(RewardModel, Judge())
+# Differences of the two models: (0.1, 0.1), (3, 3), (4, -3).
+CANDIDATES = [
+    Candidates(Sample(i, f"prompt {i}", [], {"history": [f"hello {i}"]}), replies)
+    for i, replies in enumerate([("1.1 0.1", "1 0"), ("3 4", "0 1"), ("4 0", "0 3")])
+]
+
+
+@pytest.mark.parametrize(("strategy", "best"), [("uncertain", 0), ("gap", 1), ("disagreement", 2)])
+def test_strategy_selects_the_pair(strategy: Any, best: int) -> None:
+    (pair,) = select_pairs(CANDIDATES, 1, "m", strategy, [JUDGE])
+    assert pair.turns == [f"hello {best}"] and pair.strategy == strategy
+    assert {reply.text for reply in pair.replies} == set(CANDIDATES[best].replies)
+    assert pair.score == pytest.approx({"uncertain": -0.1, "gap": 3, "disagreement": 3.5}[strategy])
+
+
+def test_each_prompt_gives_its_best_pair() -> None:
+    many = Candidates(CANDIDATES[0].sample, ["0 0", "1 1", "5 5"])
+    pairs = select_pairs([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
+    assert [{reply.text for reply in pair.replies} for pair in pairs] == [{"0 0", "5 5"}, {"3 4", "0 1"}]
+
+
+def test_random_pairs_depend_on_the_seed_and_their_sides_are_mixed() -> None:
+    many = [Candidates(Sample(i, f"p {i}", []), ["a", "b"]) for i in range(40)]
+    pairs, again, other = (select_pairs(many, 20, "m", seed=seed) for seed in (0, 0, 1))
+    assert pairs == again and {p.id for p in pairs} != {p.id for p in other}
+    assert 4 < sum(pair.replies[0].text == "a" for pair in pairs) < 16
+    assert pairs[0].score is None and pairs[0].turns[0].startswith("p ")
+
+
+def test_strategies_without_what_they_need_are_errors(tmp_path: Path) -> None:
+    for strategy in STRATEGIES[1:]:
+        with pytest.raises(ConfigError, match=f"--strategy {strategy} needs --reward_model"):
+            check_strategy(strategy, [])
+    with pytest.raises(ConfigError, match="--strategy random reads no reward model"):
+        check_strategy("random", ["x"])
+    single = load_reward_model(save_reward_model(tmp_path), "reply", 8, "test")
+    with pytest.raises(ConfigError, match="--strategy disagreement needs several models"):
+        select_pairs(CANDIDATES, 1, "m", "disagreement", [single])
+    with pytest.raises(DataError, match="no prompt has two different replies"):
+        select_pairs([], 1, "m")
+
+
+def test_command_writes_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(tmp_path)
+    config["train_evaluation"]["n_iters"] = 0
+    assert train(tmp_path, config) == 0
+    run, queue = str(run_folder(tmp_path)), tmp_path / "queue.jsonl"
+    rater = save_reward_model(tmp_path / "rater", n_members=2)
+    common = ["select", "--run", run, "--output", str(queue), "--n", "3", "--n_replies", "3"]
+    assert main([*common, "--strategy", "disagreement", "--reward_model", rater]) == 0
+    assert "pairs written to" in capsys.readouterr().out
+    pairs = read_queue(queue)
+    assert 0 < len(pairs) <= 3 and all(pair.replies[0].text != pair.replies[1].text for pair in pairs)
+    assert [pair.score for pair in pairs] == sorted((pair.score for pair in pairs), reverse=True)  # type: ignore[type-var]
+    assert main([*common, "--n", "0"]) == 2

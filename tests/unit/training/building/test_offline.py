@@ -1,0 +1,89 @@
+"""The log of an offline run: found without reading conversations, and relabelled one conversation at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog import cli
+from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import AGENT
+from rl4dialog.rewards.parts import as_parts
+from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.tasks.wordle.datapool import Wordle
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.components import check_components
+from rl4dialog.training.building.offline import build_log, reply_scores, with_scores
+from rl4dialog.training.building.texts import build_texts
+from tests.runs import write_config
+
+CONFIG: dict[str, Any] = {
+    "tokenizer": {"model_name": "builtin/characters"},
+    "datapool": {"id": "wordle", "args": {"n_train": 300, "n_val": 2, "n_test": 2, "max_samples": 50}},
+    "env": {"args": {"max_prompt_length": 80, "max_episode_length": 6}},
+    "alg": {
+        "id": "bc",
+        "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}},
+    },
+    "train_evaluation": {"n_iters": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+
+
+def log_of_config() -> Any:
+    config = parse_config(CONFIG, "the test's config")
+    assert isinstance(config, OfflineConfig)
+    texts = build_texts(config)
+    return build_log(config, texts, EndOfTurn(texts.tokenizer, [0], texts.data.turn_marker))
+
+
+def test_second_start_reads_no_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = log_of_config()
+
+    def refuse(pool: Any) -> Any:
+        raise AssertionError("conversations are read")
+
+    monkeypatch.setattr(Wordle, "conversations", refuse)
+    second = log_of_config()
+    assert len(first) == len(second) == 300 and first.hash == second.hash
+
+
+def test_log_is_encoded_by_prepare(tmp_path: Path) -> None:
+    assert cli.main_of("prepare", ["--config_path", str(write_config(tmp_path, CONFIG))]) == 0
+    assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
+    log_of_config()
+    assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
+
+
+def test_scores_take_the_place_of_the_logged_rewards() -> None:
+    pool = Wordle.prepare("train", n_train=300)
+    (part,) = as_parts(lambda prompt, text, references, info: float(len(text) + len(info["history"])))
+    scores = list(reply_scores(pool, Scorer([part])))
+    found = list(with_scores(pool, scores))
+    rewards = [turn.reward for each in found for turn in each.said if turn.speaker == AGENT]
+    assert rewards == scores and any(rewards)
+    assert [each.id for each in found] == [each.id for each in pool.conversations()]
+
+
+def test_rules_of_data_and_partner_must_be_the_same() -> None:
+    partner = {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}}
+    changed = {
+        "datapool": {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}},
+        "reward_fn": {"id": "partner"},
+        "env": {"args": {**CONFIG["env"]["args"], "max_turns": 10, "partner": partner}},
+    }
+    config = {**CONFIG, **changed}
+    check_components(parse_config(config, "the test's config"))
+    config["datapool"] = {"id": "guess_the_picture"}
+    with pytest.raises(ConfigError, match=r"partner\.args\.yes_no_penalty is hard, but .* is none"):
+        check_components(parse_config(config, "the test's config"))
+    config["datapool"]["args"] = {"yes_no_penalty": "hard", "max_rounds": 5}
+    with pytest.raises(ConfigError, match=r"partner\.args\.max_rounds is 10, but .* is 5"):
+        check_components(parse_config(config, "the test's config"))
