@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl4dialog.commands.models import add_model_arguments, add_policy, load_chosen, load_turn_level, model_name
+from rl4dialog.commands.output import write_verbatim
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,19 +47,16 @@ def run(args: argparse.Namespace) -> int:
 
     from rl4dialog.serving.line_chat import console_reader
 
-    def write(text: str) -> None:
-        print(text, end="", flush=True)
-
     for stream in (sys.stdin, sys.stdout):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    read_line = console_reader(sys.stdin, write)
+    read_line = console_reader(sys.stdin, write_verbatim)
     if loaded is not None and loaded.config.task is None:
         from rl4dialog.inference.chat_agent import ChatAgent
         from rl4dialog.serving.terminal import TerminalChat
 
         agent = ChatAgent(loaded, model_name(args))
-        TerminalChat(agent, read_line, write, args.show_reward, args.seed, feedback_file(args)).run()
+        TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback_file(args)).run()
         return 0
     from rl4dialog.serving.task_terminal import TaskTerminalChat
 
@@ -74,5 +72,5 @@ def run(args: argparse.Namespace) -> int:
 
         assert loaded is not None
         task_agent = WordsAgent(loaded, model_name(args), args.seed)
-    TaskTerminalChat(task_agent, read_line, write).run()
+    TaskTerminalChat(task_agent, read_line, write_verbatim).run()
     return 0

@@ -9,6 +9,11 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 
+def write_verbatim(text: str) -> None:
+    """Print a text without a line end, at once."""
+    print(text, end="", flush=True)
+
+
 class LenientStream:
     """A text stream that records its first write error and discards all later output.
 

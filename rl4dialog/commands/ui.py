@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl4dialog.commands.address import add_address_arguments, check_address_arguments, warn_of_visitors
 from rl4dialog.commands.chat import add_talk_arguments, feedback_file
 from rl4dialog.commands.models import add_model_arguments, compared_name, load_chosen, load_compared, model_name
+from rl4dialog.commands.output import write_verbatim
 
 if TYPE_CHECKING:
     from rl4dialog.serving.queue_page import QueuePage
@@ -32,37 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of a chat: judge the pairs of replies that rl4dialog select wrote; needs no model",
     )
     add_talk_arguments(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, local only)")
-    parser.add_argument(
-        "--allow_host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="additional host name that serves the page, such as a proxy's; can be repeated",
-    )
-    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: 7860)")
+    add_address_arguments(parser, 7860)
 
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
-    from rl4dialog.serving.address import check_address
     from rl4dialog.serving.page import ChatPage, load_gradio
     from rl4dialog.serving.page_chat import PageChat
-    from rl4dialog.serving.page_guard import PageHosts
     from rl4dialog.serving.page_server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")
     # Check everything cheap before the models are loaded.
     load_gradio()
-    check_address(args.host, args.port)
-    PageHosts(args.host, args.port, args.allow_host)
-
-    def write(text: str) -> None:
-        print(text, end="", flush=True)
-
+    check_address_arguments(args)
     if args.queue is not None:
-        serve(_queue_page(args), args.host, args.port, write, allow_hosts=args.allow_host)
+        serve(_queue_page(args), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
         return 0
 
     from rl4dialog.inference.chat_agent import ChatAgent
@@ -70,11 +56,9 @@ def run(args: argparse.Namespace) -> int:
     models = [ChatAgent(load_chosen(args), model_name(args))]
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
-    if args.host not in ("127.0.0.1", "localhost", "::1"):
-        print(f"Anyone who can reach {args.host} can chat with the model and give feedback.", file=sys.stderr)
-
+    warn_of_visitors(args, "chat with the model and give feedback.")
     page = ChatPage(PageChat(models, feedback_file(args), args.seed, args.show_reward))
-    serve(page, args.host, args.port, write, allow_hosts=args.allow_host)
+    serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
     return 0
 
 

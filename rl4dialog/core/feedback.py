@@ -57,6 +57,14 @@ class Feedback:
         if problem:
             raise DataError(problem)
 
+    @property
+    def compared(self) -> tuple[str, str] | None:
+        """The better and the worse reply, of which a correction is the better one; ``None`` for a rating."""
+        texts = [reply.text for reply in self.replies]
+        if self.correction is not None:
+            return self.correction, texts[0]
+        return None if self.chosen is None else (texts[self.chosen], texts[1 - self.chosen])
+
     def record(self) -> dict[str, Any]:
         """Convert to a line of the file, without keys of other kinds of feedback."""
         others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}

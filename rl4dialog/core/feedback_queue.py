@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import DataError, RunFolderError, shown
+from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, replies_of
-from rl4dialog.core.json_lines import whole_lines
+from rl4dialog.core.json_lines import whole_lines, write_records
 
 VERSION = 1
 _KEYS = ("version", "id", "turns", "replies", "persona", "strategy", "score")
@@ -66,12 +66,7 @@ def write_queue(path: Path, pairs: Iterable[QueuedPair]) -> None:
     Raises:
         RunFolderError: If it cannot be written.
     """
-    lines = [json.dumps({"version": VERSION, **asdict(pair)}, ensure_ascii=False) for pair in pairs]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
+    write_records(path, ({"version": VERSION, **asdict(pair)} for pair in pairs))
 
 
 def read_queue(path: Path) -> list[QueuedPair]:

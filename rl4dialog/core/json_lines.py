@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,6 +34,20 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
             sync_path(path.parent)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records as lines; an existing file is replaced.
+
+    Raises:
+        RunFolderError: If it cannot be written.
+    """
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def whole_lines(path: Path) -> list[bytes]:

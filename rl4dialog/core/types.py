@@ -216,13 +216,17 @@ class Dialogue:
         return self.turns[self.n_given :]
 
     @property
+    def agent_turns(self) -> list[int]:
+        """Positions of the agent's utterances in the conversation itself."""
+        return [i for i in range(self.n_given, len(self.turns)) if self.turns[i].speaker == AGENT]
+
+    @property
     def turn_bounds(self) -> list[int]:
         """Number of utterances before the first turn, and at the end of each turn.
 
         A turn ends where the next utterance of the agent starts, or with the conversation.
         """
-        starts = [i for i in range(self.n_given, len(self.turns)) if self.turns[i].speaker == AGENT]
-        return [*starts, len(self.turns)]
+        return [*self.agent_turns, len(self.turns)]
 
     def texts(self, speaker: int) -> list[str]:
         """What a speaker said in the conversation itself."""

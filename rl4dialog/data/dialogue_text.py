@@ -15,6 +15,12 @@ FORMAT = "speaker_lines"
 _SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
 
 
+def persona_in(meta_data: Mapping[str, Any], key: str = "persona") -> str | None:
+    """The persona in the meta data of a sample, which is a text or a list of sentences; ``None`` without the key."""
+    found = meta_data.get(key)
+    return found if found is None or isinstance(found, str) else " ".join(map(str, found))
+
+
 def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
     """Write a conversation up to its last utterance.
 
@@ -24,8 +30,7 @@ def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
         context_size: Number of utterances before the last one; ``None`` for all.
     """
     turns = dialogue.turns if context_size is None else dialogue.turns[-context_size - 1 :]
-    given = dialogue.meta_data.get("persona") or ""
-    persona = given if isinstance(given, str) else " ".join(map(str, given))
+    persona = persona_in(dialogue.meta_data)
     opening = [f"Persona: {_on_one_line(persona)}"] if persona else []
     return "\n".join([*opening, *(f"{_SPEAKERS[turn.speaker]}: {_on_one_line(turn.text)}" for turn in turns)])
 

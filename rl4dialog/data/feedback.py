@@ -144,13 +144,7 @@ def _learned_replies(feedback: Iterable[Feedback], dialogue_format: DialogueForm
 
 def _judgement(feedback: Feedback, context_size: int | None) -> Sample | None:
     """What a reward model learns from an item; ``None`` if it compares a reply with itself."""
-    replies = [reply.text for reply in feedback.replies]
-    if feedback.correction is not None:
-        better, worse = feedback.correction, replies[0]
-    elif feedback.chosen is not None:
-        better, worse = replies[feedback.chosen], replies[1 - feedback.chosen]
-    else:
-        better, worse = replies[0], None
+    better, worse = feedback.compared or (feedback.replies[0].text, None)
     text = dialogue_text(judged_dialogue(feedback, better), context_size)
     meta_data = {"n_words": len(better.split()), "conversation": conversation_of(feedback)}
     if worse is None:

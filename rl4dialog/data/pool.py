@@ -25,6 +25,7 @@ from rl4dialog.core.types import (
     Prompt,
     Sample,
     Turn,
+    is_whole_number,
     reply_dialogue,
     system_text,
 )
@@ -188,6 +189,15 @@ def check_split(split: str) -> None:
     """Raise a `DataError` unless the split is one of ``train``, ``val`` and ``test``."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}{nearest_hint(split, SPLITS)} (the splits are {', '.join(SPLITS)})")
+
+
+def check_counts(datapool: str, counts: Mapping[str, Any], at_least: int = 1) -> None:
+    """Raise a `DataError` unless all of these arguments of a datapool are whole numbers of this size."""
+    for name, value in counts.items():
+        if not is_whole_number(value, at_least):
+            raise DataError(
+                f"datapool {datapool!r}: {name} must be a whole number of at least {at_least}, not {value!r}"
+            )
 
 
 def hub_split(split: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.envs.observation import Observation
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History
@@ -53,8 +54,7 @@ class PartnersSide:
     def begin(self, meta_info: dict[str, Any]) -> None:
         """Start a conversation about a sample."""
         self._history, self._last = None, None
-        persona = meta_info.get(self._outside.persona_key)
-        self._persona = persona if persona is None or isinstance(persona, str) else " ".join(persona)
+        self._persona = persona_in(meta_info, self._outside.persona_key)
 
     def asked(self, texts: Sequence[str]) -> Observation:
         """Return the state in which the partner starts to answer.

@@ -67,8 +67,11 @@ class UtteranceView(gym.Env):
         self._is_prepared = False
         if not self._failure:
             self._begin(self.env.start)
+        return self._first_observation(), {"sample_id": self.env.sample.id}
+
+    def _first_observation(self) -> dict[str, np.ndarray]:
         self._observation = self.env.blank() if self._failure else self.env.observe()
-        return self._observation, {"sample_id": self.env.sample.id}
+        return self._observation
 
     def _prepare(self, seed: int | None, options: dict[str, Any] | None) -> None:
         super().reset(seed=seed)
@@ -185,8 +188,7 @@ class UtteranceView(gym.Env):
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
         """Restore the episode start of :meth:`state_dict`, and return its observation."""
         self._begin(lambda: self.env.load_state_dict(state))
-        self._observation = self.env.blank() if self._failure else self.env.observe()
-        return self._observation
+        return self._first_observation()
 
 
 def _tokens(action: np.ndarray) -> list[int]:

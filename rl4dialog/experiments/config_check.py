@@ -134,7 +134,7 @@ def _with_generated_ratings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the config of a reward model with the built-in model and generated judgements."""
     config = copy.deepcopy(config)
     config["tokenizer"]["model_name"] = config["alg"]["model_name"] = TINY_BERT
-    unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
+    unit = {"unit": "reply"} if DataPoolRegistry.takes(config["datapool"]["id"], "unit") else {}
     config["datapool"]["args"] = {"dataset": "small_talk", "max_size": 8, **unit}
     return config
 

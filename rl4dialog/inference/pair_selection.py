@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,13 @@ from rl4dialog.core.feedback import JudgedReply
 from rl4dialog.core.feedback_queue import QueuedPair
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.data.dialogue_text import reply_text
+from rl4dialog.data.dialogue_text import persona_in, reply_text
 from rl4dialog.data.splits import shuffled
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.metrics.reward_model import RewardModel
 
 Strategy = Literal["random", "uncertain", "disagreement", "gap"]
-STRATEGIES: tuple[Strategy, ...] = ("random", "uncertain", "disagreement", "gap")
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,7 @@ def _queued(
 ) -> QueuedPair:
     info: dict[str, Any] = each.sample.meta_data or {}
     turns = [str(text) for text in info.get("history", [each.sample.prompt_or_input_text])]
-    given = info.get("persona")
-    persona = given if given is None or isinstance(given, str) else " ".join(map(str, given))
+    persona = persona_in(info)
     texts = [first, second] if rng.random() < 0.5 else [second, first]
     return QueuedPair(
         content_hash([persona or "", *turns, first, second])[:32],

@@ -40,16 +40,8 @@ class FrozenLanguageModel:
     def __init__(
         self, model_name: str, who: str, batch_size: int = 8, precision: Literal["fp32", "bf16"] = "fp32"
     ) -> None:
-        from transformers import AutoConfig, AutoTokenizer
-
-        if has_random_weights(model_name):
-            raise ConfigError(f"{who}: model_name is {model_name!r}, which has random weights. {_HINT}")
-        config = load_pretrained(AutoConfig, model_name, f"{who}: model", _HINT)
-        if config.is_encoder_decoder:
-            raise ModelError(f"{who}: {model_name!r} is an encoder-decoder; the model must be decoder-only. {_HINT}")
-        self.config = config
-        self.tokenizer: Any = load_pretrained(AutoTokenizer, model_name, f"{who}: tokenizer", _HINT)
-        self.max_length = max_tokens(self.tokenizer, config)
+        self.config, self.tokenizer = read_decoder(model_name, who, _HINT)
+        self.max_length = max_tokens(self.tokenizer, self.config)
         self._name, self._who, self._batch_size, self._precision = model_name, who, batch_size, precision
 
     def token_log_probs(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -105,9 +97,41 @@ class FrozenLanguageModel:
 
     @cached_property
     def _model(self) -> Any:
-        import torch
-        from transformers import AutoModelForCausalLM
+        return load_decoder(self._name, self._who, _HINT, self._precision)
 
-        dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
-        model = load_model(AutoModelForCausalLM, self._name, f"{self._who}: model", _HINT, dtype=dtype)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+def read_decoder(model_name: str, who: str, hint: str, role: str = "model") -> tuple[Any, Any]:
+    """Read config and tokenizer of a pretrained decoder-only language model.
+
+    Args:
+        model_name: A folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model.
+        who: What uses it, for messages.
+        hint: What to do about an error, for messages.
+        role: What the model is there, for messages.
+
+    Raises:
+        ConfigError: If the model has random weights.
+        ModelError: If it cannot be read, or is an encoder-decoder.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    if has_random_weights(model_name):
+        raise ConfigError(f"{who}: model_name is {model_name!r}, which has random weights. {hint}")
+    config = load_pretrained(AutoConfig, model_name, f"{who}: model", hint)
+    if config.is_encoder_decoder:
+        raise ModelError(f"{who}: {model_name!r} is an encoder-decoder; the {role} must be decoder-only. {hint}")
+    return config, load_pretrained(AutoTokenizer, model_name, f"{who}: tokenizer", hint)
+
+
+def load_decoder(model_name: str, who: str, hint: str, precision: Literal["fp32", "bf16"]) -> Any:
+    """Load a model of :func:`read_decoder` for passes without gradients, on the GPU if there is one.
+
+    Raises:
+        ModelError: If it cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    model = load_model(AutoModelForCausalLM, model_name, f"{who}: model", hint, dtype=dtype)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()

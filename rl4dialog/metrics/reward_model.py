@@ -111,9 +111,10 @@ class RewardModel:
         Returns:
             Shape (N, K) for N pairs and K models.
         """
-        unit = self.card.std or 1.0
-        found: NDArray[np.float64] = member_scores(self._members, first) - member_scores(self._members, second)
-        return found / unit
+        texts = list(dict.fromkeys([*first, *second]))  # of three replies, each is in two pairs
+        row = {text: i for i, text in enumerate(texts)}
+        scores = member_scores(self._members, texts) / (self.card.std or 1.0)
+        return scores[[row[text] for text in first]] - scores[[row[text] for text in second]]
 
 
 def member_scores(members: Sequence[SequenceClassifier], texts: list[str]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from rl4dialog.core.errors import ConfigError, EndpointError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.data.dialogue_text import persona_in
 
 _KEY = "env.args.partner.args"
 _OWN_KEYS = ("model", "messages", "stream", "n", "seed")
@@ -90,8 +91,7 @@ class OpenAIPartner(Partner):
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._forget()
-        persona = meta_info.get(self._persona_key) or ""
-        persona = persona if isinstance(persona, str) else " ".join(persona)
+        persona = persona_in(meta_info, self._persona_key)
         self._system, self._seed = "\n\n".join(filter(None, (self._instructions, persona))), seed
 
     def expect(self, history: list[str]) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from rl4dialog.core.errors import ConfigError, ModelError, RewardError
-from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
+from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.data.chat_markup import ChatMarkup
+from rl4dialog.metrics.frozen_language_model import load_decoder, read_decoder
 from rl4dialog.metrics.sequence_classifier import max_tokens
 from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
 from rl4dialog.text.chat_template import ChatTemplate
@@ -59,14 +59,7 @@ class AnswerProbabilities:
         precision: Literal["fp32", "bf16"] = "fp32",
         cache: bool = True,
     ) -> None:
-        from transformers import AutoConfig, AutoTokenizer
-
-        if has_random_weights(model_name):
-            raise ConfigError(f"{_WHO}: model_name is {model_name!r}, which has random weights. {_HINT}")
-        config = load_pretrained(AutoConfig, model_name, f"{_WHO}: model", _HINT)
-        if config.is_encoder_decoder:
-            raise ModelError(f"{_WHO}: {model_name!r} is an encoder-decoder; the judge must be decoder-only. {_HINT}")
-        self._tokenizer = load_pretrained(AutoTokenizer, model_name, f"{_WHO}: tokenizer", _HINT)
+        config, self._tokenizer = read_decoder(model_name, _WHO, _HINT, role="judge")
         self._template = ChatMarkup(ChatTemplate(self._tokenizer)) if self._tokenizer.chat_template else None
         if self._template is None:
             _logger.warning(
@@ -175,17 +168,13 @@ class AnswerProbabilities:
 
     @cached_property
     def _model(self) -> Any:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        dtype = torch.bfloat16 if self._precision == "bf16" else torch.float32
-        model = load_model(AutoModelForCausalLM, self._name, f"{_WHO}: model", _HINT, dtype=dtype)
+        model = load_decoder(self._name, _WHO, _HINT, self._precision)
         if self._precision == "bf16":
             # bf16 would round logits to multiples of 1/8, and make ties of close verdicts.
             head = copy.deepcopy(model.get_output_embeddings()).float()
             head.register_forward_pre_hook(lambda module, args: (args[0].float(),))
             model.set_output_embeddings(head)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+        return model
 
     @cached_property
     def _inputs(self) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.feedback_queue import QueuedPair
-from rl4dialog.core.types import AGENT, given_turns
+from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.serving.page import load_gradio
 from rl4dialog.serving.page_html import conversation_html, escaped, status_html
 from rl4dialog.serving.pair_judging import PairJudging
@@ -108,10 +108,6 @@ class QueuePage:
 
 def _column(pair: QueuedPair, index: int) -> str:
     """The conversation with one of the replies."""
-    messages = [
-        {"role": "assistant" if turn.speaker == AGENT else "user", "content": turn.text}
-        for turn in given_turns(pair.turns)
-    ]
     persona = f'<p class="origin">{escaped(f"Persona: {pair.persona}")}</p>' if pair.persona else ""
     reply = {"role": "assistant", "content": pair.replies[index].text}
-    return persona + conversation_html(str(index + 1), [*messages, reply])
+    return persona + conversation_html(str(index + 1), [*chat_messages(pair.turns), reply])

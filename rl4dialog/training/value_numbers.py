@@ -60,10 +60,11 @@ class ValueNumbers:
         replies = [reply for talk in talks for reply in talk.replies]
         ends = np.cumsum([len(talk.replies) for talk in talks])[:-1]
         found: dict[str, list[np.ndarray]] = {}
+        batches = self._batches(policy, prompts, replies)
         if self._learns_v:
-            found[ADVANTAGE] = self._per_reply(policy, policy.advantages, prompts, replies)
+            found[ADVANTAGE] = _per_reply(policy.advantages, batches)
         if not policy.reranked and not policy.guidance.searches:
-            found[KL_TO_PRIOR] = self._per_reply(policy, policy.kl_to_prior, prompts, replies)
+            found[KL_TO_PRIOR] = _per_reply(policy.kl_to_prior, batches)
         records: list[dict[str, Any]] = [{} for _ in talks]
         metrics: dict[str, float] = {}
         for key, numbers in found.items():
@@ -91,22 +92,12 @@ class ValueNumbers:
         )
         return {Q_RANK: float(((chosen > rejected) + (chosen == rejected) / 2).mean())}
 
-    def _per_reply(
-        self, policy: Any, numbers_of: Callable[[Replies], Tensor], prompts: Sequence[str], replies: Sequence[str]
-    ) -> list[np.ndarray]:
-        """Numbers of the tokens of each reply."""
-        return [
-            row
-            for batch in self._batches(policy, prompts, replies)
-            for row in batch.per_row(numbers_of(batch)[batch.response_mask])
-        ]
-
     def _batches(self, policy: Any, prompts: Sequence[str], replies: Sequence[str]) -> list[Replies]:
         end, lengths = policy.end_of_turn, self._lengths
         limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
-        batches = []
-        for start in range(0, len(prompts), self._batch_size):
-            chosen = [*zip(prompts, replies, strict=True)][start : start + self._batch_size]
+        pairs, batches = [*zip(prompts, replies, strict=True)], []
+        for start in range(0, len(pairs), self._batch_size):
+            chosen = pairs[start : start + self._batch_size]
             said = [
                 encode_reply(end.tokenizer, reply, end.marker, lengths.reply, "" if self._in_encoder else prompt)
                 for prompt, reply in chosen
@@ -114,6 +105,11 @@ class ValueNumbers:
             read = [encode_prompt(end.tokenizer, prompt, *limits) for prompt, _ in chosen]
             batches.append(Replies.from_ids(read, said, policy.device))
         return batches
+
+
+def _per_reply(numbers_of: Callable[[Replies], Tensor], batches: Sequence[Replies]) -> list[np.ndarray]:
+    """Numbers of the tokens of each reply."""
+    return [row for batch in batches for row in batch.per_row(numbers_of(batch)[batch.response_mask])]
 
 
 def value_numbers(config: TextConfig, lengths: Lengths, batch_size: int) -> ValueNumbers | None:

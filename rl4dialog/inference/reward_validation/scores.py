@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward, DialogueMetric
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
-from rl4dialog.core.types import AGENT, Dialogue, RatedDialogue
+from rl4dialog.core.types import Dialogue, RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Talk
@@ -48,9 +48,7 @@ def talk_of(rated: RatedDialogue, dialogue_format: DialogueFormat | None) -> Tal
     turns = tuple(replace(turn, reward=math.nan) for turn in rated.dialogue.turns)
     dialogue = replace(rated.dialogue, turns=turns)
     talk, persona = Talk(dialogue), dialogue.meta_data.get("persona")
-    for i in range(dialogue.n_given, len(dialogue.turns)):
-        if dialogue.turns[i].speaker != AGENT:
-            continue
+    for i in dialogue.agent_turns:
         history = [turn.text for turn in dialogue.turns[:i]]
         if dialogue_format is None:
             prompt = "".join(f"{text}\n" for text in history)
@@ -150,11 +148,8 @@ def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> Finishe
 
 def _settled(dialogue: Dialogue) -> Iterator[Dialogue]:
     """The conversation after each turn: up to the answer to each of the agent's replies."""
-    turns = dialogue.turns
-    for i in range(dialogue.n_given, len(turns)):
-        if turns[i].speaker == AGENT:
-            later = (j for j in range(i + 1, len(turns)) if turns[j].speaker == AGENT)
-            yield replace(dialogue, turns=turns[: next(later, len(turns))])
+    for end in dialogue.turn_bounds[1:]:
+        yield replace(dialogue, turns=dialogue.turns[:end])
 
 
 def _mean(values: list[float]) -> float:

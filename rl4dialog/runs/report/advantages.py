@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rl4dialog.core.types import AGENT
 from rl4dialog.runs.report.predictions import Predictions
 
 N_SHOWN = 10
@@ -44,8 +43,7 @@ def extreme_utterances(predictions: Predictions | None) -> dict[str, list[Judged
         said = [(predictions.utterances[row][-1] if predictions.utterances[row] else "", predictions.replies[row])]
         if conversation is not None:
             turns = conversation.turns
-            own = [i for i in range(conversation.n_given, len(turns)) if turns[i].speaker == AGENT]
-            said = [(turns[i - 1].text if i else "", turns[i].text) for i in own]
+            said = [(turns[i - 1].text if i else "", turns[i].text) for i in conversation.agent_turns]
         for (heard, text), advantage in zip(said, advantages, strict=False):  # a failed utterance has none
             if math.isfinite(advantage):
                 found.setdefault((heard, text), JudgedUtterance(advantage, heard, text, id))

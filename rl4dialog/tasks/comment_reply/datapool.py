@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, is_number, is_whole_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, is_number
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split, limit_samples
 from rl4dialog.data.splits import HeldOutShare, SplitPath
 from rl4dialog.tasks.comment_reply.files import read_replies
 from rl4dialog.tasks.comment_reply.grammar import CommentReply, generate_replies
@@ -140,9 +140,7 @@ def _check_arguments(
     if not is_number(scale):
         raise DataError(f"datapool 'comment_reply': scale must be a number, not {scale!r}")
     given = {name: size for name, size in sizes.items() if size is not None}
-    for name, size in given.items():
-        if not is_whole_number(size, at_least=1):
-            raise DataError(f"datapool 'comment_reply': {name} must be a whole number of at least 1, not {size!r}")
+    check_counts("comment_reply", given)
     if path is not None and given:
         raise DataError(
             f"datapool 'comment_reply': {next(iter(given))} is the number of generated replies, and path reads replies "

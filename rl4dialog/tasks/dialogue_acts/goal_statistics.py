@@ -19,12 +19,11 @@ import numpy as np
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text, problems
+from rl4dialog.tasks.dialogue_acts.goals import VALUED_FIELDS, DomainGoal, Goal, goal_text, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 _MAX_TRIES = 10_000
-_KINDS = ("info", "fail_info", "book", "fail_book")
 T = TypeVar("T")
 
 
@@ -71,7 +70,7 @@ class GoalStatistics:
             self.combinations[tuple(goal.domains)] += 1
             for name, wanted in goal.domains.items():
                 self.shapes.setdefault(name, Counter())[shape_of(wanted)] += 1
-                for kind in _KINDS:
+                for kind in VALUED_FIELDS:
                     for slot, value in getattr(wanted, kind).items():
                         self.values.setdefault((name, kind, slot), Counter())[value] += 1
         self._combinations = _Draws(self.combinations)
@@ -114,7 +113,8 @@ class GoalStatistics:
         """Draw values until the database can satisfy them; also returns the number of tries."""
         for n_tries in range(1, _MAX_TRIES + 1):
             drawn = {
-                kind: {slot: self._values[name, kind, slot](rng) for slot in getattr(shape, kind)} for kind in _KINDS
+                kind: {slot: self._values[name, kind, slot](rng) for slot in getattr(shape, kind)}
+                for kind in VALUED_FIELDS
             }
             wanted = DomainGoal(requests=shape.requests, **drawn)
             if self._can_be_reached(name, wanted):

@@ -12,6 +12,9 @@ from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
+VALUED_FIELDS = ("info", "fail_info", "book", "fail_book")
+"""Fields of `DomainGoal` that map slots to values."""
+
 
 @dataclass(frozen=True)
 class DomainGoal:
@@ -60,10 +63,9 @@ class Goal:
     @property
     def key(self) -> str:
         """The same for all goals with the same domains, slots and values, in any order."""
-        fields = ("info", "fail_info", "book", "fail_book")
         return repr(
             sorted(
-                (name, *(sorted(getattr(wanted, field).items()) for field in fields), sorted(wanted.requests))
+                (name, *(sorted(getattr(wanted, field).items()) for field in VALUED_FIELDS), sorted(wanted.requests))
                 for name, wanted in self.domains.items()
             )
         )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Dialogue, Sample, is_whole_number
+from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.get_acquainted.grammar import generate_dialogue
 from rl4dialog.tasks.get_acquainted.players import AcquaintedPlayer, CuriousPlayer, FavoritesPlayer, OneTopicPlayer
 
@@ -48,11 +47,7 @@ class GetAcquainted(TextGenPool):
         """
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        for name, value in {**sizes, "n_turns": n_turns}.items():
-            if not is_whole_number(value, at_least=1):
-                raise DataError(
-                    f"datapool 'get_acquainted': {name} must be a whole number of at least 1, not {value!r}"
-                )
+        check_counts("get_acquainted", {**sizes, "n_turns": n_turns})
         dialogue_format = DialogueFormat(format, None, render_chat)
         dialogues = generate_dialogues(split, sizes[f"n_{split}"], n_turns, seed)
         pool = cls([_sample_of(dialogue, dialogue_format) for dialogue in dialogues])

@@ -7,10 +7,11 @@ that imitates the dialogues can still learn to ask for something new.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from rl4dialog.core.types import PARTNER, Dialogue, Turn
+from rl4dialog.data.small_talk.frame import pick
 from rl4dialog.data.splits import shuffled
 from rl4dialog.tasks.get_acquainted.topics import GREETINGS, NOTHING, REACTIONS, SMALL_TALK, TOPICS, Topic
 
@@ -21,8 +22,6 @@ _ASKS_BACK = 0.3
 _ASKS, _TELLS = 0.8, 0.1
 _ASKS_A_FAVORITE = 0.7
 _REACTS = 0.3
-
-_T = TypeVar("_T")
 
 
 class _Said(NamedTuple):
@@ -37,7 +36,7 @@ def draw_persona(seed: str) -> dict[str, str]:
     """Draw facts about five of the topics, in random order; returns the facts by topic."""
     rng = random.Random(seed)
     topics = [TOPICS[i] for i in shuffled(len(TOPICS), f"{seed}/topics")[:N_FACTS]]
-    return {topic.name: _pick(rng, topic.facts) for topic in topics}
+    return {topic.name: pick(rng, topic.facts) for topic in topics}
 
 
 def generate_dialogue(id: str, seed: str, n_turns: int) -> Dialogue:
@@ -55,7 +54,7 @@ def generate_dialogue(id: str, seed: str, n_turns: int) -> Dialogue:
     rng = random.Random(seed)
     personas = [draw_persona(f"{seed}/partner"), draw_persona(f"{seed}/agent")]
     speakers = [_Speaker(rng, persona, f"{seed}/{side}") for side, persona in enumerate(personas)]
-    said = [_Said(_pick(rng, GREETINGS), SMALL_TALK)]
+    said = [_Said(pick(rng, GREETINGS), SMALL_TALK)]
     for index in range(1, 2 * n_turns + 1):
         said.append(speakers[index % 2].say(said[-1].asks))
     meta_data = {
@@ -86,22 +85,17 @@ class _Speaker:
             question = self._question()
             if self._rng.random() >= _REACTS:
                 return question
-            return question._replace(text=f"{_pick(self._rng, REACTIONS)} {question.text}")
+            return question._replace(text=f"{pick(self._rng, REACTIONS)} {question.text}")
         if point < _ASKS + _TELLS:
-            goal = _pick(self._rng, [*self._persona])
+            goal = pick(self._rng, [*self._persona])
             return _Said(self._persona[goal], goal)
-        return _Said(_pick(self._rng, REACTIONS), SMALL_TALK)
+        return _Said(pick(self._rng, REACTIONS), SMALL_TALK)
 
     def _question(self) -> _Said:
-        topic = _pick(self._rng, self._favorites if self._rng.random() < _ASKS_A_FAVORITE else TOPICS)
-        return _Said(_pick(self._rng, topic.questions), topic.name, topic)
+        topic = pick(self._rng, self._favorites if self._rng.random() < _ASKS_A_FAVORITE else TOPICS)
+        return _Said(pick(self._rng, topic.questions), topic.name, topic)
 
 
 def favorites(seed: str) -> list[Topic]:
     """Draw the topics for which someone asks most often."""
     return [TOPICS[i] for i in shuffled(len(TOPICS), f"{seed}/favorites")[:N_FAVORITES]]
-
-
-def _pick(rng: random.Random, choices: Sequence[_T]) -> _T:
-    # random() alone has the same sequence in all versions of Python.
-    return choices[int(rng.random() * len(choices))]

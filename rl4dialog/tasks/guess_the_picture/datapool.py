@@ -10,9 +10,9 @@ from functools import partial
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Dialogue, Sample, is_number, is_whole_number
+from rl4dialog.core.types import Dialogue, Sample, is_number
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.guess_the_picture.partner import MAX_ROUNDS, GuessThePicturePartner
 from rl4dialog.tasks.guess_the_picture.penalties import YesNoPenalty
 from rl4dialog.tasks.guess_the_picture.players import InformedPlayer, MixedPlayer, OpenPlayer, RandomPlayer
@@ -71,11 +71,7 @@ class GuessThePicture(TextGenPool):
         """
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        for name, value in {**sizes, "n_scenes": n_scenes, "max_rounds": max_rounds}.items():
-            if not is_whole_number(value, at_least=1):
-                raise DataError(
-                    f"datapool 'guess_the_picture': {name} must be a whole number of at least 1, not {value!r}"
-                )
+        check_counts("guess_the_picture", {**sizes, "n_scenes": n_scenes, "max_rounds": max_rounds})
         if not (is_number(open_share) and 0 <= open_share <= 1):
             raise DataError(
                 f"datapool 'guess_the_picture': open_share must be a number from 0 to 1, not {open_share!r}"

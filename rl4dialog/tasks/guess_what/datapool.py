@@ -8,9 +8,9 @@ from functools import partial
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Sample, is_number, is_whole_number
+from rl4dialog.core.types import Sample, is_number
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.guess_what.partner import GuessWhatPartner
 from rl4dialog.tasks.guess_what.players import (
     MAX_TURNS,
@@ -67,9 +67,7 @@ class GuessWhat(TextGenPool):
         """
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        for name, value in {**sizes, "max_turns": max_turns}.items():
-            if not is_whole_number(value, at_least=1):
-                raise DataError(f"datapool 'guess_what': {name} must be a whole number of at least 1, not {value!r}")
+        check_counts("guess_what", {**sizes, "max_turns": max_turns})
         if not (is_number(consistent_share) and 0 <= consistent_share <= 1):
             raise DataError(
                 f"datapool 'guess_what': consistent_share must be a number from 0 to 1, not {consistent_share!r}"

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn, is_number, is_whole_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn, is_number
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.random_walks.graph import NODES, Graph, draw_graph
 from rl4dialog.tasks.random_walks.walks import WalkTask
 
@@ -108,12 +108,8 @@ def _prompt(dialogue_format: DialogueFormat, start: str) -> Prompt:
 
 
 def _check_arguments(sizes: dict[str, int], n_nodes: int, edge_share: float, max_steps: int) -> None:
-    counts = {**dict.fromkeys(sizes, 1), "n_nodes": 2, "max_steps": 2}
-    for name, value in {**sizes, "n_nodes": n_nodes, "max_steps": max_steps}.items():
-        if not is_whole_number(value, at_least=counts[name]):
-            raise DataError(
-                f"datapool 'random_walks': {name} must be a whole number of at least {counts[name]}, not {value!r}"
-            )
+    check_counts("random_walks", sizes)
+    check_counts("random_walks", {"n_nodes": n_nodes, "max_steps": max_steps}, at_least=2)
     if n_nodes > len(NODES):
         raise DataError(f"datapool 'random_walks': n_nodes must be at most {len(NODES)}, not {n_nodes}")
     if not (is_number(edge_share) and 0 < edge_share <= 1):

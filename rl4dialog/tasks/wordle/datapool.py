@@ -14,9 +14,9 @@ import numpy as np
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns, is_whole_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_split
+from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.wordle.game_data import (
     MakeGames,
     PlayedGames,
@@ -137,9 +137,7 @@ class Wordle(TextGenPool):
         """
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        for name, value in {**sizes, "max_turns": max_turns, "max_samples": max_samples}.items():
-            if not is_whole_number(value, at_least=1):
-                raise DataError(f"datapool 'wordle': {name} must be a whole number of at least 1, not {value!r}")
+        check_counts("wordle", {**sizes, "max_turns": max_turns, "max_samples": max_samples})
         chosen = _with_defaults(
             games,
             player=player,

@@ -18,7 +18,7 @@ from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.reward_parts import FinishedReplies, names_needing
-from rl4dialog.core.types import AGENT, Dialogue, Sample
+from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -138,7 +138,7 @@ def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:
     """
     conversations = pool.prompted_conversations()
     while chunk := list(itertools.islice(conversations, _SCORED_AT_ONCE)):
-        places = [(i, t) for i, each in enumerate(chunk) for t in _replies(each)]
+        places = [(i, t) for i, each in enumerate(chunk) for t in each.agent_turns]
         yield from scorer.score(
             FinishedReplies(
                 [chunk[i].prompt or "" for i, _ in places],
@@ -146,7 +146,7 @@ def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:
                 [list(chunk[i].meta_data.get("references", [])) for i, _ in places],
                 [_meta_data(chunk[i], t) for i, t in places],
                 [chunk[i].id for i, _ in places],
-                [t == _replies(chunk[i])[-1] for i, t in places],
+                [t == chunk[i].agent_turns[-1] for i, t in places],
                 [dataclasses.replace(chunk[i], turns=chunk[i].turns[: t + 2]) for i, t in places],
             )
         ).total
@@ -156,17 +156,12 @@ def with_scores(pool: TextGenPool, scores: Iterable[float]) -> Iterator[Dialogue
     """Yield the conversations of a pool with other rewards: those of :func:`reply_scores`."""
     paid = iter(scores)
     for each in pool.prompted_conversations():
-        replies = _replies(each)
+        replies = each.agent_turns
         turns = [
             dataclasses.replace(turn, reward=next(paid) if t in replies else 0.0, token_rewards=None)
             for t, turn in enumerate(each.turns)
         ]
         yield dataclasses.replace(each, turns=tuple(turns))
-
-
-def _replies(dialogue: Dialogue) -> list[int]:
-    """Indices of the agent's turns in what was said."""
-    return [t for t, turn in enumerate(dialogue.turns) if t >= dialogue.n_given and turn.speaker == AGENT]
 
 
 def _meta_data(dialogue: Dialogue, turn: int) -> dict[str, Any]:
