@@ -17,6 +17,7 @@ from benchmarks import trl_trainer
 from benchmarks.contestants import PHASES, Precision, Setting
 from benchmarks.measure import (
     ALL_VALUES,
+    FILTERED,
     GUIDED,
     OURS,
     PLAIN,
@@ -101,7 +102,7 @@ def compare_offline(
         trained = with_room(workload)
         console.print(_table(f"{setting}, training", measure(setting, trained, names, repeats)))
         if critic != "none":
-            decoded = measure(setting, workload, [GUIDED, UNGUIDED], repeats)
+            decoded = measure(setting, workload, [GUIDED, FILTERED, UNGUIDED], repeats)
             console.print(_table(f"{setting}, decoding", decoded))
 
 

@@ -28,7 +28,8 @@ from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
-ALL_VALUES, GUIDED, UNGUIDED = "plain loop, all values", "guided", "unguided"
+ALL_VALUES, UNGUIDED = "plain loop, all values", "unguided"
+GUIDED, FILTERED = "guided", "guided, top 20"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
     PLAIN: PlainLoop,
@@ -39,8 +40,9 @@ _OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: OfflineRl4dialog,
     PLAIN: OfflineLoop,
     ALL_VALUES: partial(OfflineLoop, all_values=True),
-    GUIDED: partial(Decoding, guided=True),
-    UNGUIDED: partial(Decoding, guided=False),
+    GUIDED: partial(Decoding, beta=4.0),
+    FILTERED: partial(Decoding, beta=4.0, top_k=20),
+    UNGUIDED: partial(Decoding, beta=0.0),
 }
 
 

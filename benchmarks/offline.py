@@ -22,7 +22,7 @@ from rl4dialog.data.pool import TextGenPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.data.small_talk import SmallTalk
 from rl4dialog.functional.masks import padded
-from rl4dialog.policies.guidance import Guidance
+from rl4dialog.policies.guidance import Guidance, PriorFilter
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.lengths import Lengths
@@ -130,14 +130,15 @@ class Decoding:
     Args:
         setting: ``ilql`` with a shared or a separate critic.
         workload: Its ``n_episodes`` prompts are answered with the longest reply.
-        guided: Whether the values guide.
+        beta: Weight of the values; 0 for the language model itself.
+        top_k: Number of tokens that the filter of the language model keeps; 0 for all.
     """
 
-    def __init__(self, setting: Setting, workload: Workload, guided: bool) -> None:
+    def __init__(self, setting: Setting, workload: Workload, beta: float, top_k: int = 0) -> None:
         tokenizer, samples = build_prompts(workload)
         ours = OfflineRl4dialog(setting, workload)
         self._policy, self._n = ours.algorithm.policy, workload.max_reply_length
-        self._policy.guidance = Guidance(beta=4.0 if guided else 0.0)
+        self._policy.guidance = Guidance(beta=beta, prior=PriorFilter(top_k=top_k))
         self._policy.set_training_mode(False)
         prompts = [tokenizer(each.prompt_or_input_text)["input_ids"] for each in samples[: workload.n_episodes]]
         ids, mask = padded(prompts, left=True)

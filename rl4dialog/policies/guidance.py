@@ -181,28 +181,42 @@ def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHER
         raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
 
 
+def kept_by_prior(logits: Tensor, guidance: Guidance, temperature: float, ids: Tensor | None = None) -> Tensor | None:
+    """Whether the filter of the language model keeps each token; ``None`` for all. Shape (n, V) -> (n, V).
+
+    Args:
+        logits: Logits of the language model, divided by the temperature. Shape (n, V).
+        guidance: The settings.
+        temperature: The temperature.
+        ids: Tokens that count as kept, because they were sampled. Rounding can differ between passes. Shape (n,).
+    """
+    if guidance.prior.keeps_all:
+        return None
+    kept = guidance.prior.kept(_of_prior(logits, guidance, temperature))
+    return kept if ids is None else kept.scatter(-1, ids.unsqueeze(-1), True)
+
+
 def guided_logits(
-    logits: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, ids: Tensor | None = None
+    logits: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, kept: Tensor | None = None
 ) -> Tensor:
     """Logits of the guided policy. Shape (n, V) -> (n, V).
 
     Args:
         logits: Logits of the language model, divided by the temperature. Shape (n, V).
-        advantages: Q(s, a) - V(s); without a clip, Q(s, a) gives the same policy. Shape (n, V).
+        advantages: Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy. Shape (n, V).
         guidance: The settings.
         temperature: T.
-        ids: Tokens that count as kept by the filter, because they were sampled. Rounding can differ between passes.
-            Shape (n,).
+        kept: What :func:`kept_by_prior` returns.
     """
-    prior = logits * (temperature / guidance.prior.temperature)
+    prior = _of_prior(logits, guidance, temperature)
     bonus = guidance.beta * advantages
     if guidance.clip is not None:
         bonus = bonus.clamp(max=guidance.clip)
     weighted = guidance.prior_weight * prior if guidance.prior_weight != 1 else prior
     guided = (weighted + bonus) / temperature
-    if guidance.prior.keeps_all:
-        return guided
-    kept = guidance.prior.kept(prior)
-    if ids is not None:
-        kept = kept.scatter(-1, ids.unsqueeze(-1), True)
-    return guided.masked_fill(~kept, float("-inf"))
+    return guided if kept is None else guided.masked_fill(~kept, float("-inf"))
+
+
+def _of_prior(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
+    """Logits at the filter's own temperature, which ``generation_kwargs`` does not change."""
+    return logits * (temperature / guidance.prior.temperature)

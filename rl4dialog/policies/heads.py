@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class ValueHead(nn.Module):
@@ -59,10 +60,13 @@ class ActionValueHead(nn.Module):
         nn.init.zeros_(self.output.weight)
         nn.init.constant_(self.output.bias, init_value)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Values of all actions, float32. Shape (N, H) -> (N, A)."""
-        values: Tensor = self.output(self.inner(hidden.float()))
-        return values
+    def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Values of all actions, float32, or of the K actions ``ids``. Shape (N, H) -> (N, A) or (N, K)."""
+        inner = self.inner(hidden.float())
+        if ids is None:
+            values: Tensor = self.output(inner)
+            return values
+        return functional.linear(inner, self.output.weight[ids], self.output.bias[ids])
 
     def at(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Values of one action per state, without those of the others. Shapes (N, H), (N,) -> (N,)."""
@@ -98,9 +102,9 @@ class ActionValueHeads(ValueHead):
         """Values of one action per state by each head. Shapes (N, H), (N,) -> (J, N)."""
         return torch.stack([head.at(hidden, ids) for head in self.q])  # type: ignore[operator]
 
-    def q_all(self, hidden: Tensor) -> Tensor:
-        """Values of all actions by each head. Shape (N, H) -> (J, N, A)."""
-        return torch.stack([head(hidden) for head in self.q])
+    def q_all(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Values of all actions by each head, or of the K actions ``ids``. Shape (N, H) -> (J, N, A) or (J, N, K)."""
+        return torch.stack([head(hidden, ids) for head in self.q])
 
     def trained_parameters(self) -> Iterator[nn.Parameter]:
         yield from self.output.parameters()

@@ -19,7 +19,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import GenerationSettings, StepEditor
-from rl4dialog.policies.guidance import Guidance, guided_logits
+from rl4dialog.policies.guidance import Guidance, guided_logits, kept_by_prior
 from rl4dialog.policies.guided_search import Sample, guided_beams, reranked
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
@@ -83,18 +83,23 @@ class ValueGuidedMixin(LaggingValuesMixin):
 
     # -- the guided policy ------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def _advantages_of_all(self, heads: ActionValueHeads, hidden: Tensor) -> Tensor:
-        """Q(s, a) - V(s), or Q(s, a) where V changes nothing. Shape (n, H) -> (n, V)."""
-        q = heads.q_all(hidden).amin(dim=0)
-        return q if self.guidance.clip is None else q - heads(hidden).unsqueeze(-1)
+    def _guided(
+        self, logits: Tensor, heads: ActionValueHeads, hidden: Tensor, temperature: float, ids: Tensor | None = None
+    ) -> Tensor:
+        """Logits of the guided policy. Shapes (n, V), (n, H) -> (n, V)."""
+        kept = kept_by_prior(logits, self.guidance, temperature, ids)
+        with torch.no_grad():
+            q = _q_of_kept(heads, hidden, kept)
+            # Without a clip, V changes nothing.
+            advantages = q if self.guidance.clip is None else q - heads(hidden).unsqueeze(-1)
+        return guided_logits(logits, advantages, self.guidance, temperature, kept)
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         logits = super()._logits(replies, policy_hidden, ids)
         if self.guidance.changes_nothing:
             return logits
-        advantages = self._advantages_of_all(*self._guiding(replies, policy_hidden))
-        return guided_logits(logits, advantages, self.guidance, self.settings.temperature, ids)
+        heads, hidden = self._guiding(replies, policy_hidden)
+        return self._guided(logits, heads, hidden, self.settings.temperature, ids)
 
     def prior_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens under the language model, 0 where masked. Shape (B, T)."""
@@ -139,6 +144,15 @@ class ValueGuidedMixin(LaggingValuesMixin):
         )
 
 
+def _q_of_kept(heads: ActionValueHeads, hidden: Tensor, kept: Tensor | None) -> Tensor:
+    """Values of the tokens that a row keeps, other numbers for other tokens. Shapes (n, H), (n, V) -> (n, V)."""
+    if kept is not None and 2 * len(columns := kept.any(dim=0).nonzero().squeeze(-1)) < kept.shape[-1]:
+        # All values of a large vocabulary cost more than the language-model head, and a filter keeps few tokens.
+        q = heads.q_all(hidden, columns).amin(dim=0)
+        return q.new_zeros(kept.shape).index_copy(-1, columns, q)
+    return heads.q_all(hidden).amin(dim=0)
+
+
 class GuidanceEditor:
     """Guides the language model during generation; values on a trunk of their own have their own KV cache."""
 
@@ -155,8 +169,7 @@ class GuidanceEditor:
     def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
         if self._decoder is not None:
             hidden = self._decoder.next_hidden(last_ids)
-        advantages = self._policy._advantages_of_all(self._heads, hidden)
-        return guided_logits(logits, advantages, self._policy.guidance, self._temperature)
+        return self._policy._guided(logits, self._heads, hidden, self._temperature)
 
     def keep(self, rows: Tensor) -> None:
         if self._decoder is not None:

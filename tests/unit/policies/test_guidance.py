@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.policies.guidance import Guidance, PriorFilter, guided_logits
+from rl4dialog.policies.guidance import Guidance, PriorFilter, guided_logits, kept_by_prior
 from rl4dialog.policies.heads import ActionValueHead, ActionValueHeads
+from rl4dialog.policies.value_guided import _q_of_kept
 
 
 def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:
@@ -17,6 +18,7 @@ def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:
         assert (head(hidden) == -2.0).all()
         torch.nn.init.normal_(head.output.weight)
         torch.testing.assert_close(head.at(hidden, ids), head(hidden)[torch.arange(3), ids])
+        torch.testing.assert_close(head(hidden, ids), head(hidden)[:, ids])
 
 
 def test_heads_have_trained_parameters_of_their_own() -> None:
@@ -27,13 +29,25 @@ def test_heads_have_trained_parameters_of_their_own() -> None:
     assert {id(p) for p in heads.trained_parameters()} == {id(p) for p in heads.parameters()}
 
 
+def test_values_of_few_kept_tokens_are_those_among_all() -> None:
+    heads, hidden = ActionValueHeads(4, None, 12, 2, 5), torch.randn(3, 4)
+    for head in heads.q:
+        torch.nn.init.normal_(head.output.weight)
+    all_values = heads.q_all(hidden).amin(dim=0)
+    few, many = torch.zeros(3, 12, dtype=torch.bool), torch.ones(3, 12, dtype=torch.bool)
+    few[0, 3] = few[1, 7] = few[2, 3] = True
+    torch.testing.assert_close(_q_of_kept(heads, hidden, few)[few], all_values[few])
+    for kept in (many, None):
+        torch.testing.assert_close(_q_of_kept(heads, hidden, kept), all_values)
+
+
 def test_filters_exclude_tokens_but_never_the_sampled_one() -> None:
     logits, advantages = torch.tensor([[3.0, 2.0, 0.0, -5.0]]), torch.tensor([[0.0, 0.0, 9.0, 9.0]])
     guidance = Guidance.from_settings({"beta": 1.0, "prior": {"min_p": 0.1}})
-    guided = guided_logits(logits, advantages, guidance, 1.0)
-    assert guided.isneginf().tolist() == [[False, False, True, True]]
-    kept = guided_logits(logits, advantages, guidance, 1.0, torch.tensor([3]))
-    assert kept.isneginf().tolist() == [[False, False, True, False]]
+    kept = kept_by_prior(logits, guidance, 1.0)
+    assert guided_logits(logits, advantages, guidance, 1.0, kept).isneginf().tolist() == [[False, False, True, True]]
+    with_sampled = kept_by_prior(logits, guidance, 1.0, torch.tensor([3]))
+    assert with_sampled is not None and with_sampled.tolist() == [[True, True, False, True]]
 
 
 def test_clip_limits_what_values_add() -> None:
