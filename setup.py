@@ -15,6 +15,7 @@ TEST = [
 ]
 UI = ["gradio>=6"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
+TEXTARENA = ["textarena>=0.7.4"]
 WANDB = ["wandb>=0.18"]
 SWEEP = ["optuna>=5.0"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
@@ -73,6 +74,7 @@ setup(
         "trackio": ["trackio>=0.43"],
         "sweep": SWEEP,
         "spice": ["pycocoevalcap>=1.2"],  # the Java program of the metric spice, 100 MB
+        "textarena": TEXTARENA,
         "ui": UI,
         "serve": SERVE,
         "test": TEST,
@@ -81,6 +83,7 @@ setup(
             *TEST,
             *UI,
             *SERVE,
+            *TEXTARENA,
             *WANDB,
             *SWEEP,
             "selenium>=4.30",  # a browser, for the page
