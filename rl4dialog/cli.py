@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from rl4dialog import __version__
 from rl4dialog.commands.output import lenient_output
 from rl4dialog.core.allocator import keep_few_kernels
-from rl4dialog.core.errors import RL4DialogError, RunInterrupted
+from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
@@ -28,7 +29,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rl4dialog", description="Reinforcement learning for dialogue language models"
     )
-    subparsers = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--version", action="version", version=f"rl4dialog {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name in COMMANDS:
         command = _module(name)
         description = command.HELP[0].upper() + command.HELP[1:]  # capitalize() would change names such as HTML
@@ -40,8 +42,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``rl4dialog``."""
-    args = make_parser().parse_args(argv)
-    args.argv = list(sys.argv[1:] if argv is None else argv)
+    parser, given = make_parser(), list(sys.argv[1:] if argv is None else argv)
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        known = f"the commands are {', '.join(COMMANDS)}"
+        parser.error(f"unknown command {given[0]!r}{nearest_hint(given[0], COMMANDS)} ({known})")
+    args = parser.parse_args(given)
+    args.argv = given
     with lenient_output() as output:
         code = _run(args.command, args)
         output.flush()

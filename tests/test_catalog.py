@@ -30,6 +30,17 @@ def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {id} " in printed
 
 
+def test_list_explains_an_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "guess_what"]) == 0
+    printed = capsys.readouterr().out
+    assert "datapool guess_what" in printed and "partner guess_what" in printed
+    assert "consistent_share=0.4\n        Share of games" in printed
+    assert main(["list", "partners"]) == 0
+    assert capsys.readouterr().out.startswith("partners:\n")
+    assert main(["list", "guess_wat"]) == 2
+    assert "did you mean 'guess_what'?" in capsys.readouterr().err
+
+
 def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--markdown"]) == 0
     page = Path(__file__).parents[1] / "docs" / "catalog.md"

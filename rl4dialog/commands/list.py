@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-HELP = "list the components available to configs, with their arguments"
+from rl4dialog.core.errors import ConfigError, nearest_hint
+
+if TYPE_CHECKING:
+    from rl4dialog.core.registry import Registry
+
+HELP = "list the components available to configs, with their arguments, or explain one"
+_WIDTH = 100
 KINDS = (
     *(
         "datapools",
@@ -25,7 +34,12 @@ KINDS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="kind of component (default: all)")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="KIND_OR_ID",
+        help=f"kind of component to list (default: all): {', '.join(KINDS)}; or an id to explain, such as ppo",
+    )
     parser.add_argument("--markdown", action="store_true", help="print as Markdown, for docs/catalog.md")
     parser.add_argument("--schema", action="store_true", help="print all config keys as Markdown, for docs/yaml.md")
     parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register custom components")
@@ -62,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
         "turn-level-rewards": catalog.TurnRewardRegistry,
         "turn-level-warm-starts": catalog.TurnWarmStartRegistry,
     }
-    kinds = {kind: registries[kind] for kind in ([args.kind] if args.kind else KINDS)}
+    if args.name is not None and args.name not in KINDS:
+        return _explain(args.name, registries)
+    kinds = {kind: registries[kind] for kind in ([args.name] if args.name else KINDS)}
     if args.markdown:
         from rl4dialog.core.catalog_page import catalog_page
 
@@ -73,4 +89,28 @@ def run(args: argparse.Namespace) -> int:
         for id in registry.ids():
             summary, arguments = registry.describe(id)
             print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
+    return 0
+
+
+def _explain(id: str, registries: Mapping[str, Registry]) -> int:
+    """Print all components with an id.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    found = [registry for registry in registries.values() if id in registry]
+    if not found:
+        known = [*KINDS, *(each for registry in registries.values() for each in registry.ids())]
+        raise ConfigError(f"unknown kind or id {id!r}{nearest_hint(id, known)} (rl4dialog list prints all)")
+    for registry in found:
+        print(f"{registry.kind} {id}\n")
+        for paragraph in registry.explain(id).split("\n\n"):
+            print(textwrap.indent(paragraph, "  ") + "\n")
+        arguments = registry.arguments(id)
+        print("  Arguments:" if arguments else "  No arguments.")
+        for text, meaning in arguments.items():
+            print(f"    {text}")
+            if meaning:
+                print(textwrap.fill(meaning, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8))
+        print()
     return 0

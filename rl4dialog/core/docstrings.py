@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 _ENTRY = re.compile(r"    (\w+): +(.*)")
+_SECTION = re.compile(r"^(?:Args|Arguments|Attributes|Raises|Returns|Yields):\n", re.MULTILINE)
 _MARKUP = (
     (re.compile(r":\w+:`~?([^`]*)`"), lambda match: f"`{match[1].rpartition('.')[2]}`"),
     (re.compile(r"``"), lambda match: "`"),
@@ -16,6 +17,12 @@ _MARKUP = (
 def summary(documented: Any) -> str:
     """First line of a docstring, as Markdown; empty if there is none."""
     return _as_markdown((inspect.getdoc(documented) or "").partition("\n")[0])
+
+
+def explanation(documented: Any) -> str:
+    """Text of a docstring before its first section, as Markdown; empty if there is none."""
+    text = inspect.getdoc(documented) or ""
+    return _as_markdown(_SECTION.split(text, maxsplit=1)[0].strip())
 
 
 def argument_meanings(component: Any) -> dict[str, str]:

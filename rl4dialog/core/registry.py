@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from rl4dialog.core.arguments import check_values, parameters_of
-from rl4dialog.core.docstrings import argument_meanings, summary
+from rl4dialog.core.docstrings import argument_meanings, explanation, summary
 from rl4dialog.core.errors import ConfigError, nearest_hint
 
 
@@ -150,6 +150,10 @@ class Registry:
     def describe(self, id: str) -> tuple[str, str]:
         """Return the first line of an id's docstring, and its arguments as text."""
         return summary(self.resolve(id)), ", ".join(self.arguments(id))
+
+    def explain(self, id: str) -> str:
+        """Return the text of an id's docstring."""
+        return explanation(self.resolve(id))
 
     def arguments(self, id: str) -> dict[str, str]:
         """Return the descriptions of an id's arguments from its docstring, by argument with default."""
