@@ -287,7 +287,7 @@ class TextGenEnv(gym.Env):
         self._pending = None
         self.state = current  # the last one of a conversation, from which a truncated one is bootstrapped
         said, conversation = current.context_text, self.conversation
-        n_dropped = conversation.history.n_dropped
+        lacks_room = conversation.history.lacks_room
         ended_by = conversation.settle(said, ended, reply)
         is_over = ended_by is not None
         dialogue = conversation.dialogue(ended_by) if self._reads_dialogues or self._shares_dialogues else None
@@ -299,7 +299,7 @@ class TextGenEnv(gym.Env):
             "reward_parts": parts,
             "final_observation": current,
             "turn": conversation.n_turns - 1,
-            "context_dropped": n_dropped > 0,
+            "context_dropped": lacks_room,
             "partner_echoes": bool(reply.text) and reply.text == said,
         }
         if self._shares_dialogues:

@@ -266,6 +266,14 @@ class History:
         """Token ids of the prompt, at most P."""
         return [*self._opening, *(id for said in self._utterances for id in said.ids), *self._last_ids]
 
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the length limit dropped utterances that ``max_utterances`` would show."""
+        turns = self.prompt.turns
+        n_hidden = 0 if self._max_utterances is None else max(len(turns) - self._max_utterances, 0)
+        first = next((i for i in range(n_hidden, len(turns)) if turns[i].can_be_first), n_hidden) if n_hidden else 0
+        return self.n_dropped > first
+
     def go_on(
         self,
         own_ids: Sequence[int],

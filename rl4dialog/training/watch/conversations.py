@@ -33,8 +33,7 @@ def _share_above(limit: float, history: History, key: str) -> str | None:
 
 @check(
     "The agent answers without the oldest turns of its conversations, which rewards may still read: raise "
-    "env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length (fine if context_turns "
-    "limits the history on purpose)."
+    "env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length."
 )
 def context_dropped(history: History, facts: RunFacts) -> str | None:
     share = _share_above(CONTEXT_DROPPED, history, "rollout/context_dropped")

@@ -199,9 +199,17 @@ def test_context_turns_counts_utterances_and_keeps_the_persona() -> None:
     assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
     talk.say("w3")
     assert talk.prompt == "w11 <EOU> w2 <EOU> w3 <EOU> w4 <EOU>"
-    assert talk.say("w3")["context_dropped"]
+    assert not talk.say("w3")["context_dropped"]  # on purpose
     assert talk.prompt == "w11 <EOU> w4 <EOU> w3 <EOU> w5 <EOU>"
     assert [turn.text for turn in talk.env.conversation.dialogue().turns] == [*HISTORY, "w3", "w4", "w3", "w5"]
+
+
+def test_context_is_dropped_if_the_length_limit_hides_what_context_turns_shows() -> None:
+    talk = Talking(ScriptedPartner(["w4", "w5"]), context_turns=3, max_prompt_length=6)
+    assert talk.prompt == "w11 <EOU> w1 <EOU> w2 <EOU>"
+    assert talk.say("w3")["context_dropped"]
+    assert talk.prompt == "w11 <EOU> w3 <EOU> w4 <EOU>"
+    assert talk.say("w3")["context_dropped"]
 
 
 def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had() -> None:
