@@ -477,6 +477,25 @@ def to_plain(obj: Any) -> Any:
     return str(obj)
 
 
+def is_being_written(root: Path) -> bool:
+    """Whether a process has locked a run folder."""
+    if fcntl is None:
+        return False
+    try:
+        handle = os.open(root / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
 def _is_left_over(path: Path) -> bool:
     """Whether a folder entry is left over from a process killed at its start."""
     return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")

@@ -1,0 +1,132 @@
+"""The runs in a folder, as a table: what each is, how far it is, and what it has reached."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
+from rl4dialog.runs.report.runs import Run, read_run
+from rl4dialog.runs.results import is_complete
+from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE, is_being_written
+from rl4dialog.runs.summary import format_number, is_headline, table_style
+
+_N_METRICS = 2
+_PIPED_WIDTH = 160
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run in the table.
+
+    Attributes:
+        name: Path of its folder, relative to that of the list.
+        run: Its contents.
+        state: ``complete``, ``running``, ``stopped``, or why it cannot be read.
+        changed: When its log files were last written.
+    """
+
+    name: str
+    run: Run | None
+    state: str
+    changed: datetime
+
+    @property
+    def progress(self) -> str:
+        """Iterations so far, of those that the config asks for."""
+        if self.run is None or not self.run.iterations:
+            return ""
+        n_wanted = self.run.config.get("train_evaluation", {}).get("n_iters")
+        return f"{self.run.iterations[-1]['iteration']}" + (f"/{n_wanted}" if n_wanted else "")
+
+    def score(self, key: str) -> str:
+        """First and last evaluation of a metric, on the test split if it has been evaluated twice."""
+        if self.run is None:
+            return format_number(None)
+        for split in sorted(self.run.metrics, key=lambda split: split != "test"):
+            by_epoch = self.run.metrics[split]
+            found = [by_epoch[epoch][key] for epoch in sorted(by_epoch) if key in by_epoch[epoch]]
+            if len(found) > 1 or (found and len(self.run.metrics) == 1):
+                where = "" if split == "test" else f" ({split})"
+                return " → ".join(map(format_number, found[:1] + found[1:][-1:])) + where
+        return format_number(None)
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of its metrics, in order."""
+        by_split = {} if self.run is None else self.run.metrics
+        return [*dict.fromkeys(key for by_epoch in by_split.values() for found in by_epoch.values() for key in found)]
+
+    def first_scores(self, n: int = _N_METRICS) -> list[str]:
+        """The first metrics, with their keys."""
+        return [f"{key} {self.score(key)}" for key in filter(is_headline, self.keys)][:n]
+
+
+def list_runs(root: Path) -> list[ListedRun]:
+    """Find the runs in a folder and its subfolders, those that changed last first.
+
+    Raises:
+        RunFolderError: If there is no such folder, or it contains no runs.
+    """
+    if not root.is_dir():
+        raise RunFolderError(f"{root} is no folder; pass a folder that contains runs")
+    found = sorted((_listed(folder, root) for folder in _run_folders(root)), key=lambda run: run.changed, reverse=True)
+    if not found:
+        raise RunFolderError(f"{root} contains no runs, which are folders with {CONFIG_FILE} and {PROVENANCE_FILE}")
+    return found
+
+
+def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: Console | None = None) -> None:
+    """Print a table of runs.
+
+    Args:
+        runs: The runs.
+        metrics: Keys of the metrics to show; by default, the first ones of each run.
+        console: Console to print to; by default the standard output.
+
+    Raises:
+        RunFolderError: If no run has one of the metrics.
+    """
+    console, known = console or Console(), {key for run in runs for key in run.keys}
+    for key in metrics:
+        if key not in known:
+            raise RunFolderError(f"no run has a metric {key!r}{nearest_hint(key, known)}")
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    table = Table(box=table_style(console))
+    for title in ("run", "algorithm", "state", "iterations", "changed"):
+        table.add_column(title, overflow="fold")
+    for key in metrics or ("metrics",):
+        table.add_column(key, overflow="fold")
+    for each in runs:
+        algorithm = "" if each.run is None else str(each.run.config.get("alg", {}).get("id", ""))
+        cells = [each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}"]
+        scores = [each.score(key) for key in metrics] if metrics else ["\n".join(each.first_scores())]
+        table.add_row(*map(Text, [*cells, *scores]))
+    console.print(table)
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    for folder, subfolders, files in os.walk(root):
+        if CONFIG_FILE in files and PROVENANCE_FILE in files:
+            subfolders.clear()  # a run's own subfolders, such as its model
+            yield Path(folder)
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+
+
+def _listed(folder: Path, root: Path) -> ListedRun:
+    name = str(folder.relative_to(root)) if folder != root else folder.name
+    changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in folder.glob("*.json*")))
+    try:
+        run = read_run(folder)
+    except DataError as error:
+        return ListedRun(name, None, f"unreadable: {error}", changed)
+    state = "running" if is_being_written(folder) else "complete" if is_complete(folder) else "stopped"
+    return ListedRun(name, run, state, changed)
