@@ -1,0 +1,274 @@
+"""A commented config for a table of prompts and replies, for ``rl4dialog init``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.data.rows import read_rows, table_suffix
+from rl4dialog.runs.run_folder import write_text
+from rl4dialog.training.building.components import import_and_check
+
+CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
+_POOLS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
+_PROMPTS = ("prompt", "question", "instruction", "query", "input", "context", "source", "user", "post", "message")
+_REPLIES = ("reply", "response", "answer", "completion", "output", "reference", "target", "assistant", "chosen")
+_DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "utterances")
+_N_READ = 2000  # rows that are read to guess columns and lengths
+_N_LEARNED = 10000  # replies of a warm start, repeated ones included
+_TOKENS_PER_WORD = 1.5  # of English text, rounded up
+_SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the columns of a file mean.
+
+    Attributes:
+        path: The file.
+        prompt: Column with prompts; ``None`` if there is ``dialogue``.
+        reply: Column with reference replies, if there are any.
+        dialogue: Column with whole dialogues.
+        guessed: Whether the columns were guessed.
+        n_rows: Number of rows that were read.
+        n_prompt_words: Length of a long prompt.
+        n_reply_words: Length of a long reply; ``None`` without replies.
+    """
+
+    path: Path
+    prompt: str | None
+    reply: str | None
+    dialogue: str | None
+    guessed: bool
+    n_rows: int
+    n_prompt_words: int
+    n_reply_words: int | None
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The columns as in YAML."""
+        if self.dialogue is not None:
+            return {"dialogue": self.dialogue}
+        return {"prompt": self.prompt, "references": self.reply}
+
+
+def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
+    """Read the beginning of a table, and guess which columns have prompts and replies, if they are not given.
+
+    Raises:
+        DataError: If the file is missing or malformed, has no rows or such columns, or its columns cannot be guessed.
+    """
+    if table_suffix(path) not in _POOLS:
+        raise DataError(
+            f"{path} must be a .csv, .tsv, .jsonl or .json file; for other data, set the datapool of a config by hand "
+            f"(see docs/datapools.md)"
+        )
+    rows = [*itertools.islice(read_rows(path), _N_READ)]
+    if not rows:
+        raise DataError(f"{path} has no rows; it needs one for each prompt")
+    names = list(rows[0].values)
+    for key, name in (("--prompt", prompt), ("--reply", reply)):
+        if name is not None and name not in names:
+            raise DataError(f"{key} {name}: {path} has no such column; it has {', '.join(names)}")
+    dialogue = None if prompt or reply else _first(names, _DIALOGUES)
+    if dialogue is not None and not isinstance(rows[0].get(dialogue), list):
+        dialogue = None
+    guessed = prompt is None
+    if dialogue is None and prompt is None:
+        prompt, reply = _guess(path, names, reply)
+    if dialogue is not None:
+        utterances = [[_text(each) for each in row[dialogue]] for row in rows]
+        said = [len(text.split()) for texts in utterances for text in texts]
+        before = [sum(len(text.split()) for text in texts[:-1]) for texts in utterances]
+        return Table(path, None, None, dialogue, True, len(rows), _long(before), _long(said))
+    assert prompt is not None
+    replies = None if reply is None else _long([len(row.texts(reply)[0].split()) for row in rows if row.texts(reply)])
+    prompts = _long([len(row.text(prompt).split()) for row in rows])
+    return Table(path, prompt, reply, None, guessed, len(rows), prompts, replies)
+
+
+def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
+    """Write a commented config.
+
+    Args:
+        table: The data.
+        name: Name of the config file, for the commands in it.
+        model: Name of a pretrained model, or ``builtin/tiny-gpt2`` to train one from random weights.
+        reward: Id of the reward; by default METEOR with reference replies, and a length without.
+
+    Raises:
+        ConfigError: If the reward is unknown or needs arguments, or the config is invalid for another reason.
+    """
+    is_tiny = model.startswith("builtin/tiny-")
+    has_replies = table.dialogue is not None or table.reply is not None
+    if is_tiny and not has_replies:
+        raise ConfigError(
+            f"{model} has random weights, so it first has to learn replies, but {table.path} has none; give the column "
+            f"with replies (--reply), or a pretrained model (--model)"
+        )
+    n_prompt, n_reply = _tokens(table.n_prompt_words, 512), _tokens(table.n_reply_words or 40, 128)
+    text = _TEMPLATE.format(
+        name=name,
+        data=table.path.name,
+        model=model,
+        columns=_inline(table.columns),
+        guess="  # guessed from their names" if table.guessed else "",
+        pool=_POOLS[table_suffix(table.path)],
+        path=json.dumps(str(table.path), ensure_ascii=False),
+        format="eou" if is_tiny else "chat_template",
+        reward=_reward(reward, has_replies),
+        n_prompt=n_prompt,
+        n_reply=n_reply,
+        start=_WARM_START.format(n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_tiny else _LORA,
+        metrics="\n".join(f"    - id: {id}" for id in (["chrf"] if has_replies else []) + ["length", "diversity"]),
+    )
+    config = parse_config(yaml.safe_load(text), "the new config")
+    import_and_check(config, Path("config.yml").absolute())
+    return text
+
+
+def write_config(path: Path, text: str, overwrite: bool = False) -> None:
+    """Write the config.
+
+    Raises:
+        RunFolderError: If the file exists, unless it is to be overwritten, or it cannot be written.
+    """
+    if path.exists() and not overwrite:
+        raise RunFolderError(f"{path} exists already; choose another --output, or pass --overwrite")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _guess(path: Path, names: Sequence[str], reply: str | None) -> tuple[str, str | None]:
+    """Columns of prompts and replies: those with usual names, or the only two of a table."""
+    prompt = _first([name for name in names if name != reply], _PROMPTS)
+    reply = reply or _first([name for name in names if name != prompt], _REPLIES)
+    if prompt is None and len(names) == 2 and reply is not None:
+        prompt = next(name for name in names if name != reply)
+    if prompt is None:
+        raise DataError(
+            f"the columns of {path} cannot be guessed: it has {', '.join(names)}. Say which one has the prompts, and "
+            f"which one the replies, if there are any: --prompt COLUMN --reply COLUMN"
+        )
+    return prompt, reply
+
+
+def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    lower = {name.lower().strip(): name for name in reversed(names)}
+    return next((lower[each] for each in wanted if each in lower), None)
+
+
+def _text(utterance: Any) -> str:
+    if isinstance(utterance, Mapping):
+        return " ".join(str(value) for value in utterance.values() if isinstance(value, str))
+    return str(utterance)
+
+
+def _long(lengths: Sequence[int]) -> int:
+    """Length within which most of the texts are."""
+    return sorted(lengths)[math.ceil(_SHARE_WHOLE * len(lengths)) - 1] if lengths else 0
+
+
+def _tokens(n_words: int, limit: int) -> int:
+    """Number of tokens for a number of words, a multiple of 16."""
+    return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + 8) / 16)))
+
+
+def _inline(mapping: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in mapping.items()) + "}"
+
+
+def _reward(id: str | None, has_replies: bool) -> str:
+    if id is not None:
+        return f"  id: {id}"
+    if has_replies:
+        return "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"
+    return "  id: length_penalty  # only to begin with\n  args: {min_length: 5, max_length: 30}"
+
+
+_TEMPLATE = """\
+# PPO on {data}. To check it, to train, and to talk to the model:
+#   rl4dialog doctor --config_path {name}
+#   rl4dialog train --config_path {name} --experiment_name first
+#   rl4dialog chat --run rl4dialog_exps/first
+seed: 0
+
+tokenizer:
+  model_name: {model}
+
+datapool:
+  id: {pool}
+  args:
+    path: {path}
+    columns: {columns}{guess}
+    format: {format}
+    held_out_share: 0.1  # of the rows, for validation, and as many for the test
+
+# What the model is trained for. `rl4dialog list rewards` prints all; `judge` asks a language model, `learned_reward` is
+# a reward model, and docs/your_own/reward.md shows how to write one.
+reward_fn:
+{reward}
+
+env:
+  n_envs: 32  # replies at a time
+  vec_env: dummy
+  args:
+    max_prompt_length: {n_prompt}  # in tokens; longer prompts lose their beginning
+    max_episode_length: {n_reply}  # of a reply
+
+{start}
+alg:
+  id: ppo
+  args:
+    n_steps: 64  # tokens per environment and iteration, at least
+    batch_size: 512  # tokens per minibatch
+    micro_batch_size: 8  # replies in memory; lower it if memory runs out
+    n_epochs: 2
+    learning_rate: {{start: 0.0003, end: 0.00005, schedule: linear}}
+    target_kl: 0.05  # ends an update that changes the policy by more, in nats per token
+    gamma: 1.0
+    gae_lambda: 0.95
+  kl_div:  # keeps the model close to its beginning
+    coeff: 0.05
+    target_kl: 0.2  # nats per token; lower it if replies become strange
+  policy:
+    id: causal_lm_actor_critic_policy
+    args:
+      model_name: {model}
+      critic: shared  # saves the memory of a second model
+      generation_kwargs:
+        do_sample: true
+        top_k: 0
+        max_new_tokens: {n_reply}
+
+train_evaluation:
+  n_iters: 20
+  eval_every: 10
+  eval_batch_size: 32
+  max_eval_samples: 100
+  metrics:
+{metrics}
+"""
+_LORA = """\
+lora:  # trains a small part of the weights
+  r: 16
+  lora_alpha: 32
+"""
+_WARM_START = """\
+warm_start:  # the model has random weights, and first learns the replies of the data
+  n_epochs: {n_epochs}
+  batch_size: 16
+  learning_rate: 0.001
+"""

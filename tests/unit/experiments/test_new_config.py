@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl4dialog.cli import main
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.experiments.new_config import TINY_MODEL, config_text, read_table
+
+
+def write_csv(folder: Path, header: str, *rows: str) -> Path:
+    path = folder / "table.csv"
+    path.write_text("\n".join([header, *(rows or ["how are you today ?,fine,x"])]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "prompt", "reply"),
+    [
+        ("question,answer,topic", "question", "answer"),
+        ("Instruction,output,x", "Instruction", "output"),
+        ("prompt,n,m", "prompt", None),
+        ("what,reference", "what", "reference"),
+    ],
+)
+def test_columns_are_guessed_from_usual_names(tmp_path: Path, header: str, prompt: str, reply: str | None) -> None:
+    row = ",".join(["some words"] * len(header.split(",")))
+    table = read_table(write_csv(tmp_path, header, row))
+    assert table.columns == {"prompt": prompt, "references": reply} and table.guessed
+
+
+def test_dialogues_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]
+    path.write_text(json.dumps({"messages": talk}) + "\n", encoding="utf-8")
+    assert read_table(path).columns == {"dialogue": "messages"}
+    config = yaml.safe_load(config_text(read_table(path), "config.yml"))
+    assert config["datapool"]["id"] == "jsonl" and config["datapool"]["args"]["columns"] == {"dialogue": "messages"}
+
+
+def test_lengths_come_from_the_data(tmp_path: Path) -> None:
+    rows = ["w " * 10 + ",x"] * 99 + ["w " * 400 + ",x"]
+    config = yaml.safe_load(config_text(read_table(write_csv(tmp_path, "prompt,reply", *rows)), "config.yml"))
+    assert config["env"]["args"] == {"max_prompt_length": 32, "max_episode_length": 32}
+    long = read_table(write_csv(tmp_path, "prompt,reply", *["w " * 100 + ",x"] * 3))
+    assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 160
+
+
+def test_a_written_config_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path, "question,answer", *(f"how much is {i} and 1 ?,it is {i + 1} ." for i in range(60)))
+    assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 0
+    assert "prompt: question, references: answer (guessed)" in capsys.readouterr().out
+    text = (tmp_path / "config.yml").read_text(encoding="utf-8")
+    assert "--config_path config.yml" in text and "# guessed from their names" in text
+    small = [
+        "warm_start.n_epochs=1",
+        "train_evaluation.n_iters=1",
+        "train_evaluation.eval_every=1",
+        "alg.args.n_steps=16",
+    ]
+    overrides = [part for each in small for part in ("--set", each)]
+    assert main(["train", "--config_path", "config.yml", "--experiment_name", "first", *overrides]) == 0
+    assert (tmp_path / "rl4dialog_exps/first/report.html").is_file()
+    assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 2
+    assert "config.yml exists already" in capsys.readouterr().err
+    assert (tmp_path / "config.yml").read_text(encoding="utf-8") == text
+    assert main(["init", "--data", "table.csv", "--model", TINY_MODEL, "--overwrite"]) == 0
+
+
+def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path: Path) -> None:
+    table = read_table(write_csv(tmp_path, "prompt,n,m"))
+    config = yaml.safe_load(config_text(table, "config.yml"))
+    assert config["reward_fn"]["id"] == "length_penalty"
+    with pytest.raises(ConfigError, match="has random weights, so it first has to learn replies"):
+        config_text(table, "config.yml", TINY_MODEL)
+
+
+def test_bad_tables_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot be guessed: it has a, b, c.* --prompt COLUMN --reply COLUMN"):
+        read_table(write_csv(tmp_path, "a,b,c"))
+    assert read_table(write_csv(tmp_path, "a,b,c"), "a", "b").columns == {"prompt": "a", "references": "b"}
+    with pytest.raises(DataError, match=r"--reply d: .* has no such column; it has a, b, c"):
+        read_table(write_csv(tmp_path, "a,b,c"), "a", "d")
+    with pytest.raises(DataError, match="has no rows"):
+        (tmp_path / "table.csv").write_text("prompt,reply\n")
+        read_table(tmp_path / "table.csv")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table(tmp_path / "missing.csv")
+    with pytest.raises(DataError, match=r"must be a \.csv"):
+        read_table(tmp_path / "talk.txt")
+
+
+def test_unknown_rewards_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'meteor'"):
+        config_text(read_table(write_csv(tmp_path, "prompt,reply,x")), "config.yml", reward="meteo")
+
+
+def test_without_a_terminal_flags_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 2
+    assert "needs --data" in capsys.readouterr().err
