@@ -304,6 +304,8 @@ class PartnerService(ABC):
     pays = False
     gives_references = False
     outcomes: tuple[str, ...] = ()
+    learns = False
+    """Whether its utterances in rollouts are trained on: it speaks as the agent's policy, and has :meth:`replies`."""
     needs_initial_weights = False
     """Whether :meth:`begin_run` needs the weights with which the training of the agent began."""
 
@@ -323,6 +325,10 @@ class PartnerService(ABC):
         Returns:
             The token ids of each answer, with its end; ``None`` to leave the conversation.
         """
+
+    def replies(self, observations: dict[str, np.ndarray]) -> Any:
+        """Answer as :meth:`answers` does, with ``Replies`` that can be trained on; required if ``learns`` is set."""
+        raise NotImplementedError("it sets learns, but has no method replies")
 
     def remembering_prompts(self) -> AbstractContextManager[None]:
         """Context of a rollout or an evaluation, in which prompts continue earlier prompts."""

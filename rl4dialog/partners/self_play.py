@@ -14,7 +14,8 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.outside_partner import OutsidePartner
-from rl4dialog.policies.answering import answering_policy, sampled_answers
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.answering import answering_policy, sampled_answers, sampled_replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.saving import copy_all
@@ -62,7 +63,9 @@ class SelfPlayPartner(PartnerService):
         pool_size: Maximum number of copies, the frozen beginning included; by default 4.
         latest_share: Probability of the newest copy as opponent; otherwise, each copy is equally likely, the newest one
             too. By default 0.8.
-        learns: ``agent``: only the agent's side is trained. ``both`` is not supported yet.
+        learns: ``agent``: only the agent's side is trained. ``both``: in rollouts, the partner's utterances are trained
+            on, too. Each side is a row of its own, and both get the reward of a turn, so they should have a common
+            goal. Only for the present policy.
         persona_key: Key of the partner's persona in the samples' ``meta_data``: a text or a list of sentences; samples
             without the key have none.
         generation_kwargs: Sampling settings; by default those of the agent in rollouts.
@@ -87,6 +90,7 @@ class SelfPlayPartner(PartnerService):
         run_seed: int = 0,
     ) -> None:
         check_pool(snapshot_every, pool_size, latest_share, learns)
+        self.learns = learns == "both" and not is_frozen
         self._every = 0 if is_frozen else snapshot_every
         self._pool_size = POOL_SIZE if pool_size is None else pool_size
         self._latest_share = LATEST_SHARE if latest_share is None else latest_share
@@ -148,6 +152,9 @@ class SelfPlayPartner(PartnerService):
                 found[row] = ids
         return found
 
+    def replies(self, observations: dict[str, np.ndarray]) -> Replies:
+        return sampled_replies(self._opponents[0].policy, observations)
+
     def _drawn(self, seed: int) -> int:
         """Number of the opponent in the conversation with this seed, by age."""
         random, n = np.random.default_rng(seed), len(self._opponents)
@@ -193,8 +200,10 @@ def check_pool(
     Raises:
         ConfigError: If they do not fit together.
     """
-    if learns == "both":
-        raise ConfigError("partner 'self_play': learns: both is not supported yet; use learns: agent")
+    if learns == "both" and snapshot_every:
+        raise ConfigError(
+            "partner 'self_play': learns: both trains the present policy on both sides; remove snapshot_every"
+        )
     for name, value in (("pool_size", pool_size), ("latest_share", latest_share)):
         if value is not None and not snapshot_every:
             raise ConfigError(f"partner 'self_play': {name} has no effect without snapshot_every, such as 5")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.catalog import PolicyRegistry
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.models import embedding_rows
@@ -58,15 +59,19 @@ def answering_policy(
     )
 
 
-def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.ndarray]) -> list[Sequence[int]]:
-    """Token ids of an utterance for each prompt.
+def sampled_replies(policy: LMActorCriticPolicy, observations: Mapping[str, np.ndarray]) -> Replies:
+    """An utterance for each prompt.
 
     Args:
         policy: The policy.
         observations: ``prompt_ids`` and ``prompt_mask``, padded on the left to any length. Shape (n, L).
     """
-    obs = {name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()}
-    return [ids.tolist() for ids in policy.generate(obs).per_row("response_ids")]
+    return policy.generate({name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()})
+
+
+def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.ndarray]) -> list[Sequence[int]]:
+    """Token ids of :func:`sampled_replies`."""
+    return [ids.tolist() for ids in sampled_replies(policy, observations).per_row("response_ids")]
 
 
 def answer_settings(partner: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:

@@ -123,7 +123,10 @@ class RolloutCollector:
         groups = groups or GroupSettings()
         task_rewards = self._task_rewards or TaskRewards(env.get_attr("reward_terms", 0)[0])
         conversations = Conversations(policy, join_turns and policy.joins_turns and self._max_turns != 1)
-        running = RunningConversations(conversations, env.num_envs, groups, self._has_partner, self._keeps_dialogues)
+        partners_end = self.partner.side.end_of_turn if self.partner is not None and self.partner.learns else None
+        running = RunningConversations(
+            conversations, env.num_envs, groups, self._has_partner, self._keeps_dialogues, partners_end
+        )
         stats, series = running.stats, running.series
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
@@ -216,10 +219,8 @@ class RolloutCollector:
             [infos[i] for i in good], lengths, [bool(dones[rows[i]]) for i in good], iteration
         )
         running.stats.last_failure = task_rewards.last_failure or running.stats.last_failure
-        for numbers, per_token, payments in zip(replies, found, earlier, strict=True):
-            earned[numbers[-1]] = per_token.astype(np.float32)
-            for number, payment in zip(numbers, payments, strict=False):  # none, or one per earlier reply
-                earned[number][-1] += payment
+        for i, per_token, payments in zip(good, found, earlier, strict=True):
+            running.pay(rows[i], per_token, payments)
         for name, each in values.items():
             if name in task_rewards.weight_names:
                 running.series[f"rollout/reward/{name}"].extend(each)

@@ -40,6 +40,8 @@ class Speech:
         failures: By environment, why the partner in this process has no valid answer.
         agent_rows: Environments in which the agent speaks, in order.
         replies: The agent's utterances; ``None`` if it says nothing.
+        partner_rows: Environments in which a partner that learns speaks, in order.
+        partner_replies: Its utterances; ``None`` if it says nothing, or does not learn.
         agent_seconds: Time of the agent.
         partner_seconds: Time of the partner.
     """
@@ -50,6 +52,8 @@ class Speech:
     agent_seconds: float
     partner_seconds: float
     failures: dict[int, str] = field(default_factory=dict)
+    partner_rows: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    partner_replies: Replies | None = None
 
     def said_tokens(self) -> list[tuple[int, SaidTokens]]:
         """Tokens of the agent's utterances, by environment."""
@@ -97,18 +101,28 @@ def speak(
     if len(mine):
         obs = {name: torch.as_tensor(array[mine], device=policy.device) for name, array in observations.items()}
         replies = policy.generate(obs, **generation_kwargs)
-        ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
-        actions[mine, : ids.shape[1]] = ids
-    agent_seconds, started = time.perf_counter() - started, time.perf_counter()
-    failures: dict[int, str] = {}
+        _write(actions, mine, replies)
+    speech = Speech(actions, mine, replies, time.perf_counter() - started, 0.0)
+    started = time.perf_counter()
     if len(theirs):
         assert partner is not None
         prompts = {name: array[theirs] for name, array in observations.items()}
-        answers, problems = partner_answers(partner, prompts, partner_timeout_s)
-        failures = {int(theirs[i]): problem for i, problem in problems.items()}
-        for row, said in zip(theirs, answers, strict=True):
-            actions[row, : len(said)] = said
-    return Speech(actions, mine, replies, agent_seconds, time.perf_counter() - started, failures)
+        if partner.learns:
+            speech.partner_rows, speech.partner_replies = theirs, partner.replies(prompts)
+            _write(actions, theirs, speech.partner_replies)
+        else:
+            answers, problems = partner_answers(partner, prompts, partner_timeout_s)
+            speech.failures = {int(theirs[i]): problem for i, problem in problems.items()}
+            for row, said in zip(theirs, answers, strict=True):
+                actions[row, : len(said)] = said
+    speech.partner_seconds = time.perf_counter() - started
+    return speech
+
+
+def _write(actions: np.ndarray, rows: np.ndarray, replies: Replies) -> None:
+    """Write utterances into the actions of their environments."""
+    ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
+    actions[rows, : ids.shape[1]] = ids
 
 
 def _speakers(observations: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:

@@ -134,6 +134,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
     "critic_warmup": {"alg__args__critic_warmup_iters": 3},
     "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
+    "self_play_both": {**SELF_PLAY, "env__args__partner": {"id": "self_play", "args": {"learns": "both"}}},
     "self_play_lora": {**SELF_PLAY, "lora": {"r": 2, "target_modules": ["c_attn"]}},
 }
 

@@ -16,6 +16,7 @@ from tiny import make_gpt2, make_tokenizer
 from rl4dialog import cli
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.config import OnPolicyConfig, parse_config
+from rl4dialog.core.types import AGENT
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.partners.self_play import SelfPlayPartner
@@ -143,6 +144,73 @@ def test_no_gradient_reaches_the_tokens_of_the_other_side(joins: bool) -> None:
         last = mask.shape[1] - mask.flip(1).int().argmax(dim=1)
         n_between += int((last - mask.sum(dim=1)).sum())
     assert (n_between > 0) == joins  # tokens of the partner between two utterances of the agent
+
+
+def both_sides(joins: bool) -> tuple[Any, list[Any]]:
+    """A rollout in which both sides learn, and its conversations."""
+    tokenizer = make_tokenizer(marker=MARKER)
+    side = OutsidePartner(
+        DialogueFormat("eou", None, in_conversation=True), EndOfTurn(tokenizer, [0], MARKER), len(tokenizer), 59, 5
+    )
+    partner = SelfPlayPartner(side, learns="both")
+    algorithm = algorithm_on_conversations(
+        PPO,
+        make_gpt2(tokenizer),
+        env_kwargs={"partner": None, "outside_partner": side, "max_turns": 3, "shares_dialogues": True},
+        collector=RolloutCollector(partner=partner, has_partner=True, keeps_dialogues=True),
+        policy_kwargs={"critic": "shared", "share_prompts": False, "max_reply_length": 5},
+        n_epochs=1,
+        batch_size=10_000,
+        join_turns=joins,
+    )
+    partner.begin_run(algorithm.policy)
+    return collect(algorithm), algorithm.collector.dialogues
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_both_sides_are_rows_with_equal_returns(joins: bool) -> None:
+    replies, dialogues = both_sides(joins)
+    assert replies.episode is not None and replies.task_rewards is not None and replies.group is not None
+    episodes = replies.episode.unique().tolist()
+    assert len(episodes) == 2 * len(dialogues)
+    assert replies.log_probs is not None and (replies.log_probs[replies.response_mask] < 0).all()
+    for i, dialogue in enumerate(dialogues):
+        rows = [replies.episode == episode for episode in episodes[2 * i : 2 * i + 2]]
+        mine, theirs = (replies.task_rewards[of_side][replies.response_mask[of_side]] for of_side in rows)
+        torch.testing.assert_close(mine.sum(), theirs.sum())
+        assert mine.abs().sum() > 0
+        ids = [id for turn in dialogue.said if turn.speaker == AGENT for id in turn.ids or ()]
+        assert replies.response_ids[rows[0]][replies.response_mask[rows[0]]].tolist() == ids
+        assert replies.group[rows[0]].unique().tolist() != replies.group[rows[1]].unique().tolist()
+        for of_side in rows:
+            assert {*replies.turn[of_side][replies.response_mask[of_side]].tolist()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("first_speaker", ["sample", "partner"])
+def test_log_probs_of_both_sides_are_those_of_the_policy(tmp_path: Path, first_speaker: str) -> None:
+    """So the KL to the beginning is 0 on both sides."""
+    partner = {"id": "self_play", "args": {"learns": "both"}}
+    config = config_of(tmp_path, partner, env__args__first_speaker=first_speaker, env__args__max_turns=2)
+    assert train(tmp_path, config) == 0
+    logged = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text().splitlines()[0])
+    assert abs(logged["rollout/kl"]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("args", "overrides", "message"),
+    [
+        ({"snapshot_every": 2}, {}, "remove snapshot_every"),
+        ({"generation_kwargs": {"do_sample": True}}, {}, "both sides sample alike"),
+        ({}, {"env__args__bootstrap_truncated": True}, "bootstrap_truncated"),
+        ({}, {"alg__policy__id": "maskable_causal_lm_actor_critic_policy", "alg__id": "nlpo"}, "without the mask"),
+    ],
+)
+def test_both_sides_learn_only_as_one_policy(
+    tmp_path: Path, args: dict[str, Any], overrides: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(tmp_path, {"id": "self_play", "args": {"learns": "both", **args}}, **overrides)
+    assert train(tmp_path, config) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_plan_counts_the_copies(tmp_path: Path) -> None:

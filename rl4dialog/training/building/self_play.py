@@ -17,6 +17,7 @@ from rl4dialog.policies.models import named_model_positions
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.training.building.texts import Texts
 
+_PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
 
 
@@ -45,11 +46,35 @@ def check_self_play(config: TextConfig, chosen: ComponentConfig, where: str) -> 
             f"language_model as partner"
         )
     check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
+    if chosen.args.get("learns") == "both":
+        _check_both_sides(config, chosen, where)
     if where.startswith("train_evaluation") and chosen.args.get("snapshot_every"):
         raise ConfigError(
             f"{where}.args.snapshot_every: evaluations have no copies. Remove {where} to evaluate with the frozen "
             f"beginning, or snapshot_every to evaluate with the present policy"
         )
+
+
+def _check_both_sides(config: TextConfig, chosen: ComponentConfig, where: str) -> None:
+    """Check ``learns: both``: what the partner says must be what the trained policy would say.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    assert config.env is not None
+    if chosen.args.get("generation_kwargs"):
+        raise ConfigError(f"{where}.args.generation_kwargs: with learns: both, both sides sample alike; remove it")
+    if where.startswith("train_evaluation"):
+        raise ConfigError(f"{where}.args.learns: nothing is trained in evaluations; remove it")
+    if config.policy_id not in _PLAIN_POLICIES:
+        raise ConfigError(
+            f"{where}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
+            f"without the mask or values of {config.policy_id}"
+        )
+    if config.generation.backend != "transformers":
+        raise ConfigError(f"{where}.args.learns: both is not supported with generation.backend: vllm")
+    if config.env.args.bootstrap_truncated:
+        raise ConfigError(f"{where}.args.learns: both is not supported with env.args.bootstrap_truncated: true")
 
 
 def n_weight_copies(config: TextConfig) -> tuple[int, bool]:

@@ -187,7 +187,7 @@ def test_pool_is_restored_bitwise(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"learns": "both"}, "learns: both is not supported yet; use learns: agent"),
+        ({"learns": "both", "snapshot_every": 3}, "remove snapshot_every"),
         ({"pool_size": 3}, "pool_size has no effect without snapshot_every"),
         ({"latest_share": 0.5}, "latest_share has no effect without snapshot_every"),
         ({"snapshot_every": 2, "pool_size": 1}, "has room only for the frozen beginning; use at least 2"),
