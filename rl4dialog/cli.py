@@ -19,7 +19,7 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("train", "sweep", "doctor", "prepare", "report", "reproduce", "evaluate", "generate", "simulate", "chat", "ui"),
     *("serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier", "excerpts", "select"),
-    "export-feedback",
+    *("export-feedback", "improve"),
 )
 
 
