@@ -27,15 +27,15 @@ from rl4dialog.training.tiny_bert import TINY_BERT
 
 REWARD_MODEL, CORRECTIONS, POLICY, COMPARISON = "reward_model", "corrections", "policy", "comparison"
 FEEDBACK_FILE = "feedback.jsonl"
-N_REPEATS = 8
+N_REPEATS = 10
 """Number of times that each correction is learned."""
-OLD_SHARE = 3
+OLD_SHARE = 7
 """Old samples per correction and repetition."""
 
 _HELD_OUT_SHARE = 0.2  # of the judged conversations, for each of val and test
 _N_MODELS = 3
 _BATCH_SIZE = 32  # of the reward model
-_MIN_EPOCHS, _MIN_STEPS = 3, 75  # of the reward model; few votes need more epochs
+_MIN_EPOCHS, _MIN_STEPS = 3, 50  # of the reward model; few votes need more epochs
 # Settings of task_configs/small_talk/gpt2_ppo.yml, for runs without rollouts.
 _N_ITERS, _TOKENS_PER_ITERATION = 30, 3072
 _PPO = {
@@ -142,7 +142,7 @@ def _reward_model(improvable: Improvable, votes: Votes) -> dict[str, Any]:
             "training_args": {
                 "num_train_epochs": n_epochs,
                 "per_device_train_batch_size": _BATCH_SIZE,
-                "learning_rate": 2e-3,
+                "learning_rate": 1e-3,
                 "weight_decay": 0.01,
                 "warmup_ratio": 0.1,
             },
