@@ -36,8 +36,8 @@ _HELD_OUT_SHARE = 0.2  # of the judged conversations, for each of val and test
 _N_MODELS = 3
 _BATCH_SIZE = 32  # of the reward model
 _MIN_EPOCHS, _MIN_STEPS = 3, 50  # of the reward model; few votes need more epochs
-# Settings of task_configs/small_talk/gpt2_ppo.yml, for runs without rollouts.
-_N_ITERS, _TOKENS_PER_ITERATION = 30, 3072
+# Settings of task_configs/small_talk/gpt2_ppo.yml, for runs without rollouts. More iterations cost diversity.
+_N_ITERS, _TOKENS_PER_ITERATION = 10, 3072
 _PPO = {
     "batch_size": 1024,
     "n_epochs": 2,
@@ -190,7 +190,7 @@ def _policy(improvable: Improvable, start: str) -> dict[str, Any]:
         alg["policy"]["args"] = {**alg["policy"]["args"], "model_name": start}
         alg["policy"]["args"].pop("critic_from", None)
     else:
-        alg, evaluations = _ppo(config, start), {**evaluations, "n_iters": _N_ITERS}
+        alg, evaluations = _ppo(config, start), {**evaluations, "n_iters": _N_ITERS, "eval_every": 5}
     also = ("lora", "generation", "callbacks", "logging") if isinstance(config, OnPolicyConfig) else ("lora",)
     return {**_common(improvable, start, *also), "reward_fn": reward, "alg": alg, "train_evaluation": evaluations}
 
