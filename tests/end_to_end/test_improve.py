@@ -137,6 +137,7 @@ def test_reward_model_like_a_coin_prevents_ppo(
         ((), "has 7 preferences, 0 corrections, 0 ratings: PPO takes at least 50 preferences (43 more)"),
         (("--force", "--set", "polic.seed=1"), "begin with a stage of this plan, such as reward_model.seed=1; did you"),
         (("--force", "--set", "policy.alg.args.n_step=1"), "n_step"),
+        (("--force", "--set", "reward_model.alg.ensemble=1"), "add --set policy.reward_fn.args.std_penalty=0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(

@@ -116,6 +116,7 @@ def make_plan(
     for override in overrides:
         _override(written, override)
     stages = [Stage(name, given, parse_config(given, f"stage {name}")) for name, given in written.items()]
+    _check_penalty(written)
     plan = Plan(improvable, feedback, votes, force, stages)
     for stage in stages:
         import_and_check(stage.config, plan.config_file(stage))
@@ -213,6 +214,21 @@ def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
             f"{nearest_hint(name, written)} (there are: {', '.join(written)})"
         )
     apply_overrides(written[name], [rest])
+
+
+def _check_penalty(written: Mapping[str, dict[str, Any]]) -> None:
+    """Refuse a penalty on the disagreement of a single reward model, which PPO would only find after its training.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    if POLICY not in written or written[REWARD_MODEL]["alg"].get("ensemble", 1) > 1:
+        return
+    if written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):
+        raise ConfigError(
+            "reward_model.alg.ensemble is 1, and a single reward model cannot disagree; add "
+            "--set policy.reward_fn.args.std_penalty=0"
+        )
 
 
 def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
