@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError
@@ -22,7 +24,7 @@ from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_
 from rl4dialog.data.pool import TextGenPool, check_split
 from rl4dialog.data.ratings import FEEDBACK_RATING
 from rl4dialog.data.small_talk.person import small_talk_feedback
-from rl4dialog.data.splits import HeldOutShare, drawn_conversations
+from rl4dialog.data.splits import drawn_conversations
 from rl4dialog.data.text_files import FilePath, expand_path
 
 Use = Literal["preferences", "corrections", "ratings", "all"]
@@ -39,11 +41,18 @@ class FeedbackPool(TextGenPool):
         feedback: All judgements of a split.
         dialogue_format: Format of the prompts.
         source: Where they are from, for messages.
+        start_utterances: Number of utterances by which conversations are told apart.
     """
 
-    def __init__(self, feedback: Sequence[Feedback], dialogue_format: DialogueFormat, source: str = "feedback") -> None:
-        self._feedback, self._source = list(feedback), source
-        super().__init__(list(_learned_replies(self._feedback, dialogue_format)))
+    def __init__(
+        self,
+        feedback: Sequence[Feedback],
+        dialogue_format: DialogueFormat,
+        source: str = "feedback",
+        start_utterances: int = 1,
+    ) -> None:
+        self._feedback, self._source, self._start_utterances = list(feedback), source, start_utterances
+        super().__init__(list(_learned_replies(self._feedback, dialogue_format, start_utterances)))
         self.use_format(dialogue_format)
 
     @classmethod
@@ -55,8 +64,10 @@ class FeedbackPool(TextGenPool):
         use: Use = "all",
         context_size: Count | None = None,
         format: FormatName = "eou",
-        held_out_share: HeldOutShare = 0.25,
+        in_conversation: bool = False,
+        held_out_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.25,
         split_seed: int = 0,
+        start_utterances: Count = 1,
         max_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> FeedbackPool:
@@ -70,8 +81,13 @@ class FeedbackPool(TextGenPool):
             context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
                 all.
             format: Format of prompts: ``eou`` or ``chat_template``.
-            held_out_share: Share of the conversations in each of ``val`` and ``test``.
+            in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
+                ``env.args.max_turns`` above 1; relevant for ``eou`` only.
+            held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``,
+                which is of use in a mixture with other data.
             split_seed: Random seed of the splits.
+            start_utterances: Conversations count as one if they start with the same utterances, this many; more than
+                one for tasks in which all conversations have the same opening.
             max_size: Keep only the first judgements.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
@@ -90,9 +106,13 @@ class FeedbackPool(TextGenPool):
         used = given if use == "all" else [each for each in given if each.kind == use.removesuffix("s")]
         if not used:
             raise DataError(f"{source} has no {use} (it has {count_kinds(given)}); choose another use")
-        own = drawn_conversations(map(conversation_of, used), split, held_out_share, split_seed, source)
-        chosen = [each for each in used if conversation_of(each) in own]
-        pool = cls(chosen[:max_size], DialogueFormat(format, context_size, render_chat), source)
+        chosen = used if split == "train" else []
+        if held_out_share > 0:
+            starts = [conversation_of(each, start_utterances) for each in used]
+            own = drawn_conversations(starts, split, held_out_share, split_seed, source)
+            chosen = [each for each, start in zip(used, starts, strict=True) if start in own]
+        dialogue_format = DialogueFormat(format, context_size, render_chat, in_conversation)
+        pool = cls(chosen[:max_size], dialogue_format, source, start_utterances)
         if split == "train":
             _logger.info("%s: %s in split 'train'", source, count_kinds(pool._feedback))
         return pool
@@ -105,7 +125,10 @@ class FeedbackPool(TextGenPool):
         """
         assert self.dialogue_format is not None
         context_size = self.dialogue_format.context_size
-        samples = [sample for each in self._feedback if (sample := _judgement(each, context_size)) is not None]
+        if not self._feedback:
+            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on")
+        found = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
+        samples = [sample for sample in found if sample is not None]
         if len(samples) < len(self._feedback):
             n_equal = len(self._feedback) - len(samples)
             _logger.warning(
@@ -122,7 +145,9 @@ class FeedbackPool(TextGenPool):
         return pool
 
 
-def _learned_replies(feedback: Iterable[Feedback], dialogue_format: DialogueFormat) -> Iterable[Sample]:
+def _learned_replies(
+    feedback: Iterable[Feedback], dialogue_format: DialogueFormat, start_utterances: int
+) -> Iterable[Sample]:
     """The replies to learn, with their prompts: none that was corrected or rated down."""
     feedback = list(feedback)
     bad = {
@@ -138,15 +163,17 @@ def _learned_replies(feedback: Iterable[Feedback], dialogue_format: DialogueForm
                 continue
         context = dialogue_format.context(each.turns)
         persona = {} if each.persona is None else {"persona": [each.persona]}
-        meta_data = {"history": context, "conversation": conversation_of(each), "kind": each.kind, **persona}
+        conversation = conversation_of(each, start_utterances)
+        meta_data = {"history": context, "conversation": conversation, "kind": each.kind, **persona}
         yield Sample(each.id, dialogue_format.prompt(context, each.persona), [reply], meta_data)
 
 
-def _judgement(feedback: Feedback, context_size: int | None) -> Sample | None:
+def _judgement(feedback: Feedback, context_size: int | None, start_utterances: int) -> Sample | None:
     """What a reward model learns from an item; ``None`` if it compares a reply with itself."""
     better, worse = feedback.compared or (feedback.replies[0].text, None)
     text = dialogue_text(judged_dialogue(feedback, better), context_size)
-    meta_data = {"n_words": len(better.split()), "conversation": conversation_of(feedback)}
+    conversation = conversation_of(feedback, start_utterances)
+    meta_data = {"n_words": len(better.split()), "conversation": conversation}
     if worse is None:
         assert feedback.rating is not None
         lowest, highest = _SCALE

@@ -59,9 +59,14 @@ def count_kinds(given: Iterable[Feedback]) -> str:
     return ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind in KINDS if (n := counts[kind]))
 
 
-def conversation_of(feedback: Feedback) -> str:
-    """Id of the conversation. Feedback does not tell conversations apart, so those that start alike count as one."""
-    return content_hash([feedback.persona or "", feedback.turns[0]])
+def conversation_of(feedback: Feedback, start_utterances: int = 1) -> str:
+    """Id of the conversation. Feedback does not tell conversations apart, so those that start alike count as one.
+
+    Args:
+        feedback: The judgement.
+        start_utterances: Number of utterances by which conversations are told apart.
+    """
+    return content_hash([feedback.persona or "", *feedback.turns[:start_utterances]])
 
 
 def judged_dialogue(feedback: Feedback, reply: str) -> Dialogue:

@@ -19,12 +19,11 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import AlgorithmRegistry, DataPoolRegistry
+from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.mixture import checked_pools
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_mask import first_model, masked_policy
@@ -47,7 +46,7 @@ from rl4dialog.training.building.lengths import run_lengths
 from rl4dialog.training.building.policy import build_inference_policy, is_guided, policy_class
 from rl4dialog.training.building.returns import asking, return_prefix
 from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.texts import Texts, build_data
+from rl4dialog.training.building.texts import Texts, build_data, format_args
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.talks import generate_texts
 
@@ -132,18 +131,11 @@ class LoadedPolicy:
     @property
     def dialogue_format(self) -> DialogueFormat | None:
         """Dialogue format of the run's datapool; ``None`` if it contains no dialogues."""
-        id, given = self.config.datapool.id, self.config.datapool.args
-        while "pools" in given:  # all datapools of a mixture have the same format
-            first = checked_pools(given["pools"])[0]
-            id, given = first.id, dict(first.args)
-        args = {**DataPoolRegistry.defaults(id), **given}
-        if args.get("format") is None:
+        args = format_args(self.config)
+        if args is None:
             return None
-        has_turns = self.config.env is not None and self.config.env.args.max_turns > 1
-        # Samples of whole dialogues, which supervised training learns in the markup of conversations.
-        in_conversation = has_turns or args.get("samples") == "dialogues" or args.get("turns") == "first"
         chat_template = ChatTemplate(self.tokenizer)
-        return DialogueFormat(args["format"], args.get("context_size"), chat_template, in_conversation)
+        return DialogueFormat(args["format"], args["context_size"], chat_template, args["in_conversation"])
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:

@@ -55,8 +55,13 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         RunFolderError: If the page cannot be written.
     """
     run = read_run(run_path)
+    return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **run_content(run))
+
+
+def run_content(run: Run) -> dict[str, Any]:
+    """What the template of a run shows, by the names of its variables."""
     split = _shown_split(run)
-    before, after = _before_and_after(run, split)
+    before, after = before_and_after(run, split)
     changes = metric_changes(run, split, before, after)
     if before is not None and after is not None:
         before, after = pair(before, after)
@@ -65,9 +70,7 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
     shown_texts = any(each.has_texts for each in shown)
     of = "conversations" if any(each.has_conversations for each in shown) else "replies" if shown_texts else "episodes"
     samples = choose_samples(before, after) if of != "episodes" else []
-    return write_page(
-        "run.html",
-        Path(output).expanduser() if output else run.path / REPORT_FILE,
+    return dict(
         run=run,
         facts=_facts(run),
         notes=[*run.notes, *_missing(run, split)],
@@ -111,7 +114,8 @@ def _shown_split(run: Run) -> str:
     return next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
 
 
-def _before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:
+def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:
+    """Predictions of the first and the last evaluation of a split."""
     epochs = run.epochs(split)
     if not epochs:
         return None, None

@@ -44,13 +44,15 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
+    # Without rollouts, only evaluations hold conversations, and train samples may be single replies from elsewhere.
+    splits = [split for split in texts.data.pools if config.has_rollouts or split != "train"]
     for chosen, _ in chosen_partners(config):
         found = PartnerRegistry.resolve(chosen.id)
         if not (inspect.isclass(found) and issubclass(found, Partner) and found.checks_samples):
             continue
         partner = build_partner(chosen, config, texts)
         assert isinstance(partner, Partner)
-        for split in texts.data.pools:
+        for split in splits:
             for sample in texts.data.samples(split):
                 try:
                     partner.reset(sample.meta_data or {}, seed=0)

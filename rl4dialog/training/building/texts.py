@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.types import Sample
+from rl4dialog.data.mixture import checked_pools
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.return_prefix import ReturnPrefix
 from rl4dialog.data.run_data import Data
@@ -75,3 +78,23 @@ def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = N
             raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
         pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
+
+
+def format_args(config: TextConfig) -> dict[str, Any] | None:
+    """Arguments with which other datapools of conversations write prompts as the run's does.
+
+    Returns:
+        ``format``, ``context_size`` and ``in_conversation``; ``None`` if the run's datapool contains no dialogues.
+    """
+    id, given = config.datapool.id, config.datapool.args
+    while "pools" in given:  # all datapools of a mixture have the same format
+        first = checked_pools(given["pools"])[0]
+        id, given = first.id, dict(first.args)
+    args = {**DataPoolRegistry.defaults(id), **given}
+    if args.get("format") is None:
+        return None
+    has_turns = config.env is not None and config.env.args.max_turns > 1
+    # Samples of whole dialogues, which supervised training learns in the markup of conversations.
+    in_conversation = has_turns or args.get("samples") == "dialogues" or args.get("turns") == "first"
+    in_conversation = in_conversation or bool(args.get("in_conversation"))
+    return {"format": args["format"], "context_size": args.get("context_size"), "in_conversation": in_conversation}

@@ -108,3 +108,25 @@ def test_simulated_feedback_has_all_kinds() -> None:
     assert kinds == {"rating", "preference", "correction"}
     again = FeedbackPool.prepare("test", dataset="small_talk", context_size=1)
     assert [s for s, _ in again] == [s for s, _ in pool]
+
+
+def test_without_held_out_share_all_is_in_train(path: str) -> None:
+    sizes = [len(FeedbackPool.prepare(split, path, use="corrections", held_out_share=0.0)) for split in SPLITS]
+    assert sizes == [12, 0, 0]
+    with pytest.raises(DataError, match="held_out_share 0, there are no judgements to evaluate on"):
+        FeedbackPool.prepare("val", path, held_out_share=0.0).judged()
+
+
+def test_prompts_of_conversations_have_their_markup(path: str) -> None:
+    prompt = FeedbackPool.prepare("train", path, in_conversation=True)[0][0].prompt_or_input_text
+    assert prompt.endswith("hi<EOU>how are you <EOU>") and prompt.count(" <EOU>") == 2
+
+
+def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path: Path) -> None:
+    given = [preference("a", "b", 0, ("hello", "hi", f"{number}")) for number in range(9)]
+    path = str(write_feedback(tmp_path / "same.jsonl", given))
+    with pytest.raises(DataError, match="of 1 judged conversations"):
+        FeedbackPool.prepare("val", path)
+    pools = [FeedbackPool.prepare(split, path, start_utterances=3) for split in SPLITS]
+    starts = [{(sample.meta_data or {})["conversation"] for sample, _ in pool} for pool in pools]
+    assert [len(each) for each in starts] == [5, 2, 2] and len(set.union(*starts)) == 9

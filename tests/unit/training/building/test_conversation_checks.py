@@ -158,3 +158,19 @@ def test_outside_partner_must_be_able_to_read_the_beginning(
     config = config_of(tmp_path, {"id": "service"}, first_speaker=first)
     with pytest.raises(DataError, match=f"sample 's0' of the train split.*{message}") if message else nullcontext():
         build_partner(config.env.args.partner, config, texts)
+
+
+def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    prompt = form.dialogue.prompt(SAID)
+    replayed, single = Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])
+    alg = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
+    made = make_config(tmp_path, env__args__partner={"id": "replay"}, alg=alg)
+    del made["train_evaluation"]["n_iters"]
+    texts = texts_of([replayed], form.tokenizer, form.dialogue)
+    texts.data.pools["train"] = TextGenPool([replayed, single])
+    texts.data.pools["train"].use_format(form.dialogue)
+    check_conversations(parse_config(made, "test"), texts)
+    texts.data.pools["val"] = texts.data.pools["train"]
+    with pytest.raises(DataError, match="sample 'b' of the val split"):
+        check_conversations(parse_config(made, "test"), texts)

@@ -1,0 +1,289 @@
+"""The plan of an improvement: its stages, what each needs, and the files that let an interrupted one continue."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl4dialog.core.config import RunConfig, TextConfig, parse_config
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
+from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
+from rl4dialog.experiments.improvement.stage_configs import (
+    COMPARISON,
+    CORRECTIONS,
+    FEEDBACK_FILE,
+    N_REPEATS,
+    OLD_SHARE,
+    POLICY,
+    REWARD_MODEL,
+    Improvable,
+    stage_configs,
+)
+from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes, read_votes
+from rl4dialog.runs.results import is_complete
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, write_json, write_text
+from rl4dialog.training.building.components import import_and_check
+
+STATE_FILE = "improve.json"
+_COLLECT = "collect more with rl4dialog select and rl4dialog ui --queue"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage, which has a run folder, and its config next to it.
+
+    Attributes:
+        name: Name of the folder, and without suffix of the config file.
+        written: The config as in the file.
+        config: The validated config.
+    """
+
+    name: str
+    written: Mapping[str, Any]
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done.
+
+    Attributes:
+        improvable: The run to improve, and the output folder.
+        feedback: The feedback file.
+        votes: What holds of it.
+        force: Whether PPO runs whatever the votes.
+        stages: The stages, in order.
+    """
+
+    improvable: Improvable
+    feedback: Path
+    votes: Votes
+    force: bool
+    stages: Sequence[Stage]
+
+    @property
+    def has_ppo(self) -> bool:
+        """Whether PPO is planned; the reward model may still prevent it."""
+        return any(stage.name == POLICY for stage in self.stages)
+
+    def folder(self, stage: Stage) -> Path:
+        """Run folder of a stage."""
+        return self.improvable.output / stage.name
+
+    def config_file(self, stage: Stage) -> Path:
+        """Config file of a stage."""
+        return self.improvable.output / f"{stage.name}.yml"
+
+
+def make_plan(
+    run: Path, config: TextConfig, feedback: Path, output: Path, force: bool = False, overrides: Sequence[str] = ()
+) -> Plan:
+    """Plan an improvement, and check everything that can be checked before it starts. Nothing is written.
+
+    Args:
+        run: Folder of a complete run.
+        config: Its config.
+        feedback: The feedback file.
+        output: Folder of the stages; that of an interrupted improvement is continued.
+        force: Plan PPO whatever the votes.
+        overrides: Overrides of the stages' configs, such as ``policy.train_evaluation.n_iters=10``.
+
+    Raises:
+        ConfigError: If the run cannot be improved, a config is invalid, or an interrupted improvement had others.
+        DataError: If the feedback is malformed, or there is nothing to learn from it.
+        RunFolderError: If the run is not complete, or the output folder is something else.
+    """
+    if not is_complete(run):
+        raise RunFolderError(f"the run {run} is not complete: it has no {RESULT_FILE}, which is written last")
+    improvable, votes = Improvable(run.absolute(), config, output.absolute()), read_votes(feedback)
+    _check_same_feedback(improvable, feedback)
+    with_ppo = votes.are_enough or force
+    if not with_ppo and not votes.n_corrections:
+        n = len(votes.preferences)
+        raise DataError(
+            f"{feedback} has {votes}: PPO takes at least {MIN_PREFERENCES} preferences ({MIN_PREFERENCES - n} more), "
+            f"and without corrections there is nothing else to learn; {_COLLECT}, or pass --force to run PPO anyway"
+        )
+    written = stage_configs(improvable, votes, with_ppo)
+    for override in overrides:
+        _override(written, override)
+    stages = [Stage(name, given, parse_config(given, f"stage {name}")) for name, given in written.items()]
+    _check_penalty(written)
+    plan = Plan(improvable, feedback, votes, force, stages)
+    for stage in stages:
+        import_and_check(stage.config, plan.config_file(stage))
+        _check_same_config(plan, stage)
+    return plan
+
+
+def plan_text(plan: Plan) -> str:
+    """Say what will be done, and by which rule."""
+    improvable, votes = plan.improvable, plan.votes
+    lines = [
+        f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
+        f"feedback  {plan.feedback}: {votes}",
+        f"rule      {RULE}",
+        f"          {_expected(plan)}",
+        f"output    {improvable.output}",
+        "",
+    ]
+    width = max(len(stage.name) for stage in plan.stages)
+    for number, stage in enumerate(plan.stages, start=1):
+        lines.append(f"{number}. {stage.name:<{width}}  {_described(plan, stage)}  [{_progress(plan, stage)}]")
+    return "\n".join(lines)
+
+
+def write_files(plan: Plan) -> None:
+    """Write what a later call compares, and the config files of the stages; keep a copy of the feedback.
+
+    Raises:
+        RunFolderError: If a file cannot be written.
+    """
+    output, run = plan.improvable.output, plan.improvable.run
+    copy = output / FEEDBACK_FILE
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        state = {"run": str(run), "run_hash": _run_hash(run), "feedback_hash": file_hash(plan.feedback)}
+        write_json(output / STATE_FILE, state)
+        if not copy.exists():
+            partial = copy.with_suffix(".tmp")
+            shutil.copyfile(plan.feedback, partial)
+            partial.replace(copy)
+        for stage in plan.stages:
+            write_text(plan.config_file(stage), _yaml(plan, stage))
+    except OSError as error:
+        raise RunFolderError(f"{output} cannot be written: {error.strerror}; choose another --output") from error
+
+
+def _expected(plan: Plan) -> str:
+    """What the rule means for this feedback."""
+    votes = plan.votes
+    if plan.force:
+        return f"--force: PPO runs whatever the votes ({len(votes.preferences)} preferences)."
+    if plan.has_ppo:
+        return "There are enough preferences; the reward model decides after stage 1."
+    n = len(votes.preferences)
+    return (
+        f"There are {n} preferences, {MIN_PREFERENCES - n} too few: the model learns the {votes.n_corrections} "
+        f"corrections alone, without PPO. --force runs PPO anyway."
+    )
+
+
+def _described(plan: Plan, stage: Stage) -> str:
+    config, votes = stage.config, plan.votes
+    if stage.name == REWARD_MODEL:
+        ensemble = f"{n} x " if (n := config.alg.ensemble) > 1 else ""  # type: ignore[attr-defined]
+        return f"{ensemble}{config.alg.model_name} on all {votes}"  # type: ignore[attr-defined]
+    if stage.name == CORRECTIONS:
+        n_old = votes.n_corrections * N_REPEATS * OLD_SHARE
+        old = plan.improvable.config.datapool.id
+        return f"supervised: {votes.n_corrections} corrections, each {N_REPEATS} times, among {n_old} samples of {old}"
+    if stage.name == POLICY:
+        rule = "" if plan.force else ", if the rule holds"
+        return f"{config.alg.id}: {config.n_iters} iterations on the reward model{rule}"
+    return "replies to the test prompts before and after, with intervals"
+
+
+def _progress(plan: Plan, stage: Stage) -> str:
+    folder = plan.folder(stage)
+    if is_complete(folder):
+        return "done"
+    if stage.name != COMPARISON and any((folder / CHECKPOINTS_FOLDER).glob("*")):
+        return "to be resumed"
+    return "to be restarted" if (folder / CONFIG_FILE).exists() else "to do"
+
+
+def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
+    """Apply an override, whose path begins with the name of a stage.
+
+    Raises:
+        ConfigError: If there is no such stage, or the override is malformed.
+    """
+    name, _, rest = override.partition(".")
+    if name not in written:
+        raise ConfigError(
+            f"--set {override}: begin with a stage of this plan, such as {next(iter(written))}.seed=1"
+            f"{nearest_hint(name, written)} (there are: {', '.join(written)})"
+        )
+    apply_overrides(written[name], [rest])
+
+
+def _check_penalty(written: Mapping[str, dict[str, Any]]) -> None:
+    """Refuse a penalty on the disagreement of a single reward model, which PPO would only find after its training.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    if POLICY not in written or written[REWARD_MODEL]["alg"].get("ensemble", 1) > 1:
+        return
+    if written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):
+        raise ConfigError(
+            "reward_model.alg.ensemble is 1, and a single reward model cannot disagree; add "
+            "--set policy.reward_fn.args.std_penalty=0"
+        )
+
+
+def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
+    """Refuse another run or other feedback than those of an improvement in the output folder."""
+    output = improvable.output
+    if not (output / STATE_FILE).exists():
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise RunFolderError(f"{output} is not the folder of an improvement; choose another --output")
+        return
+    try:
+        state = json.loads((output / STATE_FILE).read_text(encoding="utf-8"))
+        then = Path(state["run"]), state["run_hash"], state["feedback_hash"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{output / STATE_FILE} is damaged ({error}); choose another --output") from error
+    if then[:2] != (improvable.run, _run_hash(improvable.run)):
+        raise ConfigError(
+            f"{output} improves the run {then[0]}, and {improvable.run} is another one or was trained further since; "
+            f"choose another --output"
+        )
+    if then[2] != file_hash(feedback):
+        raise ConfigError(
+            f"{feedback} has changed since the improvement in {output} was started (then: "
+            f"{read_votes(output / FEEDBACK_FILE)}; now: {read_votes(feedback)}). To learn from the new feedback, "
+            f"choose another --output; to continue with the old one, pass --feedback {output / FEEDBACK_FILE}"
+        )
+
+
+def _check_same_config(plan: Plan, stage: Stage) -> None:
+    """Refuse a stage whose run was started with another config. A comparison trains nothing, and is made again."""
+    file = plan.config_file(stage)
+    if stage.name == COMPARISON or not file.exists() or not (plan.folder(stage) / CONFIG_FILE).exists():
+        return
+    before, now = flatten(load_yaml(file)), flatten(dict(stage.written))
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if changed:
+        key = changed[0]
+        raise ConfigError(
+            f"the stage {stage.name} was started with another config: {key} was {before.get(key)!r} and is now "
+            f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or choose another "
+            f"--output"
+        )
+
+
+def _run_hash(run: Path) -> str:
+    return file_hash(run / RESULT_FILE)
+
+
+def _yaml(plan: Plan, stage: Stage) -> str:
+    output = plan.improvable.output
+    if stage.name == COMPARISON:
+        by_hand = f"rl4dialog evaluate --config_path {plan.config_file(stage)} --model MODEL"
+    else:
+        by_hand = (
+            f"rl4dialog train --config_path {plan.config_file(stage)} --base_path_to_store_results {output} "
+            f"--project_name by_hand --experiment_name {stage.name}"
+        )
+    header = f"# Stage {stage.name} of rl4dialog improve. By hand:\n#   {by_hand}\n"
+    return header + yaml.safe_dump(dict(stage.written), sort_keys=False, allow_unicode=True, width=120)

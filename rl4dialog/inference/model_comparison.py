@@ -1,0 +1,163 @@
+"""Compares two language models on the test prompts of a config, and on corrected replies, as a run folder.
+
+The folder has the files of a run whose evaluation 0 is the first model and 1 the second, so `rl4dialog report` reads
+it. Both models are evaluated with the same prompts, seeds and settings.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl4dialog.core.config import TextConfig
+from rl4dialog.data.feedback import FeedbackPool
+from rl4dialog.data.run_data import Data
+from rl4dialog.functional.kl import kl_estimates
+from rl4dialog.inference.initial_weights import begin_conversations
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.results import is_complete, write_result
+from rl4dialog.runs.run_folder import CONFIG_FILE, RunFolder
+from rl4dialog.runs.summary import print_summary
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.training.building.environments import build_conversing
+from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
+from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.evaluation import Evaluation, Evaluator
+
+CORRECTED = "corrections"
+"""Name of the split of corrected replies."""
+LOSS, KL = "loss/reference", "kl/per_token"
+MODELS_FILE = "models.json"
+
+
+def compare_models(
+    config: TextConfig, before: Path, after: Path, corrections: dict[str, Any] | None, folder: Path
+) -> None:
+    """Evaluate two models; an evaluation that an interrupted comparison finished is not repeated.
+
+    Besides the config's metrics there are, for each sample, ``loss/reference``: the mean negative log-likelihood of the
+    tokens of its reference in nats, and ``kl/per_token``: the KL divergence from the first model, estimated on the
+    tokens of the replies (k3).
+
+    Args:
+        config: Data, metrics and sampling settings of the evaluations.
+        before: Folder of the first model.
+        after: Folder of the second one.
+        corrections: Arguments of the datapool ``feedback`` with the corrections; ``None`` if there are none.
+        folder: The run folder, which is continued, or begun anew if it compares other models.
+
+    Raises:
+        RL4DialogError: If a model or the data cannot be read, or a file cannot be written.
+    """
+    resolved, models = config.model_dump(mode="json"), {"before": str(before), "after": str(after)}
+    is_same = _read(folder / MODELS_FILE) == models and _read(folder / CONFIG_FILE) == resolved
+    if is_same and is_complete(folder):
+        return
+    run_folder = RunFolder(folder.parent.parent, folder.parent.name, folder.name, overwrite=True, resume=is_same)
+    run_folder.discard_replaced()
+    run_folder.write_json(MODELS_FILE, models)
+    run_folder.write_json(CONFIG_FILE, resolved)
+    comparison = _Comparison(config, run_folder, corrections)
+    found = [comparison.evaluated(epoch, (before, after)) for epoch in (0, 1)]
+    write_result(run_folder, 1, *found)
+    print_summary(found[0]["test"], found[1]["test"], None, [], folder, labels=("before", "after"))
+
+
+class _Comparison:
+    """Evaluations of models, recorded in a run folder."""
+
+    def __init__(self, config: TextConfig, run_folder: RunFolder, corrections: dict[str, Any] | None) -> None:
+        self._config, self._run_folder, self._corrections = config, run_folder, corrections
+        self._load = functools.cache(lambda model: LoadedPolicy(config, model))
+
+    def evaluated(self, epoch: int, models: Sequence[Path]) -> dict[str, dict[str, float]]:
+        """Evaluate a model, by its index, on all splits. Returns the metrics by split."""
+        run, found = read_run(self._run_folder.root), {}
+        for split in ("test", *([] if self._corrections is None else [CORRECTED])):
+            known = run.metrics.get(split, {}).get(epoch)
+            found[split] = self._evaluate(split, epoch, models) if known is None else known
+        return found
+
+    def _evaluate(self, split: str, epoch: int, models: Sequence[Path]) -> dict[str, float]:
+        loaded = self._load(models[epoch])
+        evaluator = self._evaluator(loaded, split)
+        result = evaluator.run(loaded.policy, split, epoch)
+        self._add(result, LOSS, _losses(loaded, result.talks))
+        if split == "test":
+            self._add(result, KL, _divergences(loaded, self._load(models[0]), result.talks))
+        # Predictions come first: the line of metrics marks the evaluation as complete.
+        self._run_folder.write_json(f"epoch_{epoch}_{split}_split_predictions.json", result.predictions)
+        self._run_folder.append_jsonl(f"{split}_split_metrics.jsonl", {"epoch": epoch, "metrics": result.metrics})
+        return result.metrics
+
+    def _evaluator(self, loaded: LoadedPolicy, split: str) -> Evaluator:
+        if split == CORRECTED:
+            assert self._corrections is not None
+            pool = FeedbackPool.prepare("train", **self._corrections, render_chat=ChatTemplate(loaded.tokenizer))
+            texts = replace(loaded.texts, data=Data({split: pool}, pool.end_of_turn))
+            return Evaluator(self._config, texts, [], None)
+        toolkit = build_toolkit(self._config, loaded.tokenizer, loaded.data)
+        scorer = build_scorer(self._config, toolkit)
+        metrics, rewards = build_metrics(self._config, toolkit), build_reward_columns(self._config, scorer)
+        conversing = build_conversing(self._config, loaded.texts, scorer)
+        if conversing is not None:
+            begin_conversations(conversing, loaded)
+        return Evaluator(self._config, loaded.texts, metrics, None, rewards, conversing)
+
+    def _add(self, result: Evaluation, key: str, values: Sequence[float]) -> None:
+        """Add a score of each sample, NaN for none, and their mean."""
+        for prediction, value in zip(result.predictions, values, strict=True):
+            prediction[key] = value
+        known = [value for value in values if not math.isnan(value)]
+        if known:
+            result.metrics[key] = sum(known) / len(known)
+
+
+def _losses(loaded: LoadedPolicy, talks: Sequence[Talk]) -> list[float]:
+    """Mean loss per token of the first reference of each sample, in nats; NaN if it has none."""
+    rows = [i for i, talk in enumerate(talks) if talk.references and talk.references[0]]
+    log_probs = _log_probs(loaded, [talks[i].prompts[0] for i in rows], [talks[i].references[0][0] for i in rows])
+    found = dict(zip(rows, log_probs, strict=True))
+    return [-sum(found[i]) / len(found[i]) if found.get(i) else math.nan for i in range(len(talks))]
+
+
+def _divergences(loaded: LoadedPolicy, other: LoadedPolicy, talks: Sequence[Talk]) -> list[float]:
+    """KL divergence of a model from another one per token of the model's replies, mean over each talk."""
+    prompts = [prompt for talk in talks for prompt in talk.prompts]
+    replies = [reply for talk in talks for reply in talk.replies]
+    own = _log_probs(loaded, prompts, replies)
+    theirs = own if other is loaded else _log_probs(other, prompts, replies)
+    pairs, found = iter(zip(own, theirs, strict=True)), []
+    for talk in talks:
+        of_talk = [next(pairs) for _ in talk.replies]
+        if not of_talk:
+            found.append(math.nan)
+            continue
+        ours, others = (torch.tensor([number for row in side for number in row]) for side in zip(*of_talk, strict=True))
+        found.append(float(kl_estimates(ours, others, "k3").mean()))
+    return found
+
+
+def _log_probs(loaded: LoadedPolicy, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
+    size, found = loaded.config.train_evaluation.eval_batch_size, []
+    for start in range(0, len(prompts), size):
+        with torch.no_grad():
+            found += loaded.log_probs(prompts[start : start + size], replies[start : start + size])
+    return found
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

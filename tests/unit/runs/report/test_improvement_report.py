@@ -1,0 +1,40 @@
+"""The report of an improvement, from the run folder of its comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.runs.report.improvement_report import write_improvement_report
+
+
+def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float) -> None:
+    record = {
+        "split_name": split,
+        "sample_id": "1",
+        "prompt_text": "hello<EOU>how are you <EOU>",
+        "generated_text": reply,
+        "ref_text": "<START-1>fine & you<END-1>",
+        "loss/reference": loss,
+    }
+    (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps([record]))
+    with open(folder / f"{split}_split_metrics.jsonl", "a") as file:
+        file.write(json.dumps({"epoch": epoch, "metrics": {"loss/reference": loss}}) + "\n")
+
+
+@pytest.mark.parametrize("with_corrections", [True, False])
+def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections: bool) -> None:
+    folder = tmp_path / "comparison"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for epoch, (reply, loss) in enumerate((("bad reply", 2.0), ("good reply", 1.0))):
+        write_evaluation(folder, "test", epoch, reply, loss)
+        if with_corrections:
+            write_evaluation(folder, "corrections", epoch, f"{reply} here", loss)
+    facts = {"feedback": "20 preferences", "trained by": "corrections <alone>"}
+    page = write_improvement_report(folder, tmp_path / "report.html", facts).read_text(encoding="utf-8")
+    assert "20 preferences" in page and "corrections &lt;alone&gt;" in page
+    assert ("Corrected replies" in page) is with_corrections
+    assert ("bad reply here" in page) is with_corrections and "fine &amp; you" in page
