@@ -86,8 +86,9 @@ def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, criti
 
 
 def test_guided_and_unguided_replies_have_the_wanted_length() -> None:
-    for guided in (True, False):
-        assert Decoding(Setting("tiny", critic="shared", algorithm="ilql"), SMALL, guided).iterate().n_tokens == 8 * 20
+    for settings in ({"beta": 4.0}, {"beta": 4.0, "top_k": 5}, {"beta": 0.0}):
+        decoding = Decoding(Setting("tiny", critic="shared", algorithm="ilql"), SMALL, **settings)  # type: ignore[arg-type]
+        assert decoding.iterate().n_tokens == 8 * 20
 
 
 def test_starts_of_large_logs_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
     "random_walks": {"n_train": 12, "n_val": 6, "n_test": 6},
     "small_talk": {"n_train": 12, "n_val": 6, "n_test": 6},
     "task_dialogues": {"n_test": 4},
+    "text_arena": {"n_train": 12, "n_val": 6, "n_test": 6},
     "wordle": {"n_train": 12, "n_val": 6, "n_test": 6},
 }
 OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
