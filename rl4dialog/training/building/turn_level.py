@@ -15,10 +15,15 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.catalog import (
     AlgorithmRegistry,
+    DataPoolRegistry,
     EnvRegistry,
+    EstimatorRegistry,
     NlgRegistry,
     NluRegistry,
+    PartnerRegistry,
     PolicyRegistry,
+    RewardFunctionRegistry,
+    SpeakerRegistry,
     TaskRegistry,
     TrackerRegistry,
     TurnAlgorithmRegistry,
@@ -28,13 +33,22 @@ from rl4dialog.catalog import (
 )
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.registry import Registry
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.functional.distributed import n_processes
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.training.building.turn_goals import build_goal_envs, build_goal_parts, check_turn_goals
 
 _PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
+_REWARDS: dict[str, Registry] = {"reward_fn": TurnRewardRegistry}
+_GOAL_PARTS: dict[str, Registry] = {
+    "datapool": DataPoolRegistry,
+    "speaker": SpeakerRegistry,
+    "partner": PartnerRegistry,
+    "reward_fn": RewardFunctionRegistry,
+}
 
 
 def check_turn_level(config: TurnLevelConfig) -> None:
@@ -58,6 +72,14 @@ def check_turn_level(config: TurnLevelConfig) -> None:
     else:
         _spec(config.env.id)
     accepted = _parameters(config.env.id)
+    is_about_goals = config.env.id == TURN_GOALS
+    for key, registry in _GOAL_PARTS.items():
+        if is_about_goals and getattr(config, key) is None:
+            known = ", ".join(registry.ids())
+            raise ConfigError(f"the key {key!r} is missing, which {run} needs (known: {known})")
+    for key in () if is_about_goals else ("datapool", "speaker", "partner", "estimator"):
+        if getattr(config, key) is not None:
+            raise ConfigError(f"{key} cannot be combined with {run}; it is for env.id: {TURN_GOALS}")
     parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
     for key, _, block in parts:
         if block is not None and key not in accepted:
@@ -71,10 +93,11 @@ def check_turn_level(config: TurnLevelConfig) -> None:
             if config.task is None
             else f"task cannot be combined with env.id: {config.env.id}, which has none"
         )
+    of_env = {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry} if is_about_goals else _REWARDS
     for key, registry, block in (
         ("task", TaskRegistry, config.task),
-        ("reward_fn", TurnRewardRegistry, config.reward_fn),
         ("warm_start", TurnWarmStartRegistry, config.warm_start),
+        *((key, registry, getattr(config, key)) for key, registry in of_env.items()),
         *parts,
     ):
         if block is not None:
@@ -84,6 +107,8 @@ def check_turn_level(config: TurnLevelConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
         registry.check(id, args, where)
+    if is_about_goals:
+        check_turn_goals(config)
 
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
@@ -147,17 +172,21 @@ def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
 
 def has_goal_splits(config: TurnLevelConfig) -> bool:
     """Whether evaluations of ``val`` and ``test`` need different environments."""
-    return "goal_split" in _parameters(config.env.id)
+    return bool({"goal_split", "samples"} & set(_parameters(config.env.id)))
 
 
-def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
+def build_evaluation_envs(config: TurnLevelConfig, split: str, trained: VecEnv | None = None) -> Any:
     """Build the environments of evaluations: in this process, as many as in training but at most one per episode.
 
     Args:
         config: Validated config.
         split: Split of the goals, for environments that have splits.
+        trained: Environments of the training, if there are any, which can have loaded models.
     """
     n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
+    if config.env.id == TURN_GOALS:
+        parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else build_goal_parts(config)
+        return build_goal_envs(config, split, n_envs, parts, is_evaluation=True)
     make = _env_factory(config, split, keeps_transcripts=True)
 
     def numbered(first: int) -> gym.Env:
@@ -193,6 +222,9 @@ def _parameters(env_id: str) -> Collection[str]:
 def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
     """Build the environments; also returns the fingerprint of an environment that has one."""
     env = config.env
+    if env.id == TURN_GOALS:
+        envs = build_goal_envs(config, "train", env.n_envs, build_goal_parts(config))
+        return envs, envs.fingerprint
     make = functools.partial(make_resumable, _env_factory(config, "train"))
     try:
         first = make()  # in this process, where its errors are shown as they are
