@@ -75,9 +75,6 @@ def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
     rewards = [message.pop("reward") for message in messages if "reward" in message]
     kept = ("outcome", "ended_by", "failures", "goal", "goal_text", "persona", "partner_persona")
     scores = {"rewards": rewards, "return": episode[RETURN]}
-    fixed = {
-        "version": VERSION,
-        "agent": ROLES[AGENT],
-        "n_given": sum(bool(message.pop("given", False)) for message in messages),
-    }
+    n_given = sum(bool(message.pop("given", False)) for message in messages)
+    fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": n_given}
     return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept if key in episode}}

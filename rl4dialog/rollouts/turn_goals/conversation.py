@@ -95,6 +95,5 @@ class GoalConversation:
                 number, reward = next(chosen)
                 record |= {"goal": goals[number].name, "reward": reward}
             turns.append(record)
-        personas = {key: list(self.meta_info[key]) for key in ("persona", "partner_persona") if key in self.meta_info}
-        ended_by = "partner" if self.left else "max_turns"
-        return {"turns": turns, "outcome": dict(outcome), "ended_by": ended_by, **personas}
+        record = {"turns": turns, "outcome": dict(outcome), "ended_by": "partner" if self.left else "max_turns"}
+        return record | {key: self.meta_info[key] for key in ("persona", "partner_persona") if key in self.meta_info}

@@ -173,7 +173,7 @@ class TurnGoalVecEnv(VecEnv):
         for value in found:
             if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
                 raise RewardError(f"the reward of a turn must be a finite number, not {value!r}")
-        return [float(value) for value in found]
+        return [float(value) for value in found]  # type: ignore[arg-type]
 
     def _estimate(self, talks: Sequence[GoalConversation]) -> None:
         for talk, estimate in zip(talks, self._estimator([talk.partner_texts for talk in talks]), strict=True):

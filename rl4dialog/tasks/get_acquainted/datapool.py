@@ -48,7 +48,8 @@ class GetAcquainted(TextGenPool):
             A pool with one sample per dialogue. The prompt has the agent's persona and the partner's greeting, and the
             reference is the first reply. In the meta data are ``history``, ``persona``, ``partner_persona``, the
             ``continuation`` with all later utterances, and ``goals``: the topic of each utterance, or ``small_talk``.
-            With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply; ``None`` if it is the partner's.
+            With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply; ``None`` if it is the
+            partner's.
 
         Raises:
             DataError: If an argument is invalid.

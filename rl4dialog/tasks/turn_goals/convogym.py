@@ -36,8 +36,8 @@ CONVOGYM = {
     "ask about hobbies.": (
         ("what are your hobbies ?", "what is your hobby ?"),
         "hobby hobbie sport basketball football baseball soccer tennis golf hike hiking running run swim swimming yoga "
-        "gym game gaming read reading book paint painting draw garden gardening knit dance dancing fishing hunting bike "
-        "biking cook cooking bake collect camping",
+        "gym game gaming read reading book paint painting draw garden gardening knit dance dancing fishing hunting "
+        "bike biking cook cooking bake collect camping",
     ),
     "ask about favorite food.": (
         ("what food do you like ?", "what do you like to eat ?"),

@@ -49,8 +49,8 @@ class ScriptedSpeaker(Speaker):
         for goal in goals:
             if not goal.questions:
                 raise ConfigError(
-                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; add questions: [...] "
-                    f"to it in env.args.goals"
+                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; add questions: "
+                    f"[...] to it in env.args.goals"
                 )
 
     def speak(self, turns: Sequence[GoalTurn]) -> list[str]:

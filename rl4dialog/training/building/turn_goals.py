@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +117,7 @@ def build_goal_envs(
         parts: What the environments of all splits share.
         is_evaluation: Whether episodes are numbered, with transcripts and the player ``best_order``.
     """
-    build = functools.partial(
+    build: Callable[..., TurnGoalVecEnv] = functools.partial(
         TurnGoalVecEnv,
         **config.env.args,
         speaker=lambda **_: parts.speaker,
@@ -132,7 +133,9 @@ def build_goal_envs(
         env = build(samples=samples, n_envs=min(_N_FOR_ORDER, len(samples)), is_numbered=True)
         return greedy_order(env, env.max_turns, _N_FOR_ORDER)
 
-    evaluating = {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order} if is_evaluation else {}
+    evaluating: dict[str, Any] = (
+        {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order} if is_evaluation else {}
+    )
     envs = build(samples=parts.data.samples(split), n_envs=n_envs, **evaluating)
     envs.parts = parts
     return envs

@@ -15,14 +15,11 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.catalog import (
     AlgorithmRegistry,
-    DataPoolRegistry,
     EnvRegistry,
     EstimatorRegistry,
     NlgRegistry,
     NluRegistry,
-    PartnerRegistry,
     PolicyRegistry,
-    RewardFunctionRegistry,
     SpeakerRegistry,
     TaskRegistry,
     TrackerRegistry,
@@ -43,11 +40,13 @@ from rl4dialog.training.building.turn_goals import build_goal_envs, build_goal_p
 
 _PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
 _REWARDS: dict[str, Registry] = {"reward_fn": TurnRewardRegistry}
-_GOAL_PARTS: dict[str, Registry] = {
-    "datapool": DataPoolRegistry,
-    "speaker": SpeakerRegistry,
-    "partner": PartnerRegistry,
-    "reward_fn": RewardFunctionRegistry,
+# Blocks for `turn_goals` only, with an id to begin with if they are required; rewards exist elsewhere too.
+_OF_GOALS = {
+    "datapool": "get_acquainted",
+    "speaker": "scripted",
+    "partner": "facts",
+    "reward_fn": "persona_ranking",
+    "estimator": None,
 }
 
 
@@ -71,28 +70,9 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
     else:
         _spec(config.env.id)
-    accepted = _parameters(config.env.id)
-    is_about_goals = config.env.id == TURN_GOALS
-    for key, registry in _GOAL_PARTS.items():
-        if is_about_goals and getattr(config, key) is None:
-            known = ", ".join(registry.ids())
-            raise ConfigError(f"the key {key!r} is missing, which {run} needs (known: {known})")
-    for key in () if is_about_goals else ("datapool", "speaker", "partner", "estimator"):
-        if getattr(config, key) is not None:
-            raise ConfigError(f"{key} cannot be combined with {run}; it is for env.id: {TURN_GOALS}")
+    _check_blocks(config, run)
     parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
-    for key, _, block in parts:
-        if block is not None and key not in accepted:
-            raise ConfigError(f"{key} cannot be combined with env.id: {config.env.id}, which has no dialogue acts")
-    if config.reward_fn is not None and "turn_reward" not in accepted:
-        raise ConfigError(f"reward_fn cannot be combined with env.id: {config.env.id}, which pays its own reward")
-    if (config.task is not None) != ("task" in accepted):
-        known = ", ".join(TaskRegistry.ids())
-        raise ConfigError(
-            f"the key 'task' is missing, which env.id: {config.env.id} needs (known: {known})"
-            if config.task is None
-            else f"task cannot be combined with env.id: {config.env.id}, which has none"
-        )
+    is_about_goals = config.env.id == TURN_GOALS
     of_env = {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry} if is_about_goals else _REWARDS
     for key, registry, block in (
         ("task", TaskRegistry, config.task),
@@ -109,6 +89,32 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         registry.check(id, args, where)
     if is_about_goals:
         check_turn_goals(config)
+
+
+def _check_blocks(config: TurnLevelConfig, run: str) -> None:
+    """Check that the blocks are there that the environment needs, and no others.
+
+    Raises:
+        ConfigError: If not.
+    """
+    accepted, is_about_goals = _parameters(config.env.id), config.env.id == TURN_GOALS
+    for key, known in _OF_GOALS.items():
+        if is_about_goals and getattr(config, key) is None and known:
+            raise ConfigError(f"the key {key!r} is missing, which {run} needs (such as id: {known})")
+        if not is_about_goals and key != "reward_fn" and getattr(config, key) is not None:
+            raise ConfigError(f"{key} cannot be combined with {run}; it is for env.id: {TURN_GOALS}")
+    for key in _PARTS:
+        if getattr(config, key) is not None and key not in accepted:
+            raise ConfigError(f"{key} cannot be combined with {run}, which has no dialogue acts")
+    if config.reward_fn is not None and "turn_reward" not in accepted:
+        raise ConfigError(f"reward_fn cannot be combined with {run}, which pays its own reward")
+    if (config.task is not None) != ("task" in accepted):
+        known = ", ".join(TaskRegistry.ids())
+        raise ConfigError(
+            f"the key 'task' is missing, which {run} needs (known: {known})"
+            if config.task is None
+            else f"task cannot be combined with {run}, which has none"
+        )
 
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
