@@ -10,6 +10,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderCha
 from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.get_acquainted.grammar import generate_dialogue
 from rl4dialog.tasks.get_acquainted.players import AcquaintedPlayer, CuriousPlayer, FavoritesPlayer, OneTopicPlayer
+from rl4dialog.tasks.get_acquainted.topics import NOTHING, SMALL_TALK
 from rl4dialog.tasks.turn_goals.goals import with_goal
 
 
@@ -48,8 +49,8 @@ class GetAcquainted(TextGenPool):
             A pool with one sample per dialogue. The prompt has the agent's persona and the partner's greeting, and the
             reference is the first reply. In the meta data are ``history``, ``persona``, ``partner_persona``, the
             ``continuation`` with all later utterances, and ``goals``: the topic of each utterance, or ``small_talk``.
-            With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply; ``None`` if it is the
-            partner's.
+            With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply: ``None`` if it is the
+            partner's, and ``small_talk`` if it is "nothing special .".
 
         Raises:
             DataError: If an argument is invalid.
@@ -103,7 +104,9 @@ def _samples_with_goals(dialogue: Dialogue, dialogue_format: DialogueFormat) -> 
     texts, personas = [turn.text for turn in dialogue.turns], ("partner_persona", "persona")
     for i, turn in enumerate(dialogue.turns[1:], 1):
         own, other = (dialogue.meta_data[personas[side]] for side in (i % 2, 1 - i % 2))
-        goal = dialogue.meta_data["goals"][i] if turn.speaker == AGENT else None
+        # "nothing special ." is no way to speak of a topic.
+        label = SMALL_TALK if turn.text == NOTHING else dialogue.meta_data["goals"][i]
+        goal = label if turn.speaker == AGENT else None
         prompt = dialogue_format.prompt(texts[:i], " ".join(own) if goal is None else with_goal(own, goal))
         meta_data = {"history": texts[:i], "persona": own, "partner_persona": other, "goal": goal}
         yield Sample(f"{dialogue.id}_{i}", prompt, [turn.text], meta_data)
