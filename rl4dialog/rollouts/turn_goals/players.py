@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,28 +13,26 @@ PLAYERS = ("random", "round_robin", "best_order")
 """Agents that need no training: any goal; one goal after the other, from a random one on; the best fixed order."""
 
 
-def greedy_order(env: TurnGoalVecEnv, max_turns: int, n_conversations: int) -> list[int]:
-    """Find a fixed order of goals: in each turn, the goal with the highest mean return so far, given those before it.
+def greedy_order(env: TurnGoalVecEnv) -> list[int]:
+    """Find a fixed order of goals: in each turn, the one with the highest mean reward after those before it.
 
-    All goals are compared in conversations about the same samples.
+    All goals of a turn are compared in the same conversations, one for each that the environment holds.
 
     Args:
-        env: Numbered conversations of the train split.
-        max_turns: Number of turns of a conversation.
-        n_conversations: Number of conversations for each comparison; at least as many as the environment holds.
+        env: Conversations of the train split.
     """
     order: list[int] = []
-    for _ in range(max_turns):
-        returns = [_mean_return(env, [*order, goal], n_conversations) for goal in range(len(env.goals))]
-        order.append(int(np.argmax(returns)))
+    env.reset()
+    for _ in range(env.max_turns):
+        states = env.env_method("state_dict")
+        rewards = [_mean_reward(env, states, goal) for goal in range(len(env.goals))]
+        order.append(int(np.argmax(rewards)))
+        _mean_reward(env, states, order[-1])
     return order
 
 
-def _mean_return(env: TurnGoalVecEnv, order: Sequence[int], n_conversations: int) -> float:
-    env.env_method("restart", 0, indices=[0])
-    total = 0.0
-    for _ in range(-(-n_conversations // env.num_envs)):
-        env.reset()
-        for goal in order:
-            total += float(env.step(np.full(env.num_envs, goal))[1].sum())
-    return total
+def _mean_reward(env: TurnGoalVecEnv, states: Sequence[dict[str, Any]], goal: int) -> float:
+    """Continue conversations with a goal, from where they were."""
+    for i, state in enumerate(states):
+        env.env_method("load_state_dict", state, indices=[i])
+    return float(env.step(np.full(env.num_envs, goal))[1].mean())

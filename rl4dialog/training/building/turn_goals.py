@@ -27,7 +27,7 @@ from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
 from rl4dialog.tasks.turn_goals.goals import chosen_goals
 from rl4dialog.training.building.pools import build_pool
 
-_N_FOR_ORDER = 500  # conversations that compare each goal in the search for a fixed order
+_N_FOR_ORDER = 200  # conversations in which the goals of each turn are compared to find a fixed order
 _DEFAULT_ESTIMATOR = ComponentConfig(id="bag_of_words")
 _LENGTHS = {"max_prompt_length": "max_prompt_length", "max_length": "max_utterance_length"}
 
@@ -131,7 +131,7 @@ def build_goal_envs(
     def best_order() -> list[int]:
         samples = parts.data.samples("train")
         env = build(samples=samples, n_envs=min(_N_FOR_ORDER, len(samples)), is_numbered=True)
-        return greedy_order(env, env.max_turns, _N_FOR_ORDER)
+        return greedy_order(env)
 
     evaluating: dict[str, Any] = (
         {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order} if is_evaluation else {}

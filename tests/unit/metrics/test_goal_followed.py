@@ -25,7 +25,7 @@ def test_share_is_of_the_replies_with_a_goal() -> None:
 def test_other_goals_are_those_of_their_set() -> None:
     info = {"goal": "ask about pets."}
     assert scores(["i walk my dog ."], [info], goals="convogym")[1] == 1.0
-    with pytest.raises(DataError, match="has the goal 'ask about pets.', not one of work, pet"):
+    with pytest.raises(DataError, match=r"has the goal 'ask about pets.', not one of work, pet"):
         scores(["i walk my dog ."], [info])
 
 

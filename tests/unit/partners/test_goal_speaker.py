@@ -42,5 +42,5 @@ def test_samples_are_drawn_by_the_global_generator(model: str) -> None:
 def test_errors_name_the_speaker(model: str) -> None:
     with pytest.raises(ConfigError, match="speaker 'lm' cannot be 'builtin/tiny-gpt2', which has random weights"):
         LanguageModelSpeaker("builtin/tiny-gpt2")
-    with pytest.raises(ConfigError, match="speaker 'lm' answers .* positions; lower env.args.max_utterance_length"):
+    with pytest.raises(ConfigError, match=r"speaker 'lm' answers .* positions; lower env.args.max_utterance_length"):
         LanguageModelSpeaker(model, max_length=500)

@@ -54,10 +54,8 @@ def test_plain_dqn_of_stable_baselines3_trains_on_it() -> None:
     personas = [tuple((sample.meta_data or {})["partner_persona"]) for sample in samples]
     reward = PersonaRankingReward(personas=lambda _: personas, n_distractors=4, pays_now=True)
     env = make(goals=["work", "pet"], max_turns=1, samples=samples, turn_reward=reward)
-    algorithm = DQN(
-        "MlpPolicy", env, learning_rate=0.01, learning_starts=50, buffer_size=500, gradient_steps=4, seed=0
-    )
-    algorithm.learn(400)
+    algorithm = DQN("MlpPolicy", env, learning_rate=0.01, learning_starts=50, buffer_size=500, gradient_steps=2, seed=0)
+    algorithm.learn(300)
     assert algorithm.policy.predict(env.reset(), deterministic=True)[0].tolist() == [1, 1, 1, 1]
     assert evaluate_policy(algorithm, env, 8, warn=False)[0] > 0.1
 
@@ -155,11 +153,8 @@ def test_partner_that_leaves_ends_the_conversation() -> None:
 
 
 def test_players_and_the_search_for_the_best_order() -> None:
-    """Only two of four goals are ever answered."""
-    env = make(n_envs=30, goals=["pet", "work", "food", "home"], max_turns=2, is_numbered=True, samples=SAMPLES[:30])
-    for sample in SAMPLES[:30]:
-        assert (sample.meta_data or {})["partner_persona"]
-    order = greedy_order(env, 2, 30)
+    env = make(n_envs=12, goals=["pet", "work", "food", "home"], max_turns=2, is_numbered=True, samples=SAMPLES[:12])
+    order = greedy_order(env)
     assert len(set(order)) == 2
     env.reset()
     chosen = [env.env_method(f"{name}_action") for name in ("random", "round_robin")]
@@ -191,11 +186,11 @@ def test_utterances_that_miss_their_goal_are_counted() -> None:
 
 def test_errors_name_the_sample_and_the_part() -> None:
     without = [Sample("s1", "", [], {"history": ["hi ."], "partner_persona": []})]
-    with pytest.raises(DataError, match="facts about the partner in meta_data\\['partner_persona'\\].* sample 's1'"):
+    with pytest.raises(DataError, match=r"facts about the partner in meta_data\['partner_persona'\].* sample 's1'"):
         make(samples=without)
     env = make(partner=lambda **_: Broken())
     env.reset()
-    with pytest.raises(PartnerError, match="partner 'Broken' failed on sample 'train_.*ZeroDivisionError: oh"):
+    with pytest.raises(PartnerError, match=r"partner 'Broken' failed on sample 'train_.*ZeroDivisionError: oh"):
         play(env, [[0] * 4])
     for reward, message in ((lambda *_: [float("nan")] * 4, "a finite number, not nan"), (lambda *_: 1 / 0, "Zero")):
         env = make(turn_reward=reward)

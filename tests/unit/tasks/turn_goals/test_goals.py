@@ -31,7 +31,8 @@ def test_all_questions_show_their_goal_and_no_other(goals: tuple[TurnGoal, ...])
 
 
 def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
-    assert all(follows(fact, goal, TOPIC_GOALS) for goal, topic in zip(TOPIC_GOALS, TOPICS) for fact in topic.facts)
+    for goal, topic in zip(TOPIC_GOALS, TOPICS, strict=True):
+        assert all(follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
     assert all(follows(text, SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
 
 

@@ -18,5 +18,5 @@ def test_scripted_speaker_says_each_of_its_questions() -> None:
 
 
 def test_goal_without_questions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="speaker 'scripted' .* 'be kind' has none; add questions"):
+    with pytest.raises(ConfigError, match=r"speaker 'scripted' .* 'be kind' has none; add questions"):
         ScriptedSpeaker().check([TurnGoal("be kind")])
