@@ -22,6 +22,13 @@ def test_bag_of_words_is_the_mean_of_what_was_said() -> None:
     assert np.isclose(np.linalg.norm(found[0]), 1)
 
 
+def test_columns_are_in_the_order_of_the_words() -> None:
+    """The order of a set would differ between processes, and saved policies would read other words."""
+    words = [f"word{i}" for i in range(40)]
+    found = BagOfWords([tuple(words[:20]), tuple(words[20:])])([[word] for word in words])
+    assert found.argmax(1).tolist() == [*range(40)]
+
+
 def test_fingerprint_is_that_of_words_and_arguments() -> None:
     estimates = [BagOfWords(PERSONAS), BagOfWords(PERSONAS[:50]), RankingEstimator(PERSONAS, n_steps=1)]
     prints = [*(each.fingerprint for each in estimates), RankingEstimator(PERSONAS, n_steps=1, size=8).fingerprint]

@@ -68,7 +68,7 @@ def config_of(**overrides: Any) -> Any:
         ),
         (
             {"env": {"id": "CartPole-v1"}, "reward_fn": None},
-            "datapool cannot be combined with env.id: CartPole-v1; it is",
+            "datapool cannot be combined with env.id: CartPole-v1",
         ),
     ],
 )
