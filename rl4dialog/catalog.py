@@ -85,7 +85,7 @@ RewardFunctionRegistry = Registry(
         "spider": "rl4dialog.rewards.semantic:SpiderReward",
         "ter": "rl4dialog.rewards.lexical:TerReward",
     },
-    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls"),
+    provided=("tokenizer", "classifier", "personas", "build_part", "async_calls", "pays_now"),
 )
 
 PartnerRegistry = Registry(
@@ -124,6 +124,7 @@ MetricRegistry = Registry(
         "dates": "rl4dialog.metrics.dates:DatesMetric",
         "diversity": "rl4dialog.metrics.diversity:DiversityMetric",
         "embedding_similarity": "rl4dialog.metrics.embedding_similarity:EmbeddingSimilarityMetric",
+        "goal_followed": "rl4dialog.metrics.goal_followed:GoalFollowedMetric",
         "hf_evaluate": "rl4dialog.metrics.hf_evaluate:HfEvaluateMetric",
         "increasing_numbers": "rl4dialog.metrics.increasing_numbers:IncreasingNumbersMetric",
         "intent_accuracy": "rl4dialog.metrics.intent_accuracy:IntentAccuracyMetric",
@@ -223,6 +224,7 @@ EnvRegistry = Registry(
     {
         "dialogue_acts": "rl4dialog.envs.dialogue_acts:DialogueActEnv",
         "text_generation": "rl4dialog.envs.text_generation:TextGenEnv",
+        "turn_goals": "rl4dialog.rollouts.turn_goals.vec_env:TurnGoalVecEnv",
     },
     provided=(
         "goal_split",
@@ -241,7 +243,32 @@ EnvRegistry = Registry(
         "outside_partner",
         "frame",
         "shares_dialogues",
+        "speaker",
+        "estimator",
+        "outcomes",
+        "n_envs",
+        "is_numbered",
+        "best_order",
     ),
+)
+
+SpeakerRegistry = Registry(
+    "speaker",
+    {
+        "lm": "rl4dialog.partners.goal_speaker:LanguageModelSpeaker",
+        "scripted": "rl4dialog.tasks.turn_goals.speakers:ScriptedSpeaker",
+    },
+    provided=("max_prompt_length", "max_length"),
+)
+
+EstimatorRegistry = Registry(
+    "estimator",
+    {
+        "bag_of_words": "rl4dialog.rollouts.turn_goals.estimators:BagOfWords",
+        "hidden_mean": "rl4dialog.rollouts.turn_goals.estimators:HiddenMean",
+        "ranking_loss": "rl4dialog.rollouts.turn_goals.estimators:RankingEstimator",
+    },
+    provided=("personas",),
 )
 
 TurnRewardRegistry = Registry(

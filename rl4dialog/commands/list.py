@@ -28,7 +28,7 @@ KINDS = (
         "callbacks",
         "environments",
     ),
-    *("tasks", "nlus", "nlgs"),
+    *("tasks", "nlus", "nlgs", "speakers", "estimators"),
     *("turn-level-algorithms", "turn-level-policies", "turn-level-rewards", "turn-level-warm-starts"),
 )
 
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         "tasks": catalog.TaskRegistry,
         "nlus": catalog.NluRegistry,
         "nlgs": catalog.NlgRegistry,
+        "speakers": catalog.SpeakerRegistry,
+        "estimators": catalog.EstimatorRegistry,
         "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
         "turn-level-policies": catalog.TurnPolicyRegistry,
         "turn-level-rewards": catalog.TurnRewardRegistry,

@@ -42,9 +42,10 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     """Add ``--policy``."""
     parser.add_argument(
         "--policy",
-        choices=("rule",),
+        choices=("rule", "random", "round_robin", "best_order"),
         default=None,
-        help="rule policy of the environment instead of a trained one, with --run or --config_path",
+        help="policy of the environment instead of a trained one, with --run or --config_path: rule in dialogue_acts, "
+        "the others in turn_goals",
     )
 
 
@@ -68,7 +69,7 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
         config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
     if not isinstance(config, TurnLevelConfig):
         if args.policy is not None:
-            raise ConfigError("--policy works only with environments that have a policy of their own: dialogue_acts")
+            raise ConfigError("--policy is for environments that have a policy of their own: dialogue_acts, turn_goals")
         return None
     check_components(config)
 
@@ -77,7 +78,7 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
     if args.policy is not None:
         return TurnLevelAgent(config, args.policy)
     if args.run_path is None:
-        raise ConfigError(f"env.id: {config.env.id} needs --run with a run folder, or --policy rule")
+        raise ConfigError(f"env.id: {config.env.id} needs --run with a run folder, or --policy")
     policy = load_turn_level_policy(config, Path(args.run_path).expanduser(), args.checkpoint)
     return TurnLevelAgent(config, model_name(args), policy)
 

@@ -30,7 +30,7 @@ from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.generation_blocks import GenerationBlock
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.run_config import AlgConfig, OfAKind, RunConfig, id_of, n_epochs
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
@@ -315,7 +315,8 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:
         problems = [_describe(problem, config) for problem in error.errors()]
-        if kind_of(config) is TurnLevelConfig and {"tokenizer", "datapool"} & config.keys():
+        of_text = {"tokenizer"} if id_of(config, "env") == TURN_GOALS else {"tokenizer", "datapool"}
+        if kind_of(config) is TurnLevelConfig and of_text & config.keys():
             problems.append(f"language models are trained with env.id: {TEXT_GENERATION}, the default")
         if id_of(config, "env") is None and not {"tokenizer", "datapool"} & config.keys():
             problems.append(f"env.id is missing too, which means {TEXT_GENERATION}")

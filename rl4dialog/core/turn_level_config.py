@@ -10,6 +10,9 @@ from pydantic import Field, model_validator
 from rl4dialog.core.config_blocks import ComponentConfig, EnvironmentsConfig, TrainEvaluationConfig
 from rl4dialog.core.run_config import AlgConfig, RunConfig, id_of
 
+TURN_GOALS = "turn_goals"
+"""Id of the environment whose agent chooses a goal for each of its turns."""
+
 
 class TurnLevelAlgConfig(AlgConfig):
     policy: ComponentConfig = Field(default_factory=lambda: ComponentConfig(id="mlp_policy"))
@@ -53,7 +56,19 @@ class TurnLevelConfig(RunConfig):
     partner ``agenda_user``.
     """
     reward_fn: ComponentConfig | None = None
-    """Reward of a turn, for environments that take one, such as ``dialogue_acts``."""
+    """Reward of a turn, for environments that take one: ``dialogue_acts``, or a reward of conversations for
+    ``turn_goals``.
+    """
+    datapool: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: personas, and how conversations begin."""
+    speaker: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: what puts the agent's goals into words."""
+    partner: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: conversation partner."""
+    estimator: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: estimate of the partner's state, which the policy observes. Default:
+    ``bag_of_words``.
+    """
     nlu: ComponentConfig | None = None
     """``env.id: dialogue_acts`` only: understanding of the user's words. Default: acts reach the agent as acts."""
     tracker: ComponentConfig | None = None

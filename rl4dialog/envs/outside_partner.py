@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
@@ -94,3 +96,30 @@ class PartnersSide:
         text = self._outside.end_of_turn.reply_text(ids)
         self._last = ids, text
         return text
+
+
+def first_prompts(
+    outside: OutsidePartner, conversations: Sequence[tuple[Sequence[str], dict[str, Any]]]
+) -> dict[str, np.ndarray]:
+    """Encode conversations for a partner that has not spoken in them, or whose tokens are not known.
+
+    Args:
+        outside: What is known of the partner.
+        conversations: Utterances and meta data of each.
+
+    Returns:
+        ``prompt_ids`` and ``prompt_mask``, padded on the left to the longest one. Shape (conversations, L).
+
+    Raises:
+        DataError: As for `PartnersSide.asked`.
+    """
+    rows = []
+    for texts, meta_info in conversations:
+        side = PartnersSide(outside)
+        side.begin(meta_info)
+        rows.append(side.asked(texts).prompt_ids)
+    width, pad = max(map(len, rows)), outside.end_of_turn.tokenizer.pad_token_id
+    ids, mask = np.full((len(rows), width), pad, np.int64), np.zeros((len(rows), width), np.int64)
+    for i, row in enumerate(rows):
+        ids[i, width - len(row) :], mask[i, width - len(row) :] = row, 1
+    return {"prompt_ids": ids, "prompt_mask": mask}

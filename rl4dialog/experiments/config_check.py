@@ -22,6 +22,7 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.config import TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.core.turn_level_config import TURN_GOALS
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
 from rl4dialog.experiments.stand_in_data import write_dialogues, write_original
@@ -111,6 +112,11 @@ def _check(
             config = _with_generated_ratings(config)
         elif issubclass(kind_of(config), TextConfig):
             config = outside.replace(config, folder / "data", report.stand_ins)
+        if (config.get("env") or {}).get("id") == TURN_GOALS:
+            for key, id in (("speaker", "scripted"), ("partner", "facts")):
+                if "model_name" in config[key].get("args", {}):
+                    report.stand_ins.append(config[key]["id"])
+                    config[key] = {"id": id}
         if "path" in config.get("task", {}).get("args", {}) and config["task"]["id"] == "camrest":
             config["task"]["args"]["path"] = str(write_original("camrest", folder / "task"))
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):

@@ -86,6 +86,11 @@ class PersonaRanking:
         read = [i for i in range(first, len(dialogue.turns)) if dialogue.turns[i].speaker == self._speaker]
         return Case(dialogue.turns, read, self._candidates(dialogue))
 
+    def ranks(self, dialogues: Sequence[Dialogue]) -> list[dict[str, float]]:
+        """Numbers of `ranking_scores` for each conversation, and its ``potential``."""
+        fits = self._scorer([self._case(dialogue) for dialogue in dialogues])
+        return [{**ranking_scores(fit.scores[-1].tolist()), "potential": float(fit.potential[-1])} for fit in fits]
+
 
 class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
     """Rank of a speaker's persona among others, by what the speaker said in the conversation.
@@ -99,8 +104,7 @@ class PersonaRankingMetric(PersonaRanking, PerDialogueMetric):
     """
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
-        fits = self._scorer([self._case(dialogue) for dialogue in dialogues])
-        found = [{**ranking_scores(fit.scores[-1].tolist()), "potential": float(fit.potential[-1])} for fit in fits]
+        found = self.ranks(dialogues)
         return {f"persona_ranking/{key}": [each[key] for each in found] for key in found[0]}
 
 

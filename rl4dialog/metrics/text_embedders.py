@@ -48,7 +48,8 @@ class TfidfEmbedder(TextEmbedder):
 
     def __init__(self, corpus: Sequence[str]) -> None:
         super().__init__()
-        counts = Counter(word for text in corpus for word in set(_words(text)))
+        # In order of appearance: that of a set differs between processes.
+        counts = Counter(word for text in corpus for word in dict.fromkeys(_words(text)))
         self._columns = {word: i for i, word in enumerate(counts)}
         self._idf = np.array([1 + math.log((1 + len(corpus)) / (1 + df)) for df in counts.values()])
 

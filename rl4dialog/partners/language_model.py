@@ -48,6 +48,8 @@ class LanguageModelPartner(PartnerService):
         DataError: If its chat template does not support conversations.
     """
 
+    _who, _length_key = "partner 'language_model'", "env.args.max_partner_length"
+
     def __init__(
         self,
         model_name: str,
@@ -61,12 +63,14 @@ class LanguageModelPartner(PartnerService):
     ) -> None:
         if has_random_weights(model_name):
             raise ConfigError(
-                f"partner 'language_model' cannot be {model_name!r}, which has random weights; pass a folder, such as "
+                f"{self._who} cannot be {model_name!r}, which has random weights; pass a folder, such as "
                 f"model/ of a run folder, or a hub id"
             )
-        settings = answer_settings("language_model", generation_kwargs)  # checked before anything is loaded
+        settings = answer_settings(self._who, generation_kwargs)  # checked before anything is loaded
         positions = named_model_positions(model_name) if architecture == "causal" else None
-        lengths = answer_lengths("language_model", model_name, positions, settings, max_prompt_length, max_length)
+        lengths = answer_lengths(
+            self._who, model_name, positions, settings, max_prompt_length, max_length, self._length_key
+        )
         tokenizer = build_tokenizer(tokenizer_name or model_name)
         auto_class = answering_class(architecture == "seq2seq").auto_class
         model = load_language_model(model_name, tokenizer, 1, lengths[1], auto_class)

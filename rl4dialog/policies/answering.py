@@ -74,37 +74,39 @@ def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.n
     return [ids.tolist() for ids in sampled_replies(policy, observations).per_row("response_ids")]
 
 
-def answer_settings(partner: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
-    """Check the sampling settings of a partner.
+def answer_settings(who: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
+    """Check the sampling settings of a speaker.
 
     Args:
-        partner: Its id, for messages.
+        who: What it is, such as ``partner 'language_model'``, for messages.
         generation_kwargs: The settings.
 
     Raises:
         ConfigError: If one is invalid.
     """
-    where = f"partner {partner!r}: generation_kwargs"
+    where = f"{who}: generation_kwargs"
     return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
 
 
 def answer_lengths(
-    partner: str,
+    who: str,
     model_name: str,
     positions: int | None,
     settings: GenerationSettings,
     max_prompt_length: int,
     max_length: int,
+    key: str = "env.args.max_partner_length",
 ) -> tuple[int, int]:
     """Maximum lengths of prompts and of utterances.
 
     Args:
-        partner: Id of the partner, for messages.
+        who: What speaks, for messages.
         model_name: Name of its model, for messages.
         positions: Number of positions of a decoder-only model; ``None`` if there is no such limit.
         settings: Its sampling settings.
         max_prompt_length: Limit of the run.
         max_length: Limit of the run.
+        key: Key that sets it, for messages.
 
     Raises:
         ConfigError: If the model has too few positions.
@@ -114,7 +116,7 @@ def answer_lengths(
         return max_prompt_length, max_length
     if max_length >= positions:
         raise ConfigError(
-            f"partner {partner!r} answers with up to {max_length} tokens, but {model_name!r} has only {positions} "
-            f"positions; lower env.args.max_partner_length"
+            f"{who} answers with up to {max_length} tokens, but {model_name!r} has only {positions} positions; lower "
+            f"{key}"
         )
     return min(max_prompt_length, positions - max_length), max_length

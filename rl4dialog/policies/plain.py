@@ -40,8 +40,8 @@ def load_plain_policy(policy: nn.Module, folder: Path) -> None:
         made_for = (file.metadata() or {}).get(_MADE_FOR, "")
     if made_for and made_for != getattr(policy, _MADE_FOR, made_for):
         raise ModelError(
-            f"{path} was trained with other dialogue acts or another database than those that 'task' describes now; "
-            f"use the files and task.args of the training"
+            f"{path} was trained with other dialogue acts or another database, or other goals or another estimator, "
+            f"than those that the config describes now; use the files and arguments of the training"
         )
     try:
         policy.load_state_dict(load_file(path))

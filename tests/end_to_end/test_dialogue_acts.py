@@ -175,4 +175,4 @@ def test_rule_policy_is_of_environments_that_have_one(tmp_path: Path, capsys: py
     assert cli.main(["evaluate", *flags]) != 0
     assert "env.id: CartPole-v1 has no rule policy" in capsys.readouterr().err
     assert cli.main(["chat", "--config_path", str(tmp_path / "x.yml")]) != 0
-    assert "env.id: CartPole-v1 needs --run with a run folder, or --policy rule" in capsys.readouterr().err
+    assert "env.id: CartPole-v1 needs --run with a run folder, or --policy" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from gguf_file import write_llama
 from multiwoz_files import write_multiwoz
 from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
+from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig, kind_of
 from rl4dialog.core.reward_model_config import RewardModelConfig
@@ -49,6 +50,18 @@ def tiny_model(name: str, folder: Path) -> str:
     return "builtin/tiny-llama" if name == "stories15m" else f"builtin/tiny-{name}"
 
 
+def make_turn_goals_smaller(config: dict[str, Any], folder: Path) -> None:
+    """Few samples and goals, and a tiny model in a folder for both sides."""
+    config["datapool"]["args"] = FEW_SAMPLES["get_acquainted"]
+    config["env"]["args"]["goals"] = ["pet", "work"]
+    tokenizer = make_tokenizer(marker="<EOU>")
+    tokenizer.save_pretrained(folder)
+    make_gpt2(tokenizer, n_positions=256).save_pretrained(folder)
+    for side in ("speaker", "partner"):
+        if "model_name" in config[side].get("args", {}):
+            config[side]["args"]["model_name"] = str(folder)
+
+
 def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
     if kind_of(config) is RewardModelConfig:
@@ -62,6 +75,8 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         config["task"]["args"]["path"] = str(write(data))
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
+        if config["env"]["id"] == "turn_goals":
+            make_turn_goals_smaller(config, data)
         if config.get("warm_start", {}).get("id") == "replay":
             config["warm_start"]["args"]["n_turns"] = 32
         return config
@@ -95,7 +110,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
     limits = LIMITS
     if pool["args"].get("format") == "chat_template" or pool["id"] == "get_acquainted":
         limits = {**LIMITS, "max_prompt_length": 200}
-        config["env"]["args"]["max_prompt_length"] = 200
+        config.get("env", {}).get("args", {})["max_prompt_length"] = 200
     for block in blocks:
         block.update({name: min(limit, block[name]) for name, limit in limits.items() if name in block})
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pages import EXAMPLES
 from runs import assert_same_run, make_config, run_folder, train, write_config
+from tiny import make_gpt2, make_tokenizer
 
 from benchmarks.kills import run_with_kills
 
@@ -188,6 +189,31 @@ def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm
     config["env"] = {"id": "dialogue_acts", "n_envs": 2, "args": env_args}
     config["warm_start"] = {"id": "replay", "args": {"n_turns": 40}} if is_off_policy else {"id": "bc"}
     config["alg"].update(id=algorithm, args={"learning_rate": 1e-2, **args})
+    assert_resumed_is_whole(tmp_path, config)
+
+
+def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path: Path) -> None:
+    """Checkpoints are in the middle of conversations of two sampled language models."""
+    tokenizer = make_tokenizer(marker="<EOU>")
+    tokenizer.save_pretrained(tmp_path / "model")
+    make_gpt2(tokenizer, n_positions=80).save_pretrained(tmp_path / "model")
+    of_model = {"model_name": str(tmp_path / "model")}
+    config = turn_level_config("dqn")
+    config |= {
+        "datapool": {"id": "get_acquainted", "args": {"n_train": 10, "n_val": 3, "n_test": 3}},
+        "speaker": {"id": "lm", "args": of_model},
+        "partner": {"id": "language_model", "args": of_model},
+        "estimator": {"id": "hidden_mean", "args": of_model},
+        "env": {
+            "id": "turn_goals",
+            "n_envs": 2,
+            "args": {"goals": ["pet", "work"], "max_turns": 3, "max_prompt_length": 60, "max_utterance_length": 4},
+        },
+        "reward_fn": {
+            "id": "persona_ranking",
+            "args": {"n_distractors": 3, "embedder": "hidden_mean", **of_model},
+        },
+    }
     assert_resumed_is_whole(tmp_path, config)
 
 

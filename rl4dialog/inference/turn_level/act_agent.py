@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from gymnasium.spaces import MultiBinary
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
@@ -34,7 +35,7 @@ class ActAgent(TaskAgent):
     def __init__(self, agent: TurnLevelAgent, seed: int | None = None) -> None:
         self._agent = agent
         envs = agent.envs("test")
-        env = envs.envs[0].unwrapped
+        env = envs.envs[0].unwrapped if isinstance(envs, DummyVecEnv) else None
         if not isinstance(env, DialogueActEnv):
             raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues, so there is nobody to chat with")
         self._env: DialogueActEnv = env

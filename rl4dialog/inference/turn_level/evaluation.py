@@ -16,7 +16,7 @@ from rl4dialog.inference.turn_level.loading import TurnLevelAgent
 from rl4dialog.runs.report.statistics import mean_intervals
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.turn_level.evaluation import evaluate_episodes, mean_scores
-from rl4dialog.training.turn_level.players import RULE, RulePlayer, has_rule_player
+from rl4dialog.training.turn_level.players import RulePlayer, player_names
 
 
 def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
@@ -48,9 +48,9 @@ def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mappi
         return evaluate_episodes(player, envs, settings.n_eval_episodes, settings.deterministic, seed)
 
     episodes = [{"split_name": split, **episode} for episode in held(agent.player(envs))]
-    metrics, players = mean_scores(episodes), {}
-    if agent.policy is not None and has_rule_player(envs):
-        players[RULE] = mean_scores(held(RulePlayer(envs)))
+    metrics = mean_scores(episodes)
+    names = player_names(envs) if agent.policy is not None else ()
+    players = {name: mean_scores(held(RulePlayer(envs, name))) for name in names}
     envs.close()
     scores = np.array([[episode.get(key, math.nan) for key in metrics] for episode in episodes], float)
     found = zip(metrics, mean_intervals(scores), strict=True)

@@ -16,7 +16,7 @@ from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_ru
 from rl4dialog.policies.plain import load_plain_policy
 from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.turn_level.players import RulePlayer, has_rule_player
+from rl4dialog.training.turn_level.players import RulePlayer, player_names
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class TurnLevelAgent:
 
     Attributes:
         config: Config of the run.
-        name: Name for display and for records.
-        policy: The trained policy; ``None`` for the environment's rule policy.
+        name: Name for display and for records; without a policy, that of a player of the environment, such as ``rule``.
+        policy: The trained policy; ``None`` for a player of the environment.
     """
 
     config: TurnLevelConfig
@@ -37,13 +37,15 @@ class TurnLevelAgent:
         """What acts in these environments, as `evaluate_episodes` expects it.
 
         Raises:
-            ConfigError: If it is the rule policy, and the environments have none.
+            ConfigError: If it is a player that the environments do not have.
         """
         if self.policy is not None:
             return self.policy
-        if not has_rule_player(envs):
-            raise ConfigError(f"--policy rule: env.id: {self.config.env.id} has no rule policy (no method rule_action)")
-        return RulePlayer(envs)
+        names = player_names(envs)
+        if self.name not in names:
+            has = f"has {', '.join(names)}" if names else "has no rule policy (no method rule_action)"
+            raise ConfigError(f"--policy {self.name}: env.id: {self.config.env.id} {has}")
+        return RulePlayer(envs, self.name)
 
     @property
     def is_masked(self) -> bool:

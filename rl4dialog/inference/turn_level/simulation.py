@@ -73,7 +73,8 @@ def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
     turns = [dict(turn) for turn in episode[TURNS_KEY]]
     messages = [{"role": _ROLES[turn.pop("speaker")], "content": turn.pop("text"), **turn} for turn in turns]
     rewards = [message.pop("reward") for message in messages if "reward" in message]
-    kept = ("outcome", "ended_by", "failures", "goal", "goal_text")
+    kept = ("outcome", "ended_by", "failures", "goal", "goal_text", "persona", "partner_persona")
     scores = {"rewards": rewards, "return": episode[RETURN]}
-    fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": 0}
-    return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept}}
+    n_given = sum(bool(message.pop("given", False)) for message in messages)
+    fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": n_given}
+    return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept if key in episode}}

@@ -122,12 +122,14 @@ def self_play_arguments(
             f"use a datapool of dialogues, or another partner"
         )
     kwargs = chosen.args.get("generation_kwargs") or dict(config.own_generation_block.kwargs)
-    settings = answer_settings(chosen.id, kwargs)
+    settings = answer_settings(f"partner {chosen.id!r}", kwargs)
     positions = None
     if not config.is_encoder_decoder:
         # Built-in models are built to fit.
         positions = named_model_positions(config.model_name) or texts.lengths.prompt + texts.lengths.room
-    lengths = answer_lengths(chosen.id, config.model_name, positions, settings, texts.lengths.prompt, max_length)
+    lengths = answer_lengths(
+        f"partner {chosen.id!r}", config.model_name, positions, settings, texts.lengths.prompt, max_length
+    )
     tokenizer = texts.tokenizer
     end = end_of_turn or EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
     dialogue_format = replace(found, context_size=None, in_conversation=True)

@@ -16,9 +16,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     EnvRegistry,
+    EstimatorRegistry,
     NlgRegistry,
     NluRegistry,
     PolicyRegistry,
+    SpeakerRegistry,
     TaskRegistry,
     TrackerRegistry,
     TurnAlgorithmRegistry,
@@ -28,13 +30,24 @@ from rl4dialog.catalog import (
 )
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.registry import Registry
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.functional.distributed import n_processes
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.training.building.turn_goals import build_goal_envs, build_goal_parts, check_turn_goals
 
 _PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
+_REWARDS: dict[str, Registry] = {"reward_fn": TurnRewardRegistry}
+# Blocks for `turn_goals` only, with an id to begin with if they are required; rewards exist elsewhere too.
+_OF_GOALS = {
+    "datapool": "get_acquainted",
+    "speaker": "scripted",
+    "partner": "facts",
+    "reward_fn": "persona_ranking",
+    "estimator": None,
+}
 
 
 def check_turn_level(config: TurnLevelConfig) -> None:
@@ -57,24 +70,14 @@ def check_turn_level(config: TurnLevelConfig) -> None:
         chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
     else:
         _spec(config.env.id)
-    accepted = _parameters(config.env.id)
+    _check_blocks(config, run)
     parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
-    for key, _, block in parts:
-        if block is not None and key not in accepted:
-            raise ConfigError(f"{key} cannot be combined with env.id: {config.env.id}, which has no dialogue acts")
-    if config.reward_fn is not None and "turn_reward" not in accepted:
-        raise ConfigError(f"reward_fn cannot be combined with env.id: {config.env.id}, which pays its own reward")
-    if (config.task is not None) != ("task" in accepted):
-        known = ", ".join(TaskRegistry.ids())
-        raise ConfigError(
-            f"the key 'task' is missing, which env.id: {config.env.id} needs (known: {known})"
-            if config.task is None
-            else f"task cannot be combined with env.id: {config.env.id}, which has none"
-        )
+    is_about_goals = config.env.id == TURN_GOALS
+    of_env = {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry} if is_about_goals else _REWARDS
     for key, registry, block in (
         ("task", TaskRegistry, config.task),
-        ("reward_fn", TurnRewardRegistry, config.reward_fn),
         ("warm_start", TurnWarmStartRegistry, config.warm_start),
+        *((key, registry, getattr(config, key)) for key, registry in of_env.items()),
         *parts,
     ):
         if block is not None:
@@ -84,6 +87,34 @@ def check_turn_level(config: TurnLevelConfig) -> None:
             if name in registry.provided:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
         registry.check(id, args, where)
+    if is_about_goals:
+        check_turn_goals(config)
+
+
+def _check_blocks(config: TurnLevelConfig, run: str) -> None:
+    """Check that the blocks are there that the environment needs, and no others.
+
+    Raises:
+        ConfigError: If not.
+    """
+    accepted, is_about_goals = _parameters(config.env.id), config.env.id == TURN_GOALS
+    for key, known in _OF_GOALS.items():
+        if is_about_goals and getattr(config, key) is None and known:
+            raise ConfigError(f"the key {key!r} is missing, which {run} needs (such as id: {known})")
+        if not is_about_goals and key != "reward_fn" and getattr(config, key) is not None:
+            raise ConfigError(f"{key} cannot be combined with {run}; it is for env.id: {TURN_GOALS}")
+    for key in _PARTS:
+        if getattr(config, key) is not None and key not in accepted:
+            raise ConfigError(f"{key} cannot be combined with {run}, which has no dialogue acts")
+    if config.reward_fn is not None and "turn_reward" not in accepted:
+        raise ConfigError(f"reward_fn cannot be combined with {run}, which pays its own reward")
+    if (config.task is not None) != ("task" in accepted):
+        known = ", ".join(TaskRegistry.ids())
+        raise ConfigError(
+            f"the key 'task' is missing, which {run} needs (known: {known})"
+            if config.task is None
+            else f"task cannot be combined with {run}, which has none"
+        )
 
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
@@ -147,17 +178,21 @@ def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
 
 def has_goal_splits(config: TurnLevelConfig) -> bool:
     """Whether evaluations of ``val`` and ``test`` need different environments."""
-    return "goal_split" in _parameters(config.env.id)
+    return bool({"goal_split", "samples"} & set(_parameters(config.env.id)))
 
 
-def build_evaluation_envs(config: TurnLevelConfig, split: str) -> Any:
+def build_evaluation_envs(config: TurnLevelConfig, split: str, trained: VecEnv | None = None) -> Any:
     """Build the environments of evaluations: in this process, as many as in training but at most one per episode.
 
     Args:
         config: Validated config.
         split: Split of the goals, for environments that have splits.
+        trained: Environments of the training, if there are any, which can have loaded models.
     """
     n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
+    if config.env.id == TURN_GOALS:
+        parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else build_goal_parts(config)
+        return build_goal_envs(config, split, n_envs, parts, is_evaluation=True)
     make = _env_factory(config, split, keeps_transcripts=True)
 
     def numbered(first: int) -> gym.Env:
@@ -193,6 +228,9 @@ def _parameters(env_id: str) -> Collection[str]:
 def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
     """Build the environments; also returns the fingerprint of an environment that has one."""
     env = config.env
+    if env.id == TURN_GOALS:
+        envs = build_goal_envs(config, "train", env.n_envs, build_goal_parts(config))
+        return envs, envs.fingerprint
     make = functools.partial(make_resumable, _env_factory(config, "train"))
     try:
         first = make()  # in this process, where its errors are shown as they are

@@ -70,12 +70,13 @@ def evaluate_episodes(
 def mean_scores(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Mean of each score: the success if all episodes have one, and the numbers of task and domains where they exist.
 
-    With numbers of a task, ``task/turns_of_success`` is the mean length of successful episodes; NaN if there are none.
+    With numbers of a task and successes, ``task/turns_of_success`` is the mean length of successful episodes; NaN if
+    there are none.
     """
     keys = [key for key in (RETURN, LENGTH, SUCCESS) if all(key in episode for episode in episodes)]
     of_task = list(dict.fromkeys(key for episode in episodes for key in episode if key.startswith((TASK, DOMAIN))))
     means = {key: float(np.mean([e[key] for e in episodes if key in e])) for key in [*keys, *of_task]}
-    if of_task:
+    if of_task and SUCCESS in means:
         lengths = [episode[LENGTH] for episode in episodes if episode[SUCCESS]]
         means[f"{TASK}turns_of_success"] = float(np.mean(lengths)) if lengths else math.nan
     return means

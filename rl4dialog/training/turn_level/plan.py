@@ -8,7 +8,7 @@ from rich.table import Table
 from stable_baselines3.common.env_checker import check_env
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm
@@ -46,6 +46,8 @@ def add_turn_level_rows(table: Table, config: TurnLevelConfig) -> None:
 
 def _check_env(config: TurnLevelConfig) -> None:
     """Check an environment with stable-baselines3's ``check_env``."""
+    if config.env.id == TURN_GOALS:
+        return  # vectorized from the start
     envs = build_evaluation_envs(config, "val")
     try:
         check_env(envs.envs[0], warn=False)

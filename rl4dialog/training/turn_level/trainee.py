@@ -30,7 +30,7 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.trainee import Trainee
 from rl4dialog.training.turn_level.evaluation import evaluate_episodes, mean_scores
-from rl4dialog.training.turn_level.players import RULE, RulePlayer, has_rule_player
+from rl4dialog.training.turn_level.players import RulePlayer, player_names
 from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
 
 _LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
@@ -52,8 +52,9 @@ class TurnLevelTrainee(Trainee):
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
         if checkpoint is None:
             warm_start(config, self.algorithm)
-        val = build_evaluation_envs(config, "val")
-        test = build_evaluation_envs(config, "test") if has_goal_splits(config) else val
+        trained = self.algorithm.env
+        val = build_evaluation_envs(config, "val", trained)
+        test = build_evaluation_envs(config, "test", trained) if has_goal_splits(config) else val
         self._evaluation_envs = {"val": val, "test": test}
 
     @property
@@ -101,8 +102,9 @@ class TurnLevelTrainee(Trainee):
         numbers = "".join(f"{key} {value:.3f}, " for key, value in shown.items())
         say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
         envs = self._evaluation_envs[split]
-        if iteration == 0 and split == "test" and has_rule_player(envs):
-            self._tracker.log_players({RULE: mean_scores(self._episodes(RulePlayer(envs), split))})
+        if iteration == 0 and split == "test" and (names := player_names(envs)):
+            held = {name: self._episodes(RulePlayer(envs, name), split) for name in names}
+            self._tracker.log_players({name: mean_scores(episodes) for name, episodes in held.items()})
         return evaluation
 
     def _episodes(self, player: Any, split: str, deterministic: bool | None = None) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ KEYS = {
     "dates": {"synthetic/dates_in_text"},
     "diversity": {f"diversity_metrics/{name}" for name in DIVERSITY_KEYS},
     "embedding_similarity": {f"semantic/embedding_{form}" for form in ("average", "greedy", "extrema")},
+    "goal_followed": {"goal_followed"},
     "hf_evaluate": {"hf_evaluate/overlap/n"},
     "increasing_numbers": {"synthetic/increasing_numbers_in_text"},
     "intent_accuracy": {"intent/accuracy"},
@@ -158,7 +159,13 @@ def test_metric_gives_its_keys(id: str, args: Any) -> None:
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     table = {"table": [[{"value": "cat", "is_header": False}]], "highlighted_cells": [[0, 0]]}
     infos = [
-        {"intent": [1], "persona": ["a cat"], "raw_table": {**table, "overlap_subset": overlap}, "walk": WALK}
+        {
+            "intent": [1],
+            "persona": ["a cat"],
+            "raw_table": {**table, "overlap_subset": overlap},
+            "walk": WALK,
+            "goal": "small_talk",
+        }
         for overlap in (True, False)
     ]
     found = metric.compute(["a dog sat a mat."] * 2, TEXTS, REFERENCES, infos, make_gpt2(tokenizer), "val")
@@ -189,7 +196,9 @@ def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) ->
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     texts, references = ODD_TEXTS * n_times, ODD_REFERENCES * n_times
     table = {"table": [[{"value": "cat"}]], "highlighted_cells": [[0, 0]], "overlap_subset": True}
-    infos = [{"intent": [1], "persona": ["a cat", ""], "raw_table": table, "walk": WALK}] * len(texts)
+    infos = [{"intent": [1], "persona": ["a cat", ""], "raw_table": table, "walk": WALK, "goal": "small_talk"}] * len(
+        texts
+    )
     found = metric.compute(["a cat sat."] * len(texts), texts, references, infos, make_gpt2(tokenizer), "val")
     for scores, corpus in found.values():
         assert -1e6 < corpus < 1e6

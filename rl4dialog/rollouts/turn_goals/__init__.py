@@ -1,0 +1,1 @@
+"""Conversations whose agent chooses a goal for each of its turns."""

@@ -1,0 +1,46 @@
+"""A language model as a speaker: it reads persona, goal and history, and speaks in all conversations at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import make_gpt2, make_tokenizer
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.partners.goal_speaker import LanguageModelSpeaker
+from rl4dialog.tasks.turn_goals.goals import TurnGoal
+from rl4dialog.tasks.turn_goals.speakers import GoalTurn
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder, tokenizer = tmp_path_factory.mktemp("model"), make_tokenizer(marker="<EOU>")
+    tokenizer.save_pretrained(folder)
+    make_gpt2(tokenizer).save_pretrained(folder)
+    return str(folder)
+
+
+def test_utterance_depends_on_the_goal_and_not_on_other_conversations(model: str) -> None:
+    speaker = LanguageModelSpeaker(model, max_prompt_length=40, max_length=6, generation_kwargs={"do_sample": False})
+    info = {"persona": ["w1 w2"]}
+    turns = [GoalTurn(TurnGoal(f"w{i}"), ["w5", "w6", "w7"][: 1 + 2 * (i % 2)], info, i) for i in range(8)]
+    together = speaker.speak(turns)
+    assert [speaker.speak([turn])[0] for turn in turns] == together
+    assert len(set(together)) > 1 and all(len(text.split()) <= 6 and "<EOU>" not in text for text in together)
+
+
+def test_samples_are_drawn_by_the_global_generator(model: str) -> None:
+    speaker = LanguageModelSpeaker(model, max_prompt_length=40, max_length=6)
+    turns = [GoalTurn(TurnGoal("w3"), ["w5"], {}, 0)] * 4
+    said = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        said.append(speaker.speak(turns))
+    assert said[0] == said[1] != said[2]
+
+
+def test_errors_name_the_speaker(model: str) -> None:
+    with pytest.raises(ConfigError, match="speaker 'lm' cannot be 'builtin/tiny-gpt2', which has random weights"):
+        LanguageModelSpeaker("builtin/tiny-gpt2")
+    with pytest.raises(ConfigError, match=r"speaker 'lm' answers .* positions; lower env.args.max_utterance_length"):
+        LanguageModelSpeaker(model, max_length=500)
