@@ -1,0 +1,76 @@
+"""A run about turn goals, and the commands that read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import yaml_of
+from runs import complete_run, lines, run_folder
+
+from rl4dialog import cli
+from rl4dialog.data.conversations.pool import LoggedConversations
+
+PLAYERS = {"random", "round_robin", "best_order"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of the config on the page, with few samples."""
+    config = yaml_of("docs/personas.md", "datapool: {id: get_acquainted}")
+    config["datapool"]["args"] = {"n_train": 60, "n_val": 10, "n_test": 10}
+    config["env"]["n_envs"] = 8
+    config["alg"]["args"] = {"learning_starts": 32, "buffer_size": 200, "batch_size": 16}
+    config["alg"]["policy"] = {"id": "mlp_policy"}
+    config["train_evaluation"] = {"n_iters": 6, "n_eval_episodes": 10}
+    folder = tmp_path_factory.mktemp("goals")
+    with complete_run(folder, config):
+        yield run_folder(folder)
+
+
+def test_evaluation_has_the_scores_of_the_ranking_and_fixed_agents(folder: Path) -> None:
+    before, after = (line["metrics"] for line in lines(folder / "test_split_metrics.jsonl"))
+    assert before.keys() == after.keys() >= {"episode/return", "task/p@1", "task/mrr", "task/goals_followed"}
+    assert after["task/goals_followed"] == 1.0
+    players = json.loads((folder / "test_split_players.json").read_text())
+    assert players.keys() == PLAYERS
+    assert players["best_order"]["task/different_goals"] == players["round_robin"]["task/different_goals"] == 4
+
+
+def test_evaluate_finds_the_logged_metrics_again(folder: Path, tmp_path: Path) -> None:
+    assert cli.main(["evaluate", "--run", str(folder), "--output_path", str(tmp_path / "e")]) == 0
+    found = json.loads((tmp_path / "e" / "metrics.json").read_text())
+    assert found["metrics"] == lines(folder / "test_split_metrics.jsonl")[-1]["metrics"]
+    assert found["players"].keys() == PLAYERS and "task/p@1" in found["intervals"]
+    arguments = ["evaluate", "--run", str(folder), "--policy", "random", "--output_path", str(tmp_path / "r")]
+    assert cli.main(arguments) == 0
+    random = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert random["metrics"] == found["players"]["random"]
+
+
+def test_simulated_conversations_are_a_log(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    assert cli.main(["simulate", "--run", str(folder), "--n", "12", "--output", str(path)]) == 0
+    records = lines(path)
+    assert len(records) == 12 and all(record["n_given"] == 1 for record in records)
+    messages = records[0]["messages"]
+    assert [message["role"] for message in messages[:3]] == ["user", "assistant", "user"] and "goal" in messages[1]
+    assert sum(records[0]["rewards"]) == pytest.approx(records[0]["return"])
+    pool = LoggedConversations.prepare("train", path=str(path))
+    assert len(pool) > 0
+
+
+def test_commands_refuse_what_they_cannot_do(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate = ["evaluate", "--run", str(folder), "--output_path", str(tmp_path / "e")]
+    for arguments, message in (
+        ([*evaluate, "--policy", "rule"], "--policy rule: env.id: turn_goals has random, round_robin, best_order"),
+        ([*evaluate, "--set", "env.args.goals=[pet]"], "other goals or another estimator"),
+        ([*evaluate, "--set", "datapool.args.n_train=50"], "other goals or another estimator"),
+        (["chat", "--run", str(folder)], "env.id: turn_goals has no dialogues, so there is nobody to chat with"),
+    ):
+        assert cli.main(arguments) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
