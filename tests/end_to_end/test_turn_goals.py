@@ -62,9 +62,7 @@ def test_simulated_conversations_are_a_log(folder: Path, tmp_path: Path) -> None
     assert len(pool) > 0
 
 
-def test_commands_refuse_what_they_cannot_do(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_refuse_what_they_cannot_do(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate = ["evaluate", "--run", str(folder), "--output_path", str(tmp_path / "e")]
     for arguments, message in (
         ([*evaluate, "--policy", "rule"], "--policy rule: env.id: turn_goals has random, round_robin, best_order"),
