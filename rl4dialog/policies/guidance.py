@@ -181,42 +181,46 @@ def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHER
         raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
 
 
-def kept_by_prior(logits: Tensor, guidance: Guidance, temperature: float, ids: Tensor | None = None) -> Tensor | None:
+def prior_logits(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
+    """Logits of the language model at the filter's own temperature. Shape (n, V) -> (n, V).
+
+    Args:
+        logits: Logits of the language model, divided by the temperature of ``generation_kwargs``.
+        guidance: The settings.
+        temperature: That temperature.
+    """
+    return logits * (temperature / guidance.prior.temperature)
+
+
+def kept_by_prior(prior: Tensor, guidance: Guidance, ids: Tensor | None = None) -> Tensor | None:
     """Whether the filter of the language model keeps each token; ``None`` for all. Shape (n, V) -> (n, V).
 
     Args:
-        logits: Logits of the language model, divided by the temperature. Shape (n, V).
+        prior: What :func:`prior_logits` returns. Shape (n, V).
         guidance: The settings.
-        temperature: The temperature.
         ids: Tokens that count as kept, because they were sampled. Rounding can differ between passes. Shape (n,).
     """
     if guidance.prior.keeps_all:
         return None
-    kept = guidance.prior.kept(_of_prior(logits, guidance, temperature))
+    kept = guidance.prior.kept(prior)
     return kept if ids is None else kept.scatter(-1, ids.unsqueeze(-1), True)
 
 
 def guided_logits(
-    logits: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, kept: Tensor | None = None
+    prior: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, kept: Tensor | None = None
 ) -> Tensor:
     """Logits of the guided policy. Shape (n, V) -> (n, V).
 
     Args:
-        logits: Logits of the language model, divided by the temperature. Shape (n, V).
+        prior: What :func:`prior_logits` returns. Shape (n, V).
         advantages: Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy. Shape (n, V).
         guidance: The settings.
         temperature: T.
         kept: What :func:`kept_by_prior` returns.
     """
-    prior = _of_prior(logits, guidance, temperature)
     bonus = guidance.beta * advantages
     if guidance.clip is not None:
         bonus = bonus.clamp(max=guidance.clip)
     weighted = guidance.prior_weight * prior if guidance.prior_weight != 1 else prior
     guided = (weighted + bonus) / temperature
     return guided if kept is None else guided.masked_fill(~kept, float("-inf"))
-
-
-def _of_prior(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
-    """Logits at the filter's own temperature, which ``generation_kwargs`` does not change."""
-    return logits * (temperature / guidance.prior.temperature)

@@ -19,7 +19,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.policies.generation import GenerationSettings, StepEditor
-from rl4dialog.policies.guidance import Guidance, guided_logits, kept_by_prior
+from rl4dialog.policies.guidance import Guidance, guided_logits, kept_by_prior, prior_logits
 from rl4dialog.policies.guided_search import Sample, guided_beams, reranked
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
@@ -87,12 +87,13 @@ class ValueGuidedMixin(LaggingValuesMixin):
         self, logits: Tensor, heads: ActionValueHeads, hidden: Tensor, temperature: float, ids: Tensor | None = None
     ) -> Tensor:
         """Logits of the guided policy. Shapes (n, V), (n, H) -> (n, V)."""
-        kept = kept_by_prior(logits, self.guidance, temperature, ids)
+        prior = prior_logits(logits, self.guidance, temperature)
+        kept = kept_by_prior(prior, self.guidance, ids)
         with torch.no_grad():
             q = _q_of_kept(heads, hidden, kept)
             # Without a clip, V changes nothing.
             advantages = q if self.guidance.clip is None else q - heads(hidden).unsqueeze(-1)
-        return guided_logits(logits, advantages, self.guidance, temperature, kept)
+        return guided_logits(prior, advantages, self.guidance, temperature, kept)
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         logits = super()._logits(replies, policy_hidden, ids)

@@ -92,10 +92,7 @@ def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
     """Compare the run's model with that of the last stage that learned."""
     assert isinstance(stage.config, TextConfig)
     improvable = plan.improvable
-    corrections = None
-    if plan.votes.n_corrections:
-        all_in_train = {"use": "corrections", "held_out_share": 0.0}
-        corrections = {**improvable.feedback, **improvable.format_args, **all_in_train}
+    corrections = improvable.corrections if plan.votes.n_corrections else None
     if not is_complete(plan.folder(stage)):
         _say(f"Stage {stage.name}")
     models = Path(improvable.model()), Path(improvable.model(learned))

@@ -94,6 +94,11 @@ class Improvable:
         # In a task, all conversations begin with the same opening; the first answer tells them apart.
         return {**args, "start_utterances": 3} if self.has_turns else args
 
+    @property
+    def corrections(self) -> dict[str, Any]:
+        """Arguments of the datapool of all corrections, in its split ``train``."""
+        return {**self.feedback, **self.format_args, "use": "corrections", "held_out_share": 0.0}
+
     def model(self, stage: str | None = None) -> str:
         """Folder of the model after a stage; by default of the run's own."""
         return str((self.run if stage is None else self.output / stage) / MODEL_FOLDER)
@@ -155,10 +160,9 @@ def _corrections(improvable: Improvable, votes: Votes) -> dict[str, Any]:
     """Supervised training on the corrections, mixed with samples of the run's datapool, once each."""
     config = improvable.config
     n_corrected = votes.n_corrections * N_REPEATS
-    feedback = {**improvable.feedback, **improvable.format_args, "use": "corrections", "held_out_share": 0.0}
     pools = [
         {"share": OLD_SHARE, **config.datapool.model_dump(mode="json")},
-        {"id": "feedback", "share": 1, "args": feedback},
+        {"id": "feedback", "share": 1, "args": improvable.corrections},
     ]
     return {
         **_common(improvable, improvable.model(), "lora"),

@@ -33,7 +33,8 @@ class GoalConversation:
     """A conversation in progress.
 
     Args:
-        sample: What it is about: the personas of both sides, and the partner's first utterance.
+        samples: The samples.
+        place: Which of them it is about: the personas of both sides, and the partner's first utterance.
         seed: Its seed.
 
     Attributes:
@@ -44,8 +45,8 @@ class GoalConversation:
         estimate: Estimate of the partner's state, in its last observation.
     """
 
-    def __init__(self, sample: Sample, seed: int) -> None:
-        self.sample, self.seed = sample, seed
+    def __init__(self, samples: Sequence[Sample], place: int, seed: int) -> None:
+        self.sample, self.place, self.seed = samples[place], place, seed
         self.goals: list[int] = []
         self.said: list[str] = []
         self.rewards: list[float] = []

@@ -153,12 +153,11 @@ class TurnGoalVecEnv(VecEnv):
         if self._is_numbered:
             self._numbers[i] += self.num_envs
             number = self._numbers[i]
-            talk = GoalConversation(
-                self._samples[self._order[number % len(self._samples)]], derive_seed(self._seed, number)
-            )
+            place = self._order[number % len(self._samples)]
+            talk = GoalConversation(self._samples, place, derive_seed(self._seed, number))
         else:
             drawn = self._generators[i].integers([len(self._samples), 2**31])
-            talk = GoalConversation(self._samples[int(drawn[0])], int(drawn[1]))
+            talk = GoalConversation(self._samples, int(drawn[0]), int(drawn[1]))
         self._partners.begin(i, talk)
         return talk
 
@@ -221,13 +220,13 @@ class TurnGoalVecEnv(VecEnv):
     def _state_dict(self, i: int) -> dict[str, Any]:
         """Return the state of a conversation in the middle of it, as JSON values."""
         talk = self._talks[i]
-        numbers = {"sample": self._samples.index(talk.sample), "seed": talk.seed, "left": talk.left}
+        numbers = {"sample": talk.place, "seed": talk.seed, "left": talk.left}
         lists = {"goals": talk.goals, "said": talk.said, "rewards": talk.rewards, "estimate": talk.estimate}
         return {**numbers, **lists, "np_random": self._generators[i].bit_generator.state}
 
     def _load_state_dict(self, i: int, state: Mapping[str, Any]) -> np.ndarray:
         """Restore a state, and return the observation."""
-        talk = GoalConversation(self._samples[state["sample"]], state["seed"])
+        talk = GoalConversation(self._samples, state["sample"], state["seed"])
         talk.left, talk.estimate = state["left"], list(state["estimate"])
         talk.goals, talk.said, talk.rewards = (list(state[key]) for key in ("goals", "said", "rewards"))
         self._generators[i].bit_generator.state = state["np_random"]

@@ -11,7 +11,6 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.text_arena.game import TextArenaGame
 from rl4dialog.tasks.text_arena.partner import TextArenaPartner
 from rl4dialog.tasks.text_arena.players import TextArenaPlayer
 
@@ -70,13 +69,13 @@ class TextArenaGames(TextGenPool):
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
         check_counts("text_arena", {**sizes, "max_turns": max_turns})
         dialogue_format = DialogueFormat(format, None, render_chat)
-        rules = (game, n_players, position, opponent, settings)
-        beginnings, partner = TextArenaGame(*rules), TextArenaPartner(*rules)
+        partner = TextArenaPartner(game, n_players, position, opponent, settings)
         demonstrator = None if player is None else TextArenaPlayer(player)
         samples = []
         for index in range(sizes[f"n_{split}"]):
             game_seed = derive_seed(seed, "text_arena", split, index)
-            opening = beginnings.begin(game_seed)
+            partner.reset({}, game_seed)
+            opening = partner.open()
             meta_data: dict[str, Any] = {"history": [opening], "game_seed": game_seed}
             sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening]), [], meta_data)
             if demonstrator is not None:

@@ -8,12 +8,11 @@ from typing import Any
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import EnvArgs
-from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.training.building.partner import build_partner, check_starts, chosen_partners
+from rl4dialog.training.building.partner import build_partner, check_partners_data, check_starts, chosen_partners
 from rl4dialog.training.building.texts import Texts
 
 
@@ -52,12 +51,7 @@ def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> Non
             continue
         partner = build_partner(chosen, config, texts)
         assert isinstance(partner, Partner)
-        for split in splits:
-            for sample in texts.data.samples(split):
-                try:
-                    partner.reset(sample.meta_data or {}, seed=0)
-                except DataError as error:
-                    raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
+        check_partners_data(partner, texts.data, splits)
 
 
 def _opening_of(sample: Sample) -> tuple[Any, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.core.types import Sample
+from rl4dialog.data.run_data import Data
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -81,7 +82,7 @@ def abilities(chosen: ComponentConfig) -> Any:
     is_provided = PartnerRegistry.provided & inspect.signature(partner).parameters.keys()
     if is_class and (issubclass(partner, PartnerService) or is_provided):
         return partner
-    return _built(chosen)
+    return resolve_partner(chosen)
 
 
 def build_partner(
@@ -112,7 +113,7 @@ def build_partner(
     of_agent = {}
     if plays_itself(chosen):
         of_agent = self_play_arguments(chosen, config, texts, max_length, end_of_turn, vocab_size, is_evaluation)
-    partner = _built(
+    partner = resolve_partner(
         chosen,
         tokenizer=texts.tokenizer,
         world=texts.data.world,
@@ -163,7 +164,26 @@ def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callab
                 ) from error
 
 
-def _built(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
+def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> None:
+    """Check that a partner can start a conversation about every sample of these splits.
+
+    Raises:
+        DataError: If not.
+    """
+    for split in splits:
+        for sample in data.samples(split):
+            try:
+                partner.reset(sample.meta_data or {}, seed=0)
+            except DataError as error:
+                raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
+
+
+def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
+    """Build a partner from its arguments and those that a run provides.
+
+    Raises:
+        ConfigError: If it is not a partner, or an argument is invalid.
+    """
     try:
         partner = PartnerRegistry.get(chosen.id, chosen.args, **provided)
     except RL4DialogError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from rl4dialog.catalog import (
     SpeakerRegistry,
 )
 from rl4dialog.core.config_blocks import ComponentConfig
-from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.data.pool import SPLITS
@@ -25,21 +24,21 @@ from rl4dialog.metrics.persona_ranking import PersonaRanking
 from rl4dialog.rollouts.turn_goals.players import greedy_order
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
 from rl4dialog.tasks.turn_goals.goals import chosen_goals
+from rl4dialog.training.building.partner import check_partners_data, resolve_partner
 from rl4dialog.training.building.pools import build_pool
 
 _N_FOR_ORDER = 200  # conversations in which the goals of each turn are compared to find a fixed order
 _DEFAULT_ESTIMATOR = ComponentConfig(id="bag_of_words")
-_LENGTHS = {"max_prompt_length": "max_prompt_length", "max_length": "max_utterance_length"}
 
 
 @dataclass(frozen=True)
 class GoalParts:
-    """What the environments of all splits share: models are loaded once."""
+    """What the environments of all splits share: the functions load models once, at their first call."""
 
     data: Data
-    speaker: Any
-    partner: Any
-    estimator: Any
+    speaker: Callable[..., Any]
+    partner: Callable[..., Any]
+    estimator: Callable[[], Any]
     reward: Any
 
 
@@ -81,26 +80,32 @@ def check_turn_goals(config: TurnLevelConfig) -> None:
 
 
 def build_goal_parts(config: TurnLevelConfig) -> GoalParts:
-    """Load the samples and the models.
+    """Load the samples.
+
+    The functions of the parts raise as the components do, and a ``DataError`` for a sample that does not suit the
+    partner.
 
     Raises:
-        ConfigError: If a component cannot be built.
-        DataError: If a sample is not suitable for the partner.
-        ModelError: If a model cannot be loaded.
+        ConfigError: If the reward cannot be built.
+        DataError: If the samples cannot be read.
     """
     pool, partner, speaker, reward = config.datapool, config.partner, config.speaker, config.reward_fn
     assert pool is not None and partner is not None and speaker is not None and reward is not None
     data = Data({split: build_pool(pool.id, {**pool.args, "split": split}) for split in SPLITS}, None)
-    defaults = inspect.signature(TurnGoalVecEnv).parameters
-    settings = {name: config.env.args.get(name, defaults[name].default) for name in _LENGTHS.values()}
-    lengths = {name: settings[key] for name, key in _LENGTHS.items()}
     estimator = config.estimator or _DEFAULT_ESTIMATOR
     personas = data.personas("partner_persona")
+
+    def build_partner(**lengths: int) -> Any:
+        built = resolve_partner(partner, **lengths)
+        if isinstance(built, Partner) and built.checks_samples:
+            check_partners_data(built, data, data.pools)
+        return built
+
     return GoalParts(
         data,
-        SpeakerRegistry.get(speaker.id, speaker.args, **lengths),
-        _partner(partner, data, lengths),
-        EstimatorRegistry.get(estimator.id, estimator.args, personas=personas),
+        functools.cache(functools.partial(SpeakerRegistry.get, speaker.id, speaker.args)),
+        functools.cache(build_partner),
+        functools.cache(functools.partial(EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)),
         RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True),
     )
 
@@ -120,9 +125,9 @@ def build_goal_envs(
     build: Callable[..., TurnGoalVecEnv] = functools.partial(
         TurnGoalVecEnv,
         **config.env.args,
-        speaker=lambda **_: parts.speaker,
-        partner=lambda **_: parts.partner,
-        estimator=lambda: parts.estimator,
+        speaker=parts.speaker,
+        partner=parts.partner,
+        estimator=parts.estimator,
         turn_reward=parts.reward,
         outcomes=parts.reward.ranks if isinstance(parts.reward, PersonaRanking) else None,
     )
@@ -139,20 +144,3 @@ def build_goal_envs(
     envs = build(samples=parts.data.samples(split), n_envs=n_envs, **evaluating)
     envs.parts = parts
     return envs
-
-
-def _partner(chosen: ComponentConfig, data: Data, lengths: dict[str, int]) -> Any:
-    try:
-        partner = PartnerRegistry.get(chosen.id, chosen.args, **lengths)
-    except RL4DialogError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"partner {chosen.id!r} cannot be built: {type(error).__name__}: {error}") from error
-    if isinstance(partner, Partner) and partner.checks_samples:
-        for split in data.pools:
-            for sample in data.samples(split):
-                try:
-                    partner.reset(sample.meta_data or {}, seed=0)
-                except DataError as error:
-                    raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
-    return partner

@@ -44,9 +44,9 @@ def test_values_of_few_kept_tokens_are_those_among_all() -> None:
 def test_filters_exclude_tokens_but_never_the_sampled_one() -> None:
     logits, advantages = torch.tensor([[3.0, 2.0, 0.0, -5.0]]), torch.tensor([[0.0, 0.0, 9.0, 9.0]])
     guidance = Guidance.from_settings({"beta": 1.0, "prior": {"min_p": 0.1}})
-    kept = kept_by_prior(logits, guidance, 1.0)
+    kept = kept_by_prior(logits, guidance)
     assert guided_logits(logits, advantages, guidance, 1.0, kept).isneginf().tolist() == [[False, False, True, True]]
-    with_sampled = kept_by_prior(logits, guidance, 1.0, torch.tensor([3]))
+    with_sampled = kept_by_prior(logits, guidance, torch.tensor([3]))
     assert with_sampled is not None and with_sampled.tolist() == [[True, True, False, True]]
 
 
