@@ -86,7 +86,10 @@ class EmbeddingScorer(PersonaScorer):
 
     def _fit(self, case: Case) -> Fit:
         facts = [fact for persona in case.candidates for fact in persona]
-        said = cosines(self.embed(case.texts), self.embed(facts)) if case.read else np.zeros((0, len(facts)))
+        # Each text once: equal rows of a matrix product can differ in their last digits.
+        rows = {text: i for i, text in enumerate(dict.fromkeys(case.texts))}
+        said = cosines(self.embed([*rows]), self.embed(facts)) if case.read else np.zeros((0, len(facts)))
+        said = said[[rows[text] for text in case.texts]]
         nearest = np.maximum.accumulate(np.concatenate([np.zeros((1, len(facts))), said]), axis=0)
         ends = np.cumsum([len(persona) for persona in case.candidates])
         scores = np.stack([part.mean(-1) - 1 for part in np.split(nearest, ends[:-1], axis=1)], axis=1)

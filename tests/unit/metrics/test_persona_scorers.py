@@ -42,6 +42,23 @@ def scorer(margin: float = 1.0) -> EmbeddingScorer:
     return EmbeddingScorer(embed, margin)  # type: ignore[arg-type]
 
 
+def embed_by(vectors: dict[str, np.ndarray]) -> Any:
+    return lambda texts: np.stack([vectors[text] for text in texts])
+
+
+def test_what_was_said_before_changes_nothing_not_even_a_last_digit() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        vectors = {str(i): random.normal(size=37) for i in range(30)}
+        texts = random.integers(0, 4, 7).astype(str).tolist()
+        turns = [Turn(text, PARTNER) for text in texts]
+        case = Case(turns, range(7), [("10", "11", "12"), *((str(i), str(i + 1)) for i in range(13, 28))])
+        (fit,) = EmbeddingScorer(embed_by(vectors), 1.0)([case])
+        for i, text in enumerate(texts):
+            if text in texts[:i]:
+                assert fit.potential[i + 1] == fit.potential[i]
+
+
 def test_embedding_scores_are_those_computed_by_hand() -> None:
     (fit,) = scorer()([said("a", "hm", "b")])
     # Nearest utterances to a, b and c: 0, 0, 0; then 1, 0, 0.6; then the same; then 1, 1, 0.8.
