@@ -30,7 +30,7 @@ class TurnGoalVecEnv(VecEnv):
     A step is a turn of all conversations: a speaker, who is not trained, says something to reach the goals, and the
     partners answer, each side in one batch. It all happens in the main process, where the models are. Actions are the
     numbers of the goals (``Discrete``). Observations (``Box``) are the estimate of the partner's state, the share of
-    turns that are over and, if wanted, how often each goal was chosen so far, divided by `max_turns`.
+    turns that are over and, if wanted, how often each goal was chosen so far.
 
     The reward of a turn is that of the conversation reward. The last ``info`` of an episode has ``outcome``, numbers by
     name: ``goals_followed``, the share of the agent's utterances that have their goal, ``different_goals``, the number
@@ -184,7 +184,7 @@ class TurnGoalVecEnv(VecEnv):
     def _observation(self, talk: GoalConversation) -> np.ndarray:
         numbers = [*talk.estimate, len(talk.goals) / self.max_turns]
         if self._observes_goals:
-            numbers += (np.bincount(talk.goals, minlength=len(self.goals)) / self.max_turns).tolist()
+            numbers += np.bincount(talk.goals, minlength=len(self.goals)).tolist()
         return np.array(numbers, np.float32)
 
     def _outcomes_of(self, talks: Sequence[GoalConversation]) -> list[dict[str, float]]:

@@ -89,7 +89,7 @@ def test_observation_is_estimate_turn_and_goals_so_far() -> None:
     assert env.observation_space.shape == (BagOfWords(PERSONAS).size + 1 + 12,)
     assert env.reset()[:, -13:].any() == np.False_
     observed, *_ = play(env, [[3, 4, 5, 6], [3, 0, 0, 0]])[1]
-    assert (observed[:, -13] == 0.5).all() and observed[0, -12:].tolist() == [0, 0, 0, 0.5] + [0] * 8
+    assert (observed[:, -13] == 0.5).all() and observed[0, -12:].tolist() == [0, 0, 0, 2] + [0] * 8
     assert env.fingerprint != make(max_turns=4).fingerprint != make(goals=["pet"]).fingerprint
 
 
