@@ -25,8 +25,8 @@ from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.report.improvement_report import CORRECTED
 from rl4dialog.runs.report.runs import read_run
-from rl4dialog.runs.results import is_complete, write_result
-from rl4dialog.runs.run_folder import CONFIG_FILE, RunFolder
+from rl4dialog.runs.results import is_complete, read_references, write_result
+from rl4dialog.runs.run_folder import CONFIG_FILE, REFERENCES_FILE, RunFolder
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.building.environments import build_conversing
@@ -69,7 +69,7 @@ def compare_models(
     comparison = _Comparison(config, run_folder, corrections)
     found = [comparison.evaluated(epoch, (before, after)) for epoch in (0, 1)]
     write_result(run_folder, 1, *found)
-    print_summary(found[0]["test"], found[1]["test"], None, [], folder, labels=("before", "after"))
+    print_summary(found[0]["test"], found[1]["test"], read_references(folder), [], folder, labels=("before", "after"))
 
 
 class _Comparison:
@@ -93,6 +93,7 @@ class _Comparison:
         result = evaluator.run(loaded.policy, split, epoch)
         self._add(result, LOSS, _losses(loaded, result.talks))
         if split == "test":
+            self._run_folder.write_json(REFERENCES_FILE, evaluator.ceiling(loaded.policy, split))
             self._add(result, KL, _divergences(loaded, self._load(models[0]), result.talks))
         # Predictions come first: the line of metrics marks the evaluation as complete.
         self._run_folder.write_json(f"epoch_{epoch}_{split}_split_predictions.json", result.predictions)

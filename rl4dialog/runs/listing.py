@@ -14,8 +14,8 @@ from rich.text import Text
 
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
 from rl4dialog.runs.report.runs import Run, read_run
-from rl4dialog.runs.results import is_complete
-from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE, is_being_written
+from rl4dialog.runs.results import run_state
+from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 
 _N_METRICS = 2
@@ -128,5 +128,4 @@ def _listed(folder: Path, root: Path) -> ListedRun:
         run = read_run(folder)
     except DataError as error:
         return ListedRun(name, None, f"unreadable: {error}", changed)
-    state = "running" if is_being_written(folder) else "complete" if is_complete(folder) else "stopped"
-    return ListedRun(name, run, state, changed)
+    return ListedRun(name, run, run_state(folder), changed)

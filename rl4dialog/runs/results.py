@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, REFERENCES_FILE, RESULT_FILE, RunFolder
+from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, REFERENCES_FILE, RESULT_FILE, RunFolder, is_being_written
 
 Metrics = Mapping[str, float]
 
@@ -35,6 +35,12 @@ def write_result(
 def is_complete(run: str | Path) -> bool:
     """Whether the run in a folder is complete."""
     return bool(_read(Path(run)))
+
+
+def run_state(run: str | Path) -> str:
+    """Return ``running`` if a process writes to the folder of a run, otherwise ``complete`` or ``stopped``."""
+    folder = Path(run)
+    return "running" if is_being_written(folder) else "complete" if is_complete(folder) else "stopped"
 
 
 def read_result(run: str | Path) -> dict[str, Any]:

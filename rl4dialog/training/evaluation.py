@@ -24,6 +24,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
 from rl4dialog.runs.conversations import changed_conversations, conversation_record
 from rl4dialog.runs.progress import duration, say
+from rl4dialog.runs.results import read_references
 from rl4dialog.runs.run_folder import REFERENCES_FILE
 from rl4dialog.runs.summary import Example, is_headline, print_summary
 from rl4dialog.runs.tracking import Tracker
@@ -181,8 +182,14 @@ class Evaluator:
         return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
-        """Compute the metrics of a split's reference replies; in conversations, only metrics of single replies."""
+        """Compute the metrics of a split's reference replies; in conversations, only metrics of single replies.
+
+        Returns:
+            The metrics by key; empty if there are no references.
+        """
         samples, references = self.samples(split), self._references(split)
+        if not any(references):
+            return {}
         talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
         metrics, columns = self._metrics, {}
         if self._conversing is not None:
@@ -240,19 +247,21 @@ class Evaluator:
     def _references(self, split: str) -> list[str]:
         return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
-    def summarize(
-        self, before: Evaluation, after: Evaluation, policy: LMActorCriticPolicy, labels: tuple[str, str]
-    ) -> None:
+    def measure_references(self, policy: LMActorCriticPolicy) -> None:
+        """Record the test metrics of the reference replies, if there are any."""
+        if self._tracker is not None:
+            self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
+
+    def summarize(self, before: Evaluation, after: Evaluation, labels: tuple[str, str]) -> None:
         """Print test metrics before and after training, those of references and players, and sample dialogues."""
         assert self._tracker is not None
-        references = self.ceiling(policy, "test") if any(self._references("test")) else {}
-        self._tracker.run_folder.write_json(REFERENCES_FILE, references)
+        root = self._tracker.run_folder.root
         print_summary(
             before.metrics,
             after.metrics,
-            references,
+            read_references(root),
             [] if self._conversing is not None else _examples(before, after, self.samples("test")),
-            self._tracker.run_folder.root,
+            root,
             labels=labels,
             conversations=changed_conversations(before.predictions, after.predictions, 2),
             players=self._tracker.recall_players(),

@@ -94,8 +94,11 @@ class TextTrainee(Trainee):
     def recall(self, split: str, iteration: int) -> Evaluation:
         return self.evaluator.recall(split, iteration)
 
+    def measure_references(self) -> None:
+        self.evaluator.measure_references(self.generator())
+
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        self.evaluator.summarize(before, after, self.generator(), self.labels)
+        self.evaluator.summarize(before, after, self.labels)
 
     def close(self) -> None:
         pass

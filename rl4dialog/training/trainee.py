@@ -53,6 +53,9 @@ class Trainee(Protocol):
     def save_model(self, folder_name: str) -> Path | None:
         """Export the model to a folder of the run. Returns the folder in the main process."""
 
+    def measure_references(self) -> None:
+        """Record the test metrics of the reference replies, if there are any; in the main process."""
+
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         """Print what training has changed; in the main process."""
 

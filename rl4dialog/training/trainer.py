@@ -118,6 +118,7 @@ class Trainer:
         run_path = self._tracker.run_folder.root
         if n_done and self._config.has_rollouts:
             plot_reward_curve_or_warn(run_path, run_path / "reward_curve.png")
+        self.trainee.measure_references()
         write_report_or_warn(run_path)
         self._tracker.log_result(n_done, metrics_of(before), metrics_of(after))
         self._tracker.show()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.runs.metric_directions import Direction, direction
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run
 from rl4dialog.runs.report.statistics import mean_intervals
 
-NO_SAMPLE_SCORES = "no scores per reply, so no interval"
-NOT_A_MEAN = "not the mean of the scores per reply, so no interval"
+NO_SAMPLE_SCORES = "There are no scores per reply, so there is no interval."
+NOT_A_MEAN = "It is not the mean of the scores per reply, so there is no interval."
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class MetricChange:
         after: The same after training.
         difference: ``after`` minus ``before``, on the same prompts.
         note: Why there is no interval; empty if there is one.
+        direction: Which values are better, if known.
+        repeats: Keys of metrics with the same scores, which have no line of their own.
     """
 
     key: str
@@ -34,6 +38,16 @@ class MetricChange:
     after: Estimate | None
     difference: Estimate | None
     note: str = ""
+    direction: Direction | None = None
+    repeats: tuple[str, ...] = ()
+
+    @property
+    def effect(self) -> str:
+        """``better`` or ``worse`` if the change is significant, ``other`` if the metric then has no direction."""
+        interval = self.difference.interval if self.difference is not None else None
+        if interval is None or 0 in interval:
+            return ""
+        return effect_of(interval.low, self.direction)
 
 
 def metric_changes(run: Run, split: str, before: Predictions | None, after: Predictions | None) -> list[MetricChange]:
@@ -64,6 +78,32 @@ def metric_changes(run: Run, split: str, before: Predictions | None, after: Pred
             changes.append(_corpus_change(key, old, new, NOT_A_MEAN))
             changes.append(MetricChange(f"{key}, mean of the replies", mean.before, mean.after, mean.difference))
     return changes
+
+
+def described(
+    changes: Sequence[MetricChange], repeats: Mapping[str, str], config: Mapping[str, Any]
+) -> list[MetricChange]:
+    """Add directions to changes, and remove those of metrics that repeat another one.
+
+    Args:
+        changes: Changes of metrics.
+        repeats: Keys of metrics that repeat another one, and which one.
+        config: The run's config, which may name directions.
+    """
+    found = []
+    for change in changes:
+        if repeats.get(change.key) in {other.key for other in changes}:
+            continue
+        same = tuple(key for key, kept in repeats.items() if kept == change.key)
+        found.append(replace(change, direction=direction(change.key, config), repeats=same))
+    return found
+
+
+def effect_of(difference: float, better: Direction | None) -> str:
+    """Name the effect of a significant difference: ``better``, ``worse``, or ``other`` without a direction."""
+    if better is None:
+        return "other"
+    return "better" if (difference > 0) == (better == "higher") else "worse"
 
 
 def mean_estimates(predictions: Predictions) -> dict[str, Estimate]:

@@ -7,17 +7,23 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.mappings import flatten
-from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
-from rl4dialog.runs.report.curves import Curve, Panel
-from rl4dialog.runs.report.runs import Run, as_text
-from rl4dialog.runs.report.statistics import mean_and_standard_error
+import numpy as np
 
-_TOKENS = "rollout/tokens"
+from rl4dialog.core.mappings import flatten
+from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.runs.metric_directions import Direction, direction
+from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
+from rl4dialog.runs.report.changes import agrees, effect_of, mean_estimates
+from rl4dialog.runs.report.curves import Curve, Panel, positions, x_axes
+from rl4dialog.runs.report.predictions import Predictions, pair
+from rl4dialog.runs.report.repeats import repeated_keys
+from rl4dialog.runs.report.runs import Run, as_text
+from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_intervals
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,48 @@ class Group:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over the seeds of a group; the standard error is ``None`` for a single seed."""
+    """A mean over the seeds of a group.
+
+    Attributes:
+        value: The mean.
+        standard_error: Its standard error over seeds; ``None`` for a single seed.
+        n_seeds: Number of seeds.
+        interval: For a single run, the interval over its samples, if there can be one.
+    """
 
     value: float
     standard_error: float | None
     n_seeds: int
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class GroupMetric:
+    """A metric of a group.
+
+    Attributes:
+        label: Label of the group.
+        before: Mean before training; ``None`` if no run has both evaluations, like the next two.
+        after: Mean after training.
+        difference: Mean after training minus that of the first group; ``None`` for the first group.
+        effect: Effect of a significant difference, as in :func:`~rl4dialog.runs.report.changes.effect_of`.
+    """
+
+    label: str
+    before: Mean | None
+    after: Mean | None
+    difference: Mean | None = None
+    effect: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """A metric of all groups, with its value for the reference replies, if all runs have the same."""
+
+    key: str
+    direction: Direction | None
+    reference: float | None
+    groups: list[GroupMetric]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -64,43 +107,116 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
     return {key: values for key, values in texts.items() if len(set(values)) > 1}
 
 
-def group_curves(groups: Sequence[Group], panel: Panel, key: str, over_tokens: bool) -> list[Curve]:
+def group_curves(groups: Sequence[Group], panel: Panel, key: str) -> list[Curve]:
     """Curves of a logged number for all groups: smoothed mean, minimum and maximum over the runs.
 
     Args:
         groups: In the order of their colors. A group that has not logged the number gets an empty curve.
         panel: The panel of the number.
         key: Key of the number.
-        over_tokens: Plot over the agent tokens collected so far instead of the iterations.
     """
-    return [_group_curve(group, panel, key, over_tokens) for group in groups]
+    runs = [run for group in groups for run in group.runs if run.iterations]
+    axes = dict(zip((run.path for run in runs), x_axes(runs), strict=True))
+    return [_group_curve(group, panel, key, axes) for group in groups]
 
 
-def metric_means(groups: Sequence[Group], split: str) -> dict[str, list[tuple[Mean | None, Mean | None]]]:
-    """Means before and after training, by metric and group, over the runs that have both."""
+def compared_metrics(groups: Sequence[Group], split: str) -> list[ComparedMetric]:
+    """Every metric of every group before and after training, over the runs that have both, without repeats.
+
+    Differences from the first group have an interval over samples, paired, between single runs, and a standard error
+    over seeds between groups of several seeds.
+    """
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
-    return {key: [(_mean(group, split, key, 0), _mean(group, split, key, -1)) for group in groups] for key in keys}
+    last = [last_predictions(group, split) for group in groups]
+    known = [each for each in last if each is not None]
+    repeats = repeated_keys(known) if known else {}
+    intervals = [_intervals(group, each, split) for group, each in zip(groups, last, strict=True)]
+    differences = [_difference_intervals(last[0], each) for each in last]
+    found = []
+    for key in keys:
+        if repeats.get(key) in keys:
+            continue
+        better = direction(key, groups[0].runs[0].config)
+        means = [(_mean(group, split, key, 0), _mean(group, split, key, -1)) for group in groups]
+        means = [(old, _with(new, each.get(key))) for (old, new), each in zip(means, intervals, strict=True)]
+        first = means[0][1]
+        rows = [GroupMetric(groups[0].label, *means[0])]
+        for group, (old, new), own in zip(groups[1:], means[1:], differences[1:], strict=True):
+            both_known = first is not None and new is not None and first.interval is not None
+            difference = _difference(first, new, own.get(key) if both_known and new and new.interval else None)
+            rows.append(GroupMetric(group.label, old, new, difference, _effect(difference, better)))
+        found.append(ComparedMetric(key, better, _reference(runs, key) if split == "test" else None, rows))
+    return found
 
 
-def all_have_tokens(runs: Sequence[Run]) -> bool:
-    """Whether all runs log their number of agent tokens."""
-    return all(run.iterations and not any(map(math.isnan, run.column(_TOKENS))) for run in runs)
+def last_predictions(group: Group, split: str) -> Predictions | None:
+    """Predictions of the last evaluation of the first run of a group."""
+    run = group.runs[0]
+    epochs = run.epochs(split)
+    return run.predictions(split, epochs[-1]) if epochs else None
 
 
-def _group_curve(group: Group, panel: Panel, key: str, over_tokens: bool) -> Curve:
+def _intervals(group: Group, last: Predictions | None, split: str) -> dict[str, Interval]:
+    """Intervals over samples of the metrics of a single run after training."""
+    if last is None or len(group.runs) > 1:
+        return {}
+    metrics = group.runs[0].metrics.get(split, {})
+    scores = metrics[max(metrics)] if metrics else {}
+    return {
+        key: mean.interval
+        for key, mean in mean_estimates(last).items()
+        if mean.interval is not None and agrees(mean, scores.get(key))
+    }
+
+
+def _difference_intervals(first: Predictions | None, other: Predictions | None) -> dict[str, Interval]:
+    """Intervals over shared samples of the differences of scores."""
+    if first is None or other is None or first is other:
+        return {}
+    first, other = pair(first, other)
+    keys = [key for key in first.scores if key in other.scores]
+    if not keys or not len(first):
+        return {}
+    columns = np.stack([other.scores[key] - first.scores[key] for key in keys], axis=1)
+    found = zip(keys, mean_intervals(columns), strict=True)
+    return {key: interval for key, interval in found if interval is not None}
+
+
+def _with(mean: Mean | None, interval: Interval | None) -> Mean | None:
+    return mean if mean is None else replace(mean, interval=interval)
+
+
+def _difference(first: Mean | None, other: Mean | None, interval: Interval | None) -> Mean | None:
+    if first is None or other is None:
+        return None
+    errors = (first.standard_error, other.standard_error)
+    error = math.hypot(*(each for each in errors if each is not None)) if None not in errors else None
+    return Mean(other.value - first.value, error, min(first.n_seeds, other.n_seeds), interval)
+
+
+def _effect(difference: Mean | None, better: Direction | None) -> str:
+    if difference is None or difference.interval is None or 0 in difference.interval:
+        return ""
+    return effect_of(difference.interval.low, better)
+
+
+def _reference(runs: Sequence[Run], key: str) -> float | None:
+    values = {f"{run.references[key]:.6g}" for run in runs if key in run.references}
+    return float(values.pop()) if len(values) == 1 else None
+
+
+def _group_curve(group: Group, panel: Panel, key: str, axes: Mapping[Path, Mapping[str, Mapping[int, float]]]) -> Curve:
     runs = [run for run in group.runs if any(key in row for row in run.iterations)]
     if not runs:
-        return Curve(group.label, [], [])
+        return Curve(group.label, {name: [] for known in axes.values() for name in known}, [])
     length = min(len(run.iterations) for run in runs)
     window = smoothing_window(length)
     curves = [smooth([panel.sign * value for value in run.column(key)[:length]], window) for run in runs]
-    positions = [
-        list(itertools.accumulate(run.column(_TOKENS)[:length])) if over_tokens else run.column("iteration")[:length]
-        for run in runs
-    ]
+    at = [positions(axes[run.path], run.column("iteration")[:length]) for run in runs]
+    x = {name: mean_curve([each[name] for each in at]) for name in at[0]}
     low, high = ([end(values) for values in zip(*curves, strict=True)] for end in (min, max))
-    return Curve(group.label, mean_curve(positions), mean_curve(curves), low, high)
+    return Curve(group.label, x, mean_curve(curves), low, high)
 
 
 def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:

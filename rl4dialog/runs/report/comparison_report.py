@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.comparison import (
     Group,
-    all_have_tokens,
+    compared_metrics,
     config_differences,
     group_curves,
     group_runs,
-    metric_means,
+    last_predictions,
 )
 from rl4dialog.runs.report.curves import MIN_ITERATIONS, panels
 from rl4dialog.runs.report.figures import band_chart
+from rl4dialog.runs.report.overview import run_warnings, subtitle
 from rl4dialog.runs.report.page import Picture, write_page
+from rl4dialog.runs.report.run_report import sample_set
 from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.results import run_state
 from rl4dialog.runs.summary import is_headline
+
+_N_SHOWN = 6  # metrics, before the others are folded
+_MAX_ANSWERS = 4  # groups whose samples are shown side by side
 
 
 def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Path:
@@ -42,27 +49,31 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
     runs = [read_run(folder) for folder in folders]
     groups = group_runs(runs)
     split = "test" if any(run.epochs("test") for run in runs) else "val"
-    means = metric_means(groups, split)
-    over_tokens = all_have_tokens(runs)
+    metrics = compared_metrics(groups, split)
+    headlines = [metric for metric in metrics if is_headline(metric.key)]
+    last = {group.label: each for group in groups if (each := last_predictions(group, split)) is not None}
+    browser_set = sample_set("samples", dict(list(last.items())[:_MAX_ANSWERS]), takes_turns=False) if last else None
     return write_page(
         "comparison.html",
         Path(output).expanduser(),
         groups=groups,
+        states={run.path: subtitle(run, run_state(run.path)) for run in runs},
         notes=[f"{run.path.name}: {note}" for run in runs for note in run.notes],
+        warnings=[replace(each, message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)],
         differences=config_differences(groups),
         split=split,
-        means={key: row for key, row in means.items() if is_headline(key)},
-        other_means={key: row for key, row in means.items() if not is_headline(key)},
-        over_tokens=over_tokens,
-        curves=_pictures(groups, over_tokens),
+        metrics=headlines[:_N_SHOWN],
+        other_metrics=[*headlines[_N_SHOWN:], *(metric for metric in metrics if metric not in headlines)],
+        curves=_pictures(groups),
+        browser_set=browser_set,
     )
 
 
-def _pictures(groups: Sequence[Group], over_tokens: bool) -> list[Picture]:
+def _pictures(groups: Sequence[Group]) -> list[Picture]:
     pictures = []
     for panel in panels([run for group in groups for run in group.runs if len(run.iterations) >= MIN_ITERATIONS]):
         for label, key in panel.keys.items():
             title = f"{panel.title}: {label}" if panel.has_legend else panel.title
-            curves = group_curves(groups, panel, key, over_tokens)
-            pictures.append(Picture(title, panel.unit, band_chart(title, curves)))
+            chart = band_chart(title, panel.unit or panel.title.lower(), group_curves(groups, panel, key))
+            pictures.append(Picture(title, "", chart))
     return pictures

@@ -1,9 +1,10 @@
-"""The curves of a report: logged keys, titles and units."""
+"""The curves of a report: logged keys, titles, units, and the axes over which they are drawn."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -20,6 +21,9 @@ MIN_ITERATIONS = 3
 _MAX_INTERVALS = 20
 _REWARD_PARTS = "rollout/reward/"
 _WEIGHT = "/weight"
+ITERATIONS, _TOKENS, _TIMESTEPS, _TIME = "iterations", "agent tokens", "timesteps", "time"
+_COUNTED = {_TOKENS: ("rollout/tokens",), _TIMESTEPS: ("rollout/timesteps",), _TIME: PHASES}
+_UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,18 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line, optionally with a band around it or an interval at each point."""
+    """A line, optionally with a band around it or an interval at each point.
+
+    Attributes:
+        label: Name of the line.
+        x: Positions of its points, by the name of the horizontal axis.
+        y: Values of its points.
+        low: Lower ends of the band or intervals.
+        high: Their upper ends.
+    """
 
     label: str
-    x: Sequence[float]
+    x: Mapping[str, Sequence[float]]
     y: Sequence[float]
     low: Sequence[float] = field(default_factory=list)
     high: Sequence[float] = field(default_factory=list)
@@ -100,6 +112,8 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     rewards = {label: key for label, key in parts.items() if not label.endswith(_WEIGHT)}
     weights = {label.removesuffix(_WEIGHT): key for label, key in parts.items() if label.endswith(_WEIGHT)}
     changing = {label: key for label, key in weights.items() if _varies(runs, key)}
+    if len(rewards) == 1 and not changing and all(_is_task_reward(run, key) for run in runs for key in rewards.values()):
+        rewards = {}
     first, *others = _PANELS
     found = [
         first,
@@ -112,8 +126,48 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
 
 
 def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:
-    """A logged number over the iterations."""
-    return Curve(label, run.column("iteration"), [panel.sign * value for value in run.column(key)])
+    """A logged number over all axes of a run."""
+    x = positions(x_axes([run])[0], run.column("iteration"))
+    return Curve(label, x, [panel.sign * value for value in run.column(key)])
+
+
+def x_axes(runs: Sequence[Run]) -> list[dict[str, dict[int, float]]]:
+    """Horizontal axes that all runs have: for each run, the position of each iteration by the name of the axis.
+
+    There are always the iterations. Agent tokens, or timesteps without them, and time are counted within iterations.
+    """
+    counted = [{label: _running_total(run, keys) for label, keys in _COUNTED.items()} for run in runs]
+    found: list[dict[str, dict[int, float]]] = [{ITERATIONS: {}} for _ in runs]
+    for label in _COUNTED:
+        if not all(counts[label] for counts in counted) or (label == _TIMESTEPS and _TOKENS in found[0]):
+            continue
+        name, unit = _time_unit(counted) if label == _TIME else (label, 1.0)
+        for axes, counts in zip(found, counted, strict=True):
+            axes[name] = {iteration: total / unit for iteration, total in counts[label].items()}
+    return found
+
+
+def positions(axes: Mapping[str, Mapping[int, float]], iterations: Sequence[float]) -> dict[str, list[float]]:
+    """Positions of iterations on each axis; NaN where an axis does not have them."""
+    return {
+        name: [float(i) if name == ITERATIONS else totals.get(int(i), math.nan) for i in iterations]
+        for name, totals in axes.items()
+    }
+
+
+def _running_total(run: Run, keys: Sequence[str]) -> dict[int, float]:
+    """Sum of logged numbers up to the end of each iteration, 0 before the first; empty if they were not logged."""
+    columns = [run.column(key) for key in keys]
+    if not any(value > 0 for column in columns for value in column):
+        return {}
+    rows = zip(*columns, strict=True)
+    totals = itertools.accumulate(sum(value for value in row if not math.isnan(value)) for row in rows)
+    return {0: 0.0, **{int(i): total for i, total in zip(run.column("iteration"), totals, strict=True)}}
+
+
+def _time_unit(counted: Sequence[Mapping[str, Mapping[int, float]]]) -> tuple[str, float]:
+    longest = max(total for counts in counted for total in counts[_TIME].values())
+    return next((f"{name} of training", unit) for name, unit in _UNITS if longest >= 2 * unit or unit == 1.0)
 
 
 def remaining_keys(run: Run, drawn: Iterable[str]) -> list[str]:
@@ -135,20 +189,28 @@ def evaluation_curves(run: Run, split: str) -> list[Curve]:
             if mean.interval is not None and agrees(mean, metrics[epoch].get(key)):
                 intervals[epoch, key] = mean.interval
     keys = dict.fromkeys(key for epoch in epochs for key in metrics[epoch] if is_headline(key))
-    return [_evaluation_curve(key, epochs, metrics, intervals) for key in keys]
+    x = positions(x_axes([run])[0], epochs)
+    return [_evaluation_curve(key, x, epochs, metrics, intervals) for key in keys]
 
 
 def _evaluation_curve(
     key: str,
+    x: Mapping[str, Sequence[float]],
     epochs: Sequence[int],
     metrics: dict[int, dict[str, float]],
     intervals: dict[tuple[int, str], Interval],
 ) -> Curve:
     values = [metrics[epoch].get(key, math.nan) for epoch in epochs]
     if not any((epoch, key) in intervals for epoch in epochs):
-        return Curve(key, epochs, values)
+        return Curve(key, x, values)
     ends = [intervals.get((epoch, key), Interval(value, value)) for epoch, value in zip(epochs, values, strict=True)]
-    return Curve(key, epochs, values, [end.low for end in ends], [end.high for end in ends])
+    return Curve(key, x, values, [end.low for end in ends], [end.high for end in ends])
+
+
+def _is_task_reward(run: Run, key: str) -> bool:
+    """Whether a part of the reward is all of it, so that its curve would repeat that of the task reward."""
+    rows = zip(run.column(key), run.column("rollout/task_reward"), strict=True)
+    return all(math.isclose(part, whole, rel_tol=1e-5, abs_tol=1e-9) for part, whole in rows)
 
 
 def _varies(runs: Sequence[Run], key: str) -> bool:

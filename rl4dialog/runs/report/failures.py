@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl4dialog.runs.report.predictions import Predictions
-from rl4dialog.runs.report.samples import Conversation, Sample
+from rl4dialog.runs.report.samples import Answer, Sample
 
 _N_EXAMPLES = 3
 
@@ -20,13 +20,13 @@ class FailureCount:
         cause: The cause, in words.
         before: Number of conversations before training in which it occurred; ``None`` without an evaluation.
         after: The same after training.
-        examples: Ids of samples on the page where it occurred, after training if it still does.
+        examples: Samples on the page where it occurred, after training if it still does.
     """
 
     cause: str
     before: int | None
     after: int | None
-    examples: list[str]
+    examples: list[Sample]
 
 
 def failure_counts(
@@ -37,15 +37,15 @@ def failure_counts(
     Args:
         before: Conversations before training.
         after: Those after training.
-        samples: The samples on the page.
+        samples: The samples on the page, with the same two evaluations.
     """
     counts = [None if each is None else _counted(each) for each in (before, after)]
     causes = dict.fromkeys(cause for count in counts[::-1] if count for cause, _ in count.most_common())
-    shown = [(sample.sample_id, [_causes(sample.after), _causes(sample.before)]) for sample in samples]
+    shown = [(sample, _causes(sample.answers[0]), _causes(sample.answers[-1])) for sample in samples]
     found = []
     for cause in causes:
         old, new = (None if count is None else count[cause] for count in counts)
-        now = [id for id, (last, first) in shown if cause in (last if new else first)]
+        now = [sample for sample, first, last in shown if cause in (last if new else first)]
         found.append(FailureCount(cause, old, new, now[:_N_EXAMPLES]))
     return found
 
@@ -55,5 +55,5 @@ def _counted(predictions: Predictions) -> Counter[str]:
     return Counter(cause for conversation in held for cause in set(conversation.failures))
 
 
-def _causes(conversation: str | Conversation | None) -> list[str]:
-    return conversation.failures if isinstance(conversation, Conversation) else []
+def _causes(answer: Answer) -> list[str]:
+    return answer.conversation.failures if answer.conversation is not None else []

@@ -1,19 +1,19 @@
-"""Small plots as inline SVG, in the text color of the page.
+"""Small plots as inline SVG, in the colors of the page.
 
-Plots have no title or legend; the page adds both as text that wraps on narrow screens.
+A plot is drawn once for each horizontal axis that its curves have; ``report.js`` switches between them, and shows the
+values under the pointer. Plots have no title or legend; the page adds both as text that wraps on narrow screens.
 """
 
 from __future__ import annotations
 
-import io
+import json
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from rl4dialog.runs.plots import smooth, smoothing_window
@@ -22,100 +22,260 @@ from rl4dialog.runs.report.curves import Curve
 # Legible on white and on black.
 COLORS = ("#3b82c4", "#e07b1a", "#2f9e6e", "#c9568f", "#8b6cd1", "#a88420", "#3aa6b5", "#888888")
 
-_INK = "#010203"  # placeholder for the page's text color
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text instead of paths: smaller, and in the page's font
-    "font.size": 8.5,
-    **dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
-}
-_MAX_POINTS = 400
+_WIDTH, _HEIGHT = 380, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 372, 22, 184  # of the area within the axes
+_MAX_POINTS = 200
 _N_BINS = 30
+# A range below this share of the largest value would be a thin strip above zero, so the axis is cut.
+_CUT_BELOW = 1 / 3
+# A cut axis spans at least this share of the largest value: noise of a few percent looks like noise.
+_MIN_SPAN = 0.2
 
 
-def line_chart(title: str, curves: Sequence[Curve], target: float | None = None, smoothed: bool = True) -> Markup:
-    """Plot lines over the iterations.
+@dataclass(frozen=True)
+class _Scale:
+    """Maps values from ``low`` to ``high`` to coordinates from ``start`` to ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, whole: bool = False) -> list[float]:
+        from matplotlib.ticker import MaxNLocator
+
+        steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
+        room = 1e-9 * (self.high - self.low)
+        found = MaxNLocator(5, integer=whole, steps=steps).tick_values(self.low, self.high)
+        return [float(value) for value in found if self.low - room <= value <= self.high + room]
+
+
+_Draw = Callable[[_Scale, _Scale, str], Iterable[str]]
+
+
+def line_chart(
+    title: str, unit: str, curves: Sequence[Curve], target: float | None = None, smoothed: bool = True
+) -> Markup:
+    """Plot lines.
 
     Args:
         title: Label for screen readers.
+        unit: Label of the vertical axis.
         curves: In the order of :data:`COLORS`. ``low`` and ``high`` are drawn as intervals if not smoothed.
         target: A level to mark.
         smoothed: From 20 points on, draw a bold moving average over a tenth of them, and thin raw values.
     """
+    averages = [smooth(curve.y, smoothing_window(len(curve.y))) if smoothed else [] for curve in curves]
+    thin = [_thinned(curve) for curve in curves]
 
-    def draw(axes: Any) -> None:
-        for i, curve in enumerate(curves):
-            if smoothed:
-                _draw_smoothed(axes, curve, COLORS[i % len(COLORS)])
-            else:
-                _draw_points(axes, curve, COLORS[i % len(COLORS)])
+    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
         if target is not None:
-            axes.axhline(target, color="#888888", linestyle="--", linewidth=1)
+            yield f'<path class="target" d="M{_LEFT} {y(target):.1f}H{_RIGHT}"/>'
+        for i, (curve, average) in enumerate(zip(thin, averages, strict=True)):
+            at = curve.x[axis]
+            if smoothed and smoothing_window(len(average)) > 1:
+                yield _line(i, "raw", x, y, at, curve.y)
+                yield _line(i, "line", x, y, at, _means(average))
+                continue
+            for position, low, high in zip(at, curve.low, curve.high, strict=False):
+                if math.isfinite(position + low + high):
+                    yield f'<path class="c{_color(i)} line" d="M{x(position):.1f} {y(low):.1f}V{y(high):.1f}"/>'
+            yield _line(i, "line", x, y, at, curve.y)
+            yield from _dots(i, x, y, at, curve.y)
 
-    return _svg(title, draw, whole_x=True)
+    return _chart(title, unit, thin, draw, [] if target is None else [target])
 
 
-def band_chart(title: str, curves: Sequence[Curve]) -> Markup:
+def band_chart(title: str, unit: str, curves: Sequence[Curve]) -> Markup:
     """Plot lines with bands from ``low`` to ``high``."""
+    thin = [_thinned(curve) for curve in curves]
 
-    def draw(axes: Any) -> None:
+    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
+        for i, curve in enumerate(thin):
+            yield _area(i, x, y, curve.x[axis], curve.low, curve.high, 0.2)
+            yield _line(i, "line", x, y, curve.x[axis], curve.y)
+
+    return _chart(title, unit, thin, draw)
+
+
+def stacked_chart(title: str, unit: str, curves: Sequence[Curve]) -> Markup:
+    """Plot parts of a whole, in the order of :data:`COLORS`; missing values count as zero."""
+    thin = [_thinned(replace(curve, y=[v if math.isfinite(v) else 0.0 for v in curve.y])) for curve in curves]
+    edges = np.cumsum([np.zeros_like(thin[0].y), *(curve.y for curve in thin)], axis=0).tolist() if thin else []
+
+    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
+        for i, curve in enumerate(thin):
+            yield _area(i, x, y, curve.x[axis], edges[i], edges[i + 1], 0.8)
+
+    return _chart(title, unit, thin, draw, [0.0, *(edges[-1] if edges else ())])
+
+
+def histogram(title: str, unit: str, axis: str, samples: Mapping[str, NDArray[np.float64]]) -> Markup:
+    """Plot overlaid histograms of shares, in the order of :data:`COLORS`, over ``axis``."""
+    known = {label: values[np.isfinite(values)] for label, values in samples.items()}
+    edges = _edges(np.concatenate(list(known.values())))
+    centers = [float(value) for value in (edges[:-1] + edges[1:]) / 2]
+    shares = [np.histogram(values, edges)[0] / max(1, len(values)) for values in known.values()]
+    curves = [Curve(label, {axis: centers}, share.tolist()) for label, share in zip(known, shares, strict=True)]
+
+    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
         for i, curve in enumerate(curves):
-            color = COLORS[i % len(COLORS)]
-            x, y, low, high = (_thinned(values) for values in (curve.x, curve.y, curve.low, curve.high))
-            axes.plot(x, y, color=color, linewidth=2)
-            axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+            steps = "".join(
+                f"V{y(share):.1f}H{x(right):.1f}" for share, right in zip(curve.y, edges[1:].tolist(), strict=True)
+            )
+            outline = f"M{x(float(edges[0])):.1f} {y(0):.1f}{steps}V{y(0):.1f}"
+            yield f'<path class="c{_color(i)} bars" d="{outline}"/>'
 
-    return _svg(title, draw)
-
-
-def stacked_chart(title: str, x: Sequence[float], layers: Sequence[Sequence[float]]) -> Markup:
-    """Plot parts of a whole over the iterations, in the order of :data:`COLORS`; missing values count as zero."""
-
-    def draw(axes: Any) -> None:
-        heights = [_thinned([0.0 if math.isnan(value) else value for value in layer]) for layer in layers]
-        axes.stackplot(_thinned(x), *heights, colors=COLORS[: len(layers)], linewidth=0)
-        axes.set_ylim(bottom=0)
-
-    return _svg(title, draw, whole_x=True)
+    return _chart(title, unit, curves, draw, [0.0], (float(edges[0]), float(edges[-1])))
 
 
-def histogram(title: str, samples: Mapping[str, NDArray[np.float64]]) -> Markup:
-    """Plot overlaid histograms of shares, in the order of :data:`COLORS`."""
-    known = {label: values[~np.isnan(values)] for label, values in samples.items()}
+def _chart(
+    title: str,
+    unit: str,
+    curves: Sequence[Curve],
+    draw: _Draw,
+    levels: Sequence[float] = (),
+    x_range: tuple[float, float] | None = None,
+) -> Markup:
+    """One plot for each horizontal axis, with the values of the curves as data.
 
-    def draw(axes: Any) -> None:
-        together = np.concatenate(list(known.values()))
-        edges = _edges(together)
-        for color, values in zip(COLORS, known.values(), strict=False):
-            shares = np.histogram(values, edges)[0] / max(1, len(values))
-            axes.stairs(shares, edges, color=color, fill=True, alpha=0.25)
-            axes.stairs(shares, edges, color=color, linewidth=1.5)
-        axes.set_ylim(bottom=0)
+    Args:
+        title: Label for screen readers.
+        unit: Label of the vertical axis.
+        curves: The curves.
+        draw: Returns the shapes, given both scales and the name of the horizontal axis.
+        levels: Further values that must be within the vertical axis.
+        x_range: Ends of the horizontal axis; by default, those of the curves.
+    """
+    values = _finite([*levels, *(value for c in curves for part in (c.y, c.low, c.high) for value in part)])
+    low, high = y_range(values)
+    is_cut = low > 0 or high < 0
+    y = _Scale(low, high, _BOTTOM, _TOP)
+    series = [
+        {"label": c.label, "y": _rounded(c.y), **({"low": _rounded(c.low), "high": _rounded(c.high)} if c.low else {})}
+        for c in curves
+    ]
+    axes = list(curves[0].x) if curves else [""]
+    plots = []
+    for n, axis in enumerate(axes):
+        at = [_rounded(curve.x[axis]) for curve in curves]
+        whole = all(value is None or float(value).is_integer() for row in at for value in row)
+        ends = x_range or _ends(_finite([value for curve in curves for value in curve.x[axis]]))
+        x = _Scale(*ends, _LEFT, _RIGHT)
+        shapes = "".join(draw(x, y, axis))
+        label = f"{unit} (axis does not start at 0)" if is_cut else unit
+        data = json.dumps({"axis": axis, "range": ends, "at": at, "left": _LEFT, "right": _RIGHT, "width": _WIDTH})
+        plots.append(
+            f'<div class="plot" data-axis="{escape(axis)}" data-plot="{escape(data)}"{" hidden" if n else ""}>'
+            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(title, curves))}">'
+            f"{_frame(x, y, axis, label, whole, is_cut)}{shapes}</svg></div>"
+        )
+    return Markup(f'<div class="chart" data-series="{escape(json.dumps(series))}">{"".join(plots)}</div>')
 
-    return _svg(title, draw)
+
+def y_range(values: Sequence[float]) -> tuple[float, float]:
+    """Ends of a vertical axis: from zero if the values come near it, otherwise cut, but not so that noise fills it."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    size = max(abs(low), abs(high))
+    if size == 0:
+        return 0.0, 1.0
+    span = high - low
+    if low < 0 < high:
+        return low - 0.05 * span, high + 0.05 * span
+    if span >= _CUT_BELOW * size:
+        return (0.0, 1.05 * high) if low >= 0 else (1.05 * low, 0.0)
+    half, middle = max(1.1 * span, _MIN_SPAN * size) / 2, (low + high) / 2
+    return middle - half, middle + half
 
 
-def _draw_smoothed(axes: Any, curve: Curve, color: str) -> None:
-    x, y = _thinned(curve.x), _thinned(curve.y)
-    window = smoothing_window(len(y))
-    if window == 1:
-        axes.plot(x, y, color=color, linewidth=2, marker="o", markersize=3)
-        return
-    axes.plot(x, y, color=color, linewidth=1, alpha=0.35)
-    axes.plot(x, smooth(y, window), color=color, linewidth=2)
+def _frame(x: _Scale, y: _Scale, x_label: str, y_label: str, whole: bool, is_cut: bool) -> str:
+    """Grid, ticks and labels of both axes; a zigzag marks a vertical axis that does not start at zero."""
+    parts = []
+    for value in y.ticks():
+        at, kind = f"{y(value):.1f}", "zero" if value == 0 else "grid"
+        parts.append(f'<path class="{kind}" d="M{_LEFT} {at}H{_RIGHT}"/>')
+        parts.append(f'<text class="y" x="{_LEFT - 5}" y="{float(at) + 4:.1f}">{_short(value)}</text>')
+    for value in x.ticks(whole):
+        at = f"{x(value):.1f}"
+        parts.append(f'<path class="grid" d="M{at} {_TOP}V{_BOTTOM}"/>')
+        parts.append(f'<text class="x" x="{at}" y="{_BOTTOM + 15}">{_short(value)}</text>')
+    foot = f"V{_BOTTOM - 14}l-4 -2l8 -4l-4 -2V{_TOP}" if is_cut else f"V{_TOP}"
+    parts.append(f'<path class="axis" d="M{_RIGHT} {_BOTTOM}H{_LEFT}{foot}"/>')
+    parts.append(f'<text x="2" y="11">{escape(y_label)}</text>')
+    parts.append(f'<text class="x" x="{(_LEFT + _RIGHT) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
+    return "".join(parts)
 
 
-def _draw_points(axes: Any, curve: Curve, color: str) -> None:
-    axes.plot(curve.x, curve.y, color=color, linewidth=1.5, marker="o", markersize=4)
-    if curve.low:
-        axes.vlines(curve.x, curve.low, curve.high, color=color, linewidth=1.5, alpha=0.6)
+def _line(i: int, kind: str, x: _Scale, y: _Scale, at: Sequence[float], values: Sequence[float]) -> str:
+    """A line with gaps where a value is missing."""
+    path, pen = "", "M"
+    for position, value in zip(at, values, strict=True):
+        if not math.isfinite(position + value):
+            pen = "M"
+            continue
+        path += f"{pen}{x(position):.1f} {y(value):.1f}"
+        pen = "L"
+    return f'<path class="c{_color(i)} {kind}" d="{path}"/>' if path else ""
 
 
-def _thinned(values: Sequence[float]) -> list[float]:
-    """Averages of adjacent points, if there are more than a plot of this size can show."""
+def _dots(i: int, x: _Scale, y: _Scale, at: Sequence[float], values: Sequence[float]) -> Iterable[str]:
+    if len(values) <= 40:
+        for position, value in zip(at, values, strict=True):
+            if math.isfinite(position + value):
+                yield f'<circle class="c{_color(i)} dot" cx="{x(position):.1f}" cy="{y(value):.1f}" r="3"/>'
+
+
+def _area(
+    i: int, x: _Scale, y: _Scale, at: Sequence[float], low: Sequence[float], high: Sequence[float], opacity: float
+) -> str:
+    known = [ends for ends in zip(at, low, high, strict=True) if math.isfinite(sum(ends))]
+    if not known:
+        return ""
+    upper = "L".join(f"{x(position):.1f} {y(top):.1f}" for position, _, top in known)
+    lower = "L".join(f"{x(position):.1f} {y(bottom):.1f}" for position, bottom, _ in reversed(known))
+    return f'<path class="c{_color(i)} area" fill-opacity="{opacity}" d="M{upper}L{lower}Z"/>'
+
+
+def _color(i: int) -> int:
+    return i % len(COLORS)
+
+
+def _description(title: str, curves: Sequence[Curve]) -> str:
+    """First and last value of each curve, for screen readers."""
+    known = [(curve.label, values) for curve in curves if (values := _finite(curve.y))]
+    return "; ".join([title, *(f"{label} from {values[0]:.3g} to {values[-1]:.3g}" for label, values in known)])
+
+
+def _thinned(curve: Curve) -> Curve:
+    """A curve with averages of adjacent points, if there are more than a plot of this size can show."""
+    x = {axis: _means(values) for axis, values in curve.x.items()}
+    return Curve(curve.label, x, *(_means(values) for values in (curve.y, curve.low, curve.high)))
+
+
+def _means(values: Sequence[float]) -> list[float]:
     step = math.ceil(len(values) / _MAX_POINTS)
     if step <= 1:
-        return list(values)
+        return [float(value) for value in values]
     return [sum(part) / len(part) for i in range(0, len(values), step) if (part := values[i : i + step])]
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [float(value) for value in values if math.isfinite(value)]
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _rounded(values: Iterable[float]) -> list[Any]:
+    """Numbers as JSON with four digits, ``None`` for those that it does not have."""
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
 
 
 def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,64 +288,9 @@ def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.histogram_bin_edges(values, _N_BINS)
 
 
-def _svg(title: str, draw: Callable[[Any], None], whole_x: bool = False) -> Markup:
-    from matplotlib import rc_context
-    from matplotlib.ticker import MaxNLocator
-
-    # The salt keeps SVG ids unique on the page.
-    with rc_context({**_STYLE, "svg.hashsalt": title}):
-        figure, axes = _canvas()
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=whole_x, steps=[1, 2, 5, 10]))
-        draw(axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(title, buffer.getvalue())
-
-
-def _canvas() -> tuple[Any, Any]:
-    """Empty figure and axes, reused for all plots, because creating ticks takes half of the time."""
-    from matplotlib.transforms import Bbox
-
-    figure, axes = _new_canvas()
-    for artist in [*axes.lines, *axes.collections, *axes.patches]:
-        artist.remove()
-    axes.dataLim = Bbox.null()
-    axes.ignore_existing_data_limits = True
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    axes.autoscale(True)
-    return figure, axes
-
-
-@cache
-def _new_canvas() -> tuple[Any, Any]:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(3.8, 2.2))
-    FigureCanvasSVG(figure)
-    axes = figure.add_axes((0.16, 0.11, 0.82, 0.80))  # a layout engine would double the time
-    axes.patch.set_visible(False)
-    figure.patch.set_visible(False)
-    axes.grid(color="#888888", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.ticklabel_format(axis="y", scilimits=(-3, 4))
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    return figure, axes
-
-
 def _short(value: float) -> str:
     """Format a tick label: 20k for 20000."""
     for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:g}{letter}"
-    return f"{value:g}"
-
-
-def _inline(title: str, svg: str) -> Markup:
-    """Extract the SVG element without file headers, scaled to the width of its place on the page."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'^<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img" @>', svg)
-    svg = re.sub(r"\s*\n\s*", "\n", svg).replace(_INK, "currentColor").replace("xlink:href", "href")
-    return Markup(svg.replace("@", Markup('aria-label="{}"').format(title), 1))
+    return f"{value:.4g}"

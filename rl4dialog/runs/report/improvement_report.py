@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from rl4dialog.runs.report.changes import metric_changes
+from rl4dialog.runs.report.changes import described, metric_changes
 from rl4dialog.runs.report.page import write_page
-from rl4dialog.runs.report.predictions import pair
-from rl4dialog.runs.report.run_report import before_and_after, run_content
-from rl4dialog.runs.report.runs import Run, read_run
+from rl4dialog.runs.report.run_report import before_and_after, run_content, sample_set
+from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.results import run_state
 
 CORRECTED = "corrections"
 """Split of the comparison: corrected replies, whose references are the corrections."""
-
-
-@dataclass(frozen=True)
-class CorrectedReply:
-    """Replies to the utterances before a corrected reply."""
-
-    turns: list[str]
-    correction: str
-    before: str
-    after: str
+_LABELS = ("before", "after")
 
 
 def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str, str]) -> Path:
@@ -42,23 +32,16 @@ def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str,
         RunFolderError: If the page cannot be written.
     """
     run = read_run(comparison)
-    content = run_content(run)
+    content = run_content(run, run_state(run.path), _LABELS)
     content["facts"] = list(facts.items())
-    changes = metric_changes(run, CORRECTED, *before_and_after(run, CORRECTED)) if run.epochs(CORRECTED) else []
+    before, after = before_and_after(run, CORRECTED)
+    known = {label: each for label, each in zip(_LABELS, (before, after), strict=True) if each is not None}
+    changes = metric_changes(run, CORRECTED, before, after) if run.epochs(CORRECTED) else []
     return write_page(
         "improvement.html",
         output,
         **content,
         title=f"{output.parent.name}",
-        corrected=_corrected_replies(run),
-        corrected_changes=changes,
+        corrected=sample_set(CORRECTED, known) if known else None,
+        corrected_changes=described(changes, {}, run.config),
     )
-
-
-def _corrected_replies(run: Run) -> list[CorrectedReply]:
-    before, after = before_and_after(run, CORRECTED)
-    if before is None or after is None:
-        return []
-    before, after = pair(before, after)
-    rows = zip(before.utterances, before.references, before.replies, after.replies, strict=True)
-    return [CorrectedReply(turns, " / ".join(references), *replies) for turns, references, *replies in rows]

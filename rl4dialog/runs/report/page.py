@@ -21,11 +21,11 @@ from rl4dialog.runs.summary import format_number
 
 @dataclass(frozen=True)
 class Picture:
-    """One plot of the page; ``labels`` are its legend, in the order of the colors."""
+    """One plot of the page, with a remark beside its title; ``labels`` are its legend, in the order of the colors."""
 
     title: str
-    unit: str
-    svg: Markup
+    remark: str
+    chart: Markup
     labels: list[str] = field(default_factory=list)
 
 

@@ -117,9 +117,15 @@ def read_predictions(path: Path) -> Predictions | None:
 
 def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predictions]:
     """Return the prompts that two evaluations share, in the order of the first."""
-    rows_after = {name: row for row, name in enumerate(_names(after))}
-    rows = [(row, rows_after[name]) for row, name in enumerate(_names(before)) if name in rows_after]
-    return before.select([old for old, _ in rows]), after.select([new for _, new in rows])
+    before, after = aligned([before, after])
+    return before, after
+
+
+def aligned(evaluations: Sequence[Predictions]) -> list[Predictions]:
+    """Return the prompts that all evaluations share, in the order of the first."""
+    rows = [{name: row for row, name in enumerate(_names(each))} for each in evaluations]
+    shared = [name for name in rows[0] if all(name in others for others in rows[1:])] if rows else []
+    return [each.select([row[name] for name in shared]) for each, row in zip(evaluations, rows, strict=True)]
 
 
 def _names(predictions: Predictions) -> list[tuple[str, str, int]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.report.advantages import extreme_utterances
-from rl4dialog.runs.report.changes import MetricChange, metric_changes
+from rl4dialog.runs.report.changes import described, metric_changes
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
     PHASES,
@@ -23,29 +22,36 @@ from rl4dialog.runs.report.curves import (
 )
 from rl4dialog.runs.report.failures import failure_counts
 from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
+from rl4dialog.runs.report.overview import facts, missing, run_warnings, subtitle
 from rl4dialog.runs.report.page import Picture, write_page
-from rl4dialog.runs.report.predictions import Predictions, pair
+from rl4dialog.runs.report.predictions import Predictions, aligned, pair
+from rl4dialog.runs.report.repeats import repeated_keys
 from rl4dialog.runs.report.runs import Run, as_text, number, read_run
-from rl4dialog.runs.report.samples import REWARD_KEY, choose_samples, ranking_key, sort_keys
+from rl4dialog.runs.report.samples import MAX_BYTES, REWARD_KEY, SampleSet, choose_samples, sort_keys
+from rl4dialog.runs.results import run_state
 from rl4dialog.runs.run_folder import REPORT_FILE
 from rl4dialog.runs.summary import is_headline
 
 _DISTRIBUTIONS = {
-    REWARD_KEY: "Reward",
-    "episode/return": "Return",
-    "conversation/return": "Return",
-    "conversation/turns": "Turns of the agent",
+    REWARD_KEY: ("Reward", "reward"),
+    "episode/return": ("Return", "return"),
+    "conversation/return": ("Return", "return"),
+    "conversation/turns": ("Turns of the agent", "turns"),
 }
+_N_SHOWN = 8  # metrics, before the others are folded
+_MAX_STEPS = 6  # evaluations whose samples are shown
+_N_SCORES = 4  # scores shown with each answer
 
 _logger = logging.getLogger(__name__)
 
 
-def write_report(run_path: str | Path, output: str | Path | None = None) -> Path:
+def write_report(run_path: str | Path, output: str | Path | None = None, state: str | None = None) -> Path:
     """Write the report of a run, finished or not.
 
     Args:
         run_path: The run folder.
         output: The output file; by default ``report.html`` in the run folder.
+        state: State of the run; by default, that of :func:`run_state`.
 
     Returns:
         The path of the page.
@@ -55,50 +61,14 @@ def write_report(run_path: str | Path, output: str | Path | None = None) -> Path
         RunFolderError: If the page cannot be written.
     """
     run = read_run(run_path)
-    return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **run_content(run))
-
-
-def run_content(run: Run) -> dict[str, Any]:
-    """What the template of a run shows, by the names of its variables."""
-    split = _shown_split(run)
-    before, after = before_and_after(run, split)
-    changes = metric_changes(run, split, before, after)
-    if before is not None and after is not None:
-        before, after = pair(before, after)
-    drawn = panels([run])
-    shown = [each for each in (before, after) if each is not None]
-    shown_texts = any(each.has_texts for each in shown)
-    of = "conversations" if any(each.has_conversations for each in shown) else "replies" if shown_texts else "episodes"
-    samples = choose_samples(before, after) if of != "episodes" else []
-    return dict(
-        run=run,
-        facts=_facts(run),
-        notes=[*run.notes, *_missing(run, split)],
-        split=split,
-        times=_times(run, split),
-        n_samples=len(after or before or ()),
-        of=of,
-        players=run.players if split == "test" else {},
-        changes=[change for change in changes if _is_shown(change)],
-        other_changes=[change for change in changes if not _is_shown(change)],
-        curves=_curve_pictures(run, drawn),
-        evaluations=_evaluation_pictures(run),
-        distributions=_distributions(before, after, of),
-        remaining=_remaining(run, drawn),
-        samples=samples,
-        utterances=extreme_utterances(after or before),
-        failures=failure_counts(before, after, samples),
-        sort_keys=sort_keys(before, after),
-        ranking_key=ranking_key(sort_keys(before, after)),
-        shown_keys=[key for key in sort_keys(before, after) if is_headline(key)],
-        provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
-    )
+    content = run_content(run, state or run_state(run.path))
+    return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content)
 
 
 def write_report_or_warn(run_path: str | Path) -> None:
     """Write the report of a run that has just ended; a failure is only a warning."""
     try:
-        write_report(run_path)
+        write_report(run_path, state="complete")
     except Exception as error:
         _logger.warning(
             "the report of the run could not be written (%s: %s); to retry: rl4dialog report %s",
@@ -106,6 +76,59 @@ def write_report_or_warn(run_path: str | Path) -> None:
             error,
             run_path,
         )
+
+
+def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> dict[str, Any]:
+    """What the template of a run shows, by the names of its variables.
+
+    Args:
+        run: The run.
+        state: State of the run.
+        labels: Names of its two evaluations; by default, when they took place.
+    """
+    split = _shown_split(run)
+    before, after = before_and_after(run, split)
+    found = metric_changes(run, split, before, after)
+    if before is not None and after is not None:
+        before, after = pair(before, after)
+    shown = [each for each in (before, after) if each is not None]
+    repeats = repeated_keys(shown)
+    changes = described(found, repeats, run.config)
+    headlines = [change for change in changes if is_headline(change.key)]
+    drawn = panels([run])
+    browsers = _sample_sets(run, split, labels)
+    beside = {"references": run.references, **run.players} if split == "test" else {}
+    of = what_they_are(shown)
+    return dict(
+        run=run,
+        subtitle=subtitle(run, state),
+        facts=facts(run),
+        warnings=run_warnings(run),
+        notes=[*run.notes, *missing(run, split, state)],
+        split=split,
+        times=_times(run, split, labels),
+        n_samples=len(shown[-1]) if shown else 0,
+        of=of,
+        beside={name: scores for name, scores in beside.items() if any(each.key in scores for each in changes)},
+        has_players=bool(run.players) and split == "test",
+        changes=headlines[:_N_SHOWN],
+        other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
+        curves=_curve_pictures(run, drawn),
+        evaluations=_evaluation_pictures(run, repeats),
+        distributions=_distributions(before, after, of, repeats),
+        remaining=_remaining(run, drawn),
+        browsers=browsers,
+        utterances=extreme_utterances(after or before),
+        failures=failure_counts(before, after, browsers[0].samples if browsers else []),
+        provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
+    )
+
+
+def what_they_are(evaluations: Sequence[Predictions]) -> str:
+    """The name of what evaluations consist of: ``conversations``, ``replies`` or ``episodes``."""
+    if any(each.has_conversations for each in evaluations):
+        return "conversations"
+    return "replies" if any(each.has_texts for each in evaluations) else "episodes"
 
 
 def _shown_split(run: Run) -> str:
@@ -122,77 +145,54 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
     return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
-def _times(run: Run, split: str) -> str:
+def _time(run: Run, epoch: int) -> str:
+    """Describe when an evaluation took place."""
+    if epoch == 0:
+        return "before training"
+    return "after training" if run.training else f"after {epoch} iterations"
+
+
+def _times(run: Run, split: str, labels: tuple[str, str] | None) -> str:
     """Describe when a split was evaluated."""
     epochs = run.epochs(split)
-    if len(epochs) < 2:
-        return "before training" if epochs == [0] else ""
-    first = "before training" if epochs[0] == 0 else f"after {epochs[0]} iterations"
-    return f"{first} and after " + ("it" if run.training else f"{epochs[-1]} iterations")
+    return " and ".join(labels or [_time(run, epoch) for epoch in dict.fromkeys([*epochs[:1], *epochs[-1:]])])
 
 
-def _missing(run: Run, split: str) -> list[str]:
-    notes = []
-    if not run.epochs(split):
-        notes.append("There are no evaluations, so the report has no metrics and no samples.")
-    elif len(run.epochs(split)) == 1:
-        notes.append(f"The {split} split was evaluated only once, so there is no comparison.")
-    elif split != "test":
-        notes.append(f"The test split was not evaluated after training; metrics and samples are those of {split}.")
-    if len(run.iterations) < MIN_ITERATIONS and not run.training:
-        notes.append(f"Curves require at least {MIN_ITERATIONS} iterations.")
-    return notes
+def sample_set(
+    id: str, evaluations: Mapping[str, Predictions], takes_turns: bool = True, max_bytes: int = MAX_BYTES
+) -> SampleSet | None:
+    """Choose samples of evaluations; ``None`` if these have no texts or share no sample.
+
+    Args:
+        id: Unique name of the set on the page.
+        evaluations: Evaluations by name.
+        takes_turns: See :class:`SampleSet`.
+        max_bytes: See :func:`choose_samples`.
+    """
+    found = aligned(list(evaluations.values()))
+    of = what_they_are(found)
+    if of == "episodes" or not len(found[0]):
+        return None
+    repeats = repeated_keys(found)
+    keys = [key for key in sort_keys(found) if key not in repeats]
+    samples = choose_samples(dict(zip(evaluations, found, strict=True)), max_bytes=max_bytes)
+    shown = [key for key in keys if is_headline(key)][:_N_SCORES]
+    return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    """The key facts at the top of the page."""
-    alg = run.config.get("alg") or {}
-    args = (alg.get("policy") or {}).get("args") or {}
-    env_id = (run.config.get("env") or {}).get("id")
-    facts = [
-        ("algorithm", alg.get("id")),
-        ("model", args.get("model_name") or alg.get("model_name")),
-        ("datapool", (run.config.get("datapool") or {}).get("id")),
-        ("environment", env_id if env_id != TEXT_GENERATION else None),
-        ("reward", (run.config.get("reward_fn") or {}).get("id")),
-        ("seed", run.config.get("seed")),
-        *(_iteration_facts(run) if run.iterations else ()),
-        *((key, f"{number(value):,.5g}") for key, value in run.training.items()),
-    ]
-    return [(name, str(value)) for name, value in facts if value not in (None, "")]
-
-
-def _iteration_facts(run: Run) -> list[tuple[str, str]]:
-    planned = (run.config.get("train_evaluation") or {}).get("n_iters")
-    tokens, timesteps = (_total(run, key) for key in ("rollout/tokens", "rollout/timesteps"))
-    seconds = sum(_total(run, phase) for phase in PHASES)
-    done = int(run.iterations[-1]["iteration"])
-    facts = [
-        ("iterations", f"{done} of {planned}" if planned else f"{done}"),
-        ("agent tokens", f"{tokens:,.0f}" if tokens else ""),
-        ("timesteps", f"{timesteps:,.0f}" if timesteps else ""),
-        ("time in iterations", f"{_clock(seconds)}" if seconds else ""),
-    ]
-    rewards = zip(run.column("rollout/task_reward"), run.column("iteration"), strict=True)
-    known = [(reward, iteration) for reward, iteration in rewards if not math.isnan(reward)]
-    if known:
-        best, iteration = max(known)
-        facts.append(("task reward, first to last iteration", f"{known[0][0]:.3f} → {known[-1][0]:.3f}"))
-        facts.append(("highest task reward", f"{best:.3f} (iteration {iteration:.0f})"))
-    kl = run.column("rollout/kl")[-1]
-    if not math.isnan(kl):
-        facts.append(("KL at the end", f"{kl:.3f} nats/token"))
-    return facts
-
-
-def _total(run: Run, key: str) -> float:
-    return sum(value for value in run.column(key) if not math.isnan(value))
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+def _sample_sets(run: Run, split: str, labels: tuple[str, str] | None) -> list[SampleSet]:
+    """Samples of the split that the metrics are of, then those of a split that was evaluated more often."""
+    others = [each for each in run.metrics if each != split and len(run.epochs(each)) > max(2, len(run.epochs(split)))]
+    found = []
+    for each in (split, *others[:1]):
+        epochs = run.epochs(each)
+        step = max(1, math.ceil((len(epochs) - 1) / (_MAX_STEPS - 1)))
+        known = {epoch: run.predictions(each, epoch) for epoch in {*epochs[::-1][::step], *epochs[:1]}}
+        evaluations = {_time(run, epoch): one for epoch, one in sorted(known.items()) if one is not None}
+        if labels is not None and len(evaluations) == len(labels):
+            evaluations = dict(zip(labels, evaluations.values(), strict=True))
+        found.append(sample_set(each, evaluations) if evaluations else None)
+    return [each for each in found if each is not None]
 
 
 def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
@@ -202,41 +202,46 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
     config = flatten(run.config)
     for panel in drawn:
         curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
-        target = config.get(panel.target)
-        svg = line_chart(panel.title, curves, None if target is None else number(target))
-        unit = panel.unit + (f"; dashed: target {target:g}" if target is not None else "")
-        pictures.append(Picture(panel.title, unit, svg, list(panel.keys) if panel.has_legend else []))
+        target = number(config.get(panel.target))
+        known = None if math.isnan(target) else target
+        chart = line_chart(panel.title, panel.unit or panel.title.lower(), curves, known)
+        remark = "" if known is None else f"dashed: target {known:g}"
+        pictures.append(Picture(panel.title, remark, chart, list(panel.keys) if panel.has_legend else []))
     layers = {phase: run.column(phase) for phase in PHASES if any(phase in row for row in run.iterations)}
     if layers:
-        svg = stacked_chart("Time per phase", run.column("iteration"), list(layers.values()))
-        labels = [phase.removeprefix("time/").removesuffix("_s") for phase in layers]
-        pictures.append(Picture("Time per phase", "seconds per iteration", svg, labels))
+        names = {phase: phase.removeprefix("time/").removesuffix("_s") for phase in layers}
+        times = Panel("Time per phase", "seconds per iteration", {})
+        curves = [iteration_curve(run, times, name, phase) for phase, name in names.items()]
+        pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(names.values())))
     return pictures
 
 
-def _evaluation_pictures(run: Run) -> list[Picture]:
+def _evaluation_pictures(run: Run, repeats: Collection[str]) -> list[Picture]:
     """Metrics during training, of the split that was evaluated most often."""
     split = max(("val", *run.metrics), key=lambda name: len(run.metrics.get(name, {})))
     if len(run.metrics.get(split, {})) < 3:
         return []
     return [
-        Picture(curve.label, f"{split} split", line_chart(curve.label, [curve], smoothed=False))
+        Picture(curve.label, f"{split} split", line_chart(curve.label, curve.label, [curve], smoothed=False))
         for curve in evaluation_curves(run, split)
+        if curve.label not in repeats
     ]
 
 
-def _distributions(before: Predictions | None, after: Predictions | None, of: str) -> list[Picture]:
+def _distributions(
+    before: Predictions | None, after: Predictions | None, of: str, repeats: Collection[str]
+) -> list[Picture]:
     """Rewards and lengths of all evaluated replies, or returns of all conversations or episodes."""
     known = {label: each for label, each in (("before", before), ("after", after)) if each is not None}
     pictures = []
-    for key, title in _DISTRIBUTIONS.items():
-        if known and all(key in each.scores for each in known.values()):
+    for key, (title, axis) in _DISTRIBUTIONS.items():
+        if known and key not in repeats and all(key in each.scores for each in known.values()):
             values = {label: each.scores[key] for label, each in known.items()}
-            pictures.append(Picture(title, f"share of {of}", histogram(title, values), list(known)))
+            pictures.append(Picture(title, "", histogram(title, f"share of {of}", axis, values), list(known)))
     if any(each.has_texts for each in known.values()):
         lengths = {label: each.reply_lengths() for label, each in known.items()}
         title = "Reply length in words"
-        pictures.append(Picture(title, "share of replies", histogram(title, lengths), list(known)))
+        pictures.append(Picture(title, "", histogram(title, "share of replies", "words", lengths), list(known)))
     return pictures
 
 
@@ -249,7 +254,3 @@ def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
         numbers = (values[0], values[-1], min(values), max(values))
         rows.append({"key": key, "numbers": [f"{value:.4g}" for value in numbers]})
     return rows
-
-
-def _is_shown(change: MetricChange) -> bool:
-    return is_headline(change.key)

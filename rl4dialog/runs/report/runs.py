@@ -1,4 +1,4 @@
-"""Reads a run folder: config, iterations, metrics and predictions, even of an unfinished run.
+"""Reads a run folder: config, iterations, metrics, predictions and warnings, even of an unfinished run.
 
 Damage that an interrupted run can leave (missing files, a truncated last line, truncated predictions) is skipped and
 listed in :attr:`Run.notes`. Any other unreadable file is an error.
@@ -15,10 +15,14 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
-from rl4dialog.runs.results import read_players
-from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
-
-PROVENANCE_FILE = "provenance.json"
+from rl4dialog.runs.results import read_players, read_references
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    PROVENANCE_FILE,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    WARNINGS_FILE,
+)
 
 _METRICS_FILE = re.compile(r"(\w+)_split_metrics\.jsonl")
 _PREDICTIONS_FILE = re.compile(r"epoch_(\d+)_(\w+)_split_predictions\.json")
@@ -37,6 +41,8 @@ class Run:
         metrics: Corpus scores by split, epoch and key.
         prediction_files: Predictions files by split and epoch.
         players: Test metrics of scripted players, by player and key.
+        references: Test metrics of the reference replies, by key.
+        warnings: Records of ``warnings.jsonl``.
         notes: Missing or damaged files, as sentences.
     """
 
@@ -48,6 +54,8 @@ class Run:
     metrics: dict[str, dict[int, dict[str, float]]]
     prediction_files: dict[str, dict[int, Path]]
     players: dict[str, dict[str, float]]
+    references: dict[str, float] = field(default_factory=dict)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def column(self, key: str) -> list[float]:
@@ -97,6 +105,8 @@ def read_run(path: str | Path) -> Run:
         {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
         read_players(path),
+        read_references(path),
+        _read_lines(path / WARNINGS_FILE, notes),
         notes,
     )
 

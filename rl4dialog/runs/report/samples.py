@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from markupsafe import escape
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Turn
 from rl4dialog.runs.conversations import GOAL_KEY, ending
 from rl4dialog.runs.report.predictions import Predictions
+from rl4dialog.runs.report.word_diff import Piece, word_diff
 
-MAX_SAMPLES = 200
+MAX_SAMPLES, MAX_BYTES = 200, 500_000
 REWARD_KEY, RETURN_KEYS = "reward", ("conversation/return", "episode/return")
 
 _MAX_CHARACTERS = 2000
+_BYTES_OF_MARKUP = {"card": 400, "answer": 250, "bubble": 120, "score": 60}
 
 
 @dataclass(frozen=True)
@@ -44,38 +47,89 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One prompt with its replies or conversations; missing scores are ``None``.
+class Answer:
+    """What an evaluation made of a sample.
 
     Attributes:
+        label: Name of the evaluation.
+        reply: The reply in pieces, those marked that the answer it is compared with does not have.
+        conversation: The conversation, instead of a reply.
+        scores: Its scores by key; missing ones are ``None``.
+        is_changed: Whether it differs from the first answer.
+    """
+
+    label: str
+    reply: list[Piece]
+    conversation: Conversation | None
+    scores: dict[str, float | None]
+    is_changed: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt with the answers of all evaluations.
+
+    Attributes:
+        number: Number of the sample among those that are shown.
         sample_id: Id of the sample.
         turns: Turns of the prompt, ending with the one to answer.
         given: Turns of the sample at the beginning of its conversations.
         references: Reference replies.
-        before: Reply or conversation before training, if any.
-        after: Reply or conversation after training, if any.
-        scores: Scores before and after training, by key.
+        answers: One per evaluation, in order.
         goal: What the partner wants; empty if it has no goal.
     """
 
+    number: int
     sample_id: str
     turns: list[str]
     given: list[Bubble]
     references: list[str]
-    before: str | Conversation | None
-    after: str | Conversation | None
-    scores: dict[str, tuple[float | None, float | None]]
+    answers: list[Answer]
     goal: str = ""
 
     @property
     def has_conversations(self) -> bool:
         """Whether there are conversations rather than replies."""
-        return isinstance(self.after or self.before, Conversation)
+        return any(answer.conversation is not None for answer in self.answers)
 
 
-def sort_keys(before: Predictions | None, after: Predictions | None) -> list[str]:
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples that the page shows in one place.
+
+    Attributes:
+        id: Name of the place, unique on the page.
+        labels: Names of the evaluations.
+        samples: The samples.
+        n_samples: Number of samples from which these were chosen.
+        of: What they are: ``replies`` or ``conversations``.
+        sort_keys: Scores to sort by.
+        shown_keys: Scores to show with each answer.
+        takes_turns: Whether the first answer is shown with one of the others, which can be chosen; otherwise all are.
+    """
+
+    id: str
+    labels: list[str]
+    samples: list[Sample]
+    n_samples: int
+    of: str
+    sort_keys: list[str]
+    shown_keys: list[str]
+    takes_turns: bool = True
+
+    @property
+    def ranking_key(self) -> str | None:
+        """The score by which samples were chosen, if it was one."""
+        return ranking_key(self.sort_keys)
+
+    def scores(self, sample: Sample) -> dict[str, list[float | None]]:
+        """Scores to sort by, of each answer, by key."""
+        return {key: [answer.scores[key] for answer in sample.answers] for key in self.sort_keys}
+
+
+def sort_keys(evaluations: Sequence[Predictions]) -> list[str]:
     """Scores to sort samples by, with the reward or return and its parts first."""
-    keys = dict.fromkeys(key for predictions in (after, before) if predictions for key in predictions.scores)
+    keys = dict.fromkeys(key for predictions in reversed(evaluations) for key in predictions.scores)
     first = ranking_key(keys)
     return sorted(keys, key=lambda key: (key != first, not key.startswith(f"{REWARD_KEY}/")))
 
@@ -85,80 +139,106 @@ def ranking_key(keys: Collection[str]) -> str | None:
     return next((key for key in (REWARD_KEY, *RETURN_KEYS) if key in keys), None)
 
 
-def choose_samples(before: Predictions | None, after: Predictions | None, n: int = MAX_SAMPLES) -> list[Sample]:
+def choose_samples(
+    evaluations: Mapping[str, Predictions], n: int = MAX_SAMPLES, max_bytes: int = MAX_BYTES
+) -> list[Sample]:
     """Select the samples to show.
 
-    If there are more than ``n``, the selection alternates between the best, the worst, the most improved and the most
+    If they are more than fit, the selection alternates between the best, the worst, the most improved and the most
     degraded ones by reward or return (without one, by each score), and evenly spaced ones.
 
     Args:
-        before: Replies or conversations before training.
-        after: Those of the same samples after training.
+        evaluations: Replies or conversations about the same samples, by the name of their evaluation.
         n: Maximum number of samples.
+        max_bytes: Maximum size of all samples on the page, roughly.
     """
-    shown = after or before
-    if shown is None:
+    found = list(evaluations.values())
+    if not found or not len(found[0]):
         return []
-    keys = sort_keys(before, after)
-    rows = range(len(shown))
-    chosen: Sequence[int] = rows
-    if len(shown) > n:
-        chosen = sorted(_in_turn(_rankings(before, after, keys[:1] if ranking_key(keys) else keys, n), n))
-    return [_sample(row, before, after, keys) for row in chosen]
+    keys = sort_keys(found)
+    ranked = _in_turn(_rankings(found, keys[:1] if ranking_key(keys) else keys, min(n, len(found[0]))))
+    chosen: list[int] = []
+    room = max_bytes
+    for row in itertools.islice(ranked, n):
+        room -= _size(row, found)
+        if room < 0 and chosen:
+            break
+        chosen.append(row)
+    return [_sample(number, row, evaluations, keys) for number, row in enumerate(sorted(chosen), start=1)]
 
 
-def _rankings(
-    before: Predictions | None, after: Predictions | None, keys: Sequence[str], n: int
-) -> Iterator[Sequence[int]]:
+def _rankings(evaluations: Sequence[Predictions], keys: Sequence[str], n: int) -> Iterator[Sequence[int]]:
     """Rows ranked by each criterion, most relevant first."""
-    shown = after or before
-    assert shown is not None
+    first, last = evaluations[0], evaluations[-1]
     for key in keys:
-        columns = [shown.scores[key]] if key in shown.scores else []
-        if before and after and key in before.scores and key in after.scores:
-            columns.append(after.scores[key] - before.scores[key])
+        columns = [last.scores[key]] if key in last.scores else []
+        if key in first.scores and key in last.scores and first is not last:
+            columns.append(last.scores[key] - first.scores[key])
         for values in columns:
             order = [int(row) for row in np.argsort(values, kind="stable") if not np.isnan(values[row])]
             yield order
             yield order[::-1]
-    spaced = [int(row) for row in np.linspace(0, len(shown) - 1, n)]
+    spaced = [int(row) for row in np.linspace(0, len(last) - 1, n)]
     yield list(dict.fromkeys([*spaced[:: max(1, n // 20)], *spaced]))
 
 
-def _in_turn(rankings: Iterator[Sequence[int]], n: int) -> set[int]:
-    chosen: set[int] = set()
+def _in_turn(rankings: Iterator[Sequence[int]]) -> Iterator[int]:
+    """The rows of all rankings in turn, each once."""
+    seen: set[int] = set()
     for rank in itertools.zip_longest(*rankings):
         for row in rank:
-            if len(chosen) == n:
-                return chosen
-            if row is not None:
-                chosen.add(row)
-    return chosen
+            if row is not None and row not in seen:
+                seen.add(row)
+                yield row
 
 
-def _sample(row: int, before: Predictions | None, after: Predictions | None, keys: Sequence[str]) -> Sample:
-    shown = after or before
-    assert shown is not None
-    conversation = shown.conversations[row]
+def _size(row: int, evaluations: Sequence[Predictions]) -> int:
+    """Bytes of a sample on the page, roughly."""
+    shared = evaluations[0]
+    size = _BYTES_OF_MARKUP["card"] + sum(map(_bytes, [*shared.utterances[row], *shared.references[row]]))
+    for each in evaluations:
+        conversation = each.conversations[row]
+        said = [each.replies[row]] if conversation is None else [turn.for_people for turn in conversation.turns]
+        size += _BYTES_OF_MARKUP["answer"] + _BYTES_OF_MARKUP["score"] * len(each.scores)
+        size += sum(_bytes(text) + _BYTES_OF_MARKUP["bubble"] for text in said)
+    return size
+
+
+def _bytes(text: str) -> int:
+    return len(escape(_clipped(text)).encode("utf-8", errors="replace"))
+
+
+def _sample(number: int, row: int, evaluations: Mapping[str, Predictions], keys: Sequence[str]) -> Sample:
+    found = list(evaluations.values())
+    shared = found[0]
+    conversation = shared.conversations[row]
     given = conversation.turns[: conversation.n_given] if conversation is not None else ()
     return Sample(
-        shown.sample_ids[row],
-        [_clipped(turn) for turn in shown.utterances[row]],
+        number,
+        shared.sample_ids[row],
+        [_clipped(turn) for turn in shared.utterances[row]],
         [_bubble(turn, is_given=True) for turn in given],
-        [_clipped(reference) for reference in shown.references[row]],
-        _reply(before, row) if before else None,
-        _reply(after, row) if after else None,
-        {key: (_score(before, key, row), _score(after, key, row)) for key in keys},
+        [_clipped(reference) for reference in shared.references[row]],
+        [_answer(label, each, row, found, keys) for label, each in evaluations.items()],
         str(conversation.meta_data.get(GOAL_KEY, "")) if conversation is not None else "",
     )
 
 
-def _reply(predictions: Predictions, row: int) -> str | Conversation:
-    conversation = predictions.conversations[row]
+def _answer(
+    label: str, predictions: Predictions, row: int, evaluations: Sequence[Predictions], keys: Sequence[str]
+) -> Answer:
+    """An answer, compared with the first one; the first one with the last."""
+    first = evaluations[0]
+    other = evaluations[-1] if predictions is first else first
+    conversation, reply = predictions.conversations[row], _clipped(predictions.replies[row])
+    scores = {key: _score(predictions, key, row) for key in keys}
     if conversation is None:
-        return _clipped(predictions.replies[row])
+        changed = reply != _clipped(first.replies[row])
+        return Answer(label, word_diff(reply, _clipped(other.replies[row])), None, scores, changed)
     said = [_bubble(turn) for turn in conversation.said]
-    return Conversation(said, ending(conversation), list(conversation.failures))
+    before = first.conversations[row]
+    changed = before is None or said != [_bubble(turn) for turn in before.said]
+    return Answer(label, [], Conversation(said, ending(conversation), list(conversation.failures)), scores, changed)
 
 
 def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
@@ -166,11 +246,11 @@ def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
     return Bubble(SPEAKERS[turn.speaker], _clipped(turn.for_people), turn.reward if has_reward else None)
 
 
-def _score(predictions: Predictions | None, key: str, row: int) -> float | None:
-    if predictions is None or key not in predictions.scores:
+def _score(predictions: Predictions, key: str, row: int) -> float | None:
+    if key not in predictions.scores:
         return None
     value = float(predictions.scores[key][row])
-    return None if np.isnan(value) else round(value, 4) + 0.0  # not -0.0
+    return None if not math.isfinite(value) else round(value, 4) + 0.0  # not -0.0
 
 
 def _clipped(text: str) -> str:

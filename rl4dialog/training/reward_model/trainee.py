@@ -183,6 +183,9 @@ class RewardModelTrainee(EpochTrainee):
             card.write(folder)
         return self._tracker.run_folder.path(folder_name)
 
+    def measure_references(self) -> None:
+        pass  # it gives no replies
+
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         root = self._tracker.run_folder.root
         print_summary(before.metrics, after.metrics, None, [], root, labels=("before training", "after training"))

@@ -139,6 +139,9 @@ class TurnLevelTrainee(Trainee):
             save_plain_policy(self.algorithm.policy, folder)
         return self._tracker.run_folder.path(folder_name)
 
+    def measure_references(self) -> None:
+        pass  # episodes have none
+
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         print_summary(
             before.metrics,

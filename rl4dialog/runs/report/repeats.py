@@ -1,0 +1,48 @@
+"""Scores that only repeat another one, such as the single part of a reward: the report shows each number once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.runs.report.predictions import Predictions
+from rl4dialog.runs.report.samples import sort_keys
+
+
+def repeated_keys(evaluations: Sequence[Predictions]) -> dict[str, str]:
+    """Return the scores that equal an earlier one for every sample of all evaluations, and which one.
+
+    The reward comes first, then its parts. Constant scores are repeats only if both are rewards or returns: that two
+    metrics are always 1 does not make them one.
+
+    Args:
+        evaluations: Evaluations of one split.
+    """
+    found: dict[str, str] = {}
+    keys = sort_keys(evaluations)
+    columns = {key: _column(key, evaluations) for key in keys}
+    for i, key in enumerate(keys):
+        for earlier in keys[:i]:
+            if earlier not in found and _is_repeat(key, earlier, columns):
+                found[key] = earlier
+                break
+    return found
+
+
+def _column(key: str, evaluations: Sequence[Predictions]) -> NDArray[np.float64]:
+    missing = [np.full(len(each), np.nan) for each in evaluations]
+    return np.concatenate([each.scores.get(key, nan) for each, nan in zip(evaluations, missing, strict=True)])
+
+
+def _is_repeat(key: str, earlier: str, columns: dict[str, NDArray[np.float64]]) -> bool:
+    one, other = columns[key], columns[earlier]
+    if not np.allclose(one, other, rtol=1e-5, atol=1e-8, equal_nan=True):
+        return False
+    known = one[~np.isnan(one)]
+    return len(known) > 0 and (bool(np.ptp(known) > 0) or (_is_reward(key) and _is_reward(earlier)))
+
+
+def _is_reward(key: str) -> bool:
+    return key == "reward" or key.startswith("reward/") or key.endswith("/return")
