@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.runs.run_folder import CONFIG_FILE, PLAYERS_FILE, REFERENCES_FILE, RESULT_FILE, RunFolder, is_being_written
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    PLAYERS_FILE,
+    REFERENCES_FILE,
+    RESULT_FILE,
+    RunFolder,
+    is_being_written,
+)
 
 Metrics = Mapping[str, float]
 

@@ -59,7 +59,9 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         groups=groups,
         states={run.path: subtitle(run, run_state(run.path)) for run in runs},
         notes=[f"{run.path.name}: {note}" for run in runs for note in run.notes],
-        warnings=[replace(each, message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)],
+        warnings=[
+            replace(each, message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)
+        ],
         differences=config_differences(groups),
         split=split,
         metrics=headlines[:_N_SHOWN],

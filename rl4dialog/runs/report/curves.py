@@ -112,7 +112,11 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     rewards = {label: key for label, key in parts.items() if not label.endswith(_WEIGHT)}
     weights = {label.removesuffix(_WEIGHT): key for label, key in parts.items() if label.endswith(_WEIGHT)}
     changing = {label: key for label, key in weights.items() if _varies(runs, key)}
-    if len(rewards) == 1 and not changing and all(_is_task_reward(run, key) for run in runs for key in rewards.values()):
+    if (
+        len(rewards) == 1
+        and not changing
+        and all(_is_task_reward(run, key) for run in runs for key in rewards.values())
+    ):
         rewards = {}
     first, *others = _PANELS
     found = [

@@ -22,8 +22,8 @@ from rl4dialog.runs.report.curves import Curve
 # Legible on white and on black.
 COLORS = ("#3b82c4", "#e07b1a", "#2f9e6e", "#c9568f", "#8b6cd1", "#a88420", "#3aa6b5", "#888888")
 
-_WIDTH, _HEIGHT = 380, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 372, 22, 184  # of the area within the axes
+_WIDTH, _HEIGHT = 300, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 294, 20, 156  # of the area within the axes
 _MAX_POINTS = 200
 _N_BINS = 30
 # A range below this share of the largest value would be a thin strip above zero, so the axis is cut.
@@ -49,7 +49,7 @@ class _Scale:
 
         steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
         room = 1e-9 * (self.high - self.low)
-        found = MaxNLocator(5, integer=whole, steps=steps).tick_values(self.low, self.high)
+        found = MaxNLocator(4, integer=whole, steps=steps).tick_values(self.low, self.high)
         return [float(value) for value in found if self.low - room <= value <= self.high + room]
 
 
@@ -68,17 +68,17 @@ def line_chart(
         target: A level to mark.
         smoothed: From 20 points on, draw a bold moving average over a tenth of them, and thin raw values.
     """
-    averages = [smooth(curve.y, smoothing_window(len(curve.y))) if smoothed else [] for curve in curves]
     thin = [_thinned(curve) for curve in curves]
+    windows = [smoothing_window(len(curve.y)) if smoothed else 1 for curve in thin]
 
     def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
         if target is not None:
             yield f'<path class="target" d="M{_LEFT} {y(target):.1f}H{_RIGHT}"/>'
-        for i, (curve, average) in enumerate(zip(thin, averages, strict=True)):
+        for i, (curve, window) in enumerate(zip(thin, windows, strict=True)):
             at = curve.x[axis]
-            if smoothed and smoothing_window(len(average)) > 1:
+            if window > 1:
                 yield _line(i, "raw", x, y, at, curve.y)
-                yield _line(i, "line", x, y, at, _means(average))
+                yield _line(i, "line", x, y, at, smooth(curve.y, window))
                 continue
             for position, low, high in zip(at, curve.low, curve.high, strict=False):
                 if math.isfinite(position + low + high):
@@ -167,9 +167,12 @@ def _chart(
         x = _Scale(*ends, _LEFT, _RIGHT)
         shapes = "".join(draw(x, y, axis))
         label = f"{unit} (axis does not start at 0)" if is_cut else unit
-        data = json.dumps({"axis": axis, "range": ends, "at": at, "left": _LEFT, "right": _RIGHT, "width": _WIDTH})
+        data = json.dumps(
+            {"axis": axis, "range": ends, "at": at, "area": [_LEFT, _RIGHT, _TOP, _BOTTOM], "width": _WIDTH}
+        )
+        hidden = ' hidden=""' if n else ""
         plots.append(
-            f'<div class="plot" data-axis="{escape(axis)}" data-plot="{escape(data)}"{" hidden" if n else ""}>'
+            f'<div class="plot" data-axis="{escape(axis)}" data-plot="{escape(data)}"{hidden}>'
             f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(title, curves))}">'
             f"{_frame(x, y, axis, label, whole, is_cut)}{shapes}</svg></div>"
         )
@@ -199,7 +202,8 @@ def _frame(x: _Scale, y: _Scale, x_label: str, y_label: str, whole: bool, is_cut
     for value in y.ticks():
         at, kind = f"{y(value):.1f}", "zero" if value == 0 else "grid"
         parts.append(f'<path class="{kind}" d="M{_LEFT} {at}H{_RIGHT}"/>')
-        parts.append(f'<text class="y" x="{_LEFT - 5}" y="{float(at) + 4:.1f}">{_short(value)}</text>')
+        if not is_cut or y(value) < _BOTTOM - 26:  # leaves room for the zigzag
+            parts.append(f'<text class="y" x="{_LEFT - 5}" y="{float(at) + 4:.1f}">{_short(value)}</text>')
     for value in x.ticks(whole):
         at = f"{x(value):.1f}"
         parts.append(f'<path class="grid" d="M{at} {_TOP}V{_BOTTOM}"/>')

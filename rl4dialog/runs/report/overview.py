@@ -1,4 +1,4 @@
-"""The top of a report: state, date, duration and device of the run, its key facts, its warnings, and what is missing."""
+"""The top of a report: state, date, duration and device of the run, key facts, warnings, and what is missing."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _device(run: Run) -> str:
     gpus = [str(gpu.get("name")) for gpu in hardware.get("gpus") or [] if isinstance(gpu, dict)]
     if gpus and flatten(run.config).get("alg.args.device") != "cpu":
         processes = number(hardware.get("processes"))
-        return f"{processes:.0f} × {gpus[0]}" if processes > 1 else gpus[0]
+        return f"{processes:.0f} processes, {gpus[0]}" if processes > 1 else gpus[0]
     threads = hardware.get("torch_threads")
     return f"CPU {hardware.get('cpu') or ''}".strip() + (f", {threads} threads" if threads != 1 else ", 1 thread")
 

@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.runs.report.predictions import Predictions
-from rl4dialog.runs.report.samples import sort_keys
+from rl4dialog.runs.report.samples import RETURN_KEYS, REWARD_KEY, sort_keys
 
 
 def repeated_keys(evaluations: Sequence[Predictions]) -> dict[str, str]:
     """Return the scores that equal an earlier one for every sample of all evaluations, and which one.
 
-    The reward comes first, then its parts. Constant scores are repeats only if both are rewards or returns: that two
+    The reward comes first, its parts last. Constant scores are repeats only if both are rewards or returns: that two
     metrics are always 1 does not make them one.
 
     Args:
         evaluations: Evaluations of one split.
     """
     found: dict[str, str] = {}
-    keys = sort_keys(evaluations)
+    keys = sorted(sort_keys(evaluations), key=lambda key: key.startswith(f"{REWARD_KEY}/"))
     columns = {key: _column(key, evaluations) for key in keys}
     for i, key in enumerate(keys):
         for earlier in keys[:i]:
@@ -45,4 +45,4 @@ def _is_repeat(key: str, earlier: str, columns: dict[str, NDArray[np.float64]]) 
 
 
 def _is_reward(key: str) -> bool:
-    return key == "reward" or key.startswith("reward/") or key.endswith("/return")
+    return key == REWARD_KEY or key.startswith(f"{REWARD_KEY}/") or key in RETURN_KEYS

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.mappings import flatten
+from rl4dialog.runs.metric_directions import direction
 from rl4dialog.runs.report.advantages import extreme_utterances
-from rl4dialog.runs.report.changes import described, metric_changes
+from rl4dialog.runs.report.changes import MetricChange, described, metric_changes
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
     PHASES,
@@ -38,7 +39,7 @@ _DISTRIBUTIONS = {
     "conversation/return": ("Return", "return"),
     "conversation/turns": ("Turns of the agent", "turns"),
 }
-_N_SHOWN = 8  # metrics, before the others are folded
+_N_SHOWN = 6  # metrics, before the others are folded
 _MAX_STEPS = 6  # evaluations whose samples are shown
 _N_SCORES = 4  # scores shown with each answer
 
@@ -94,10 +95,11 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     shown = [each for each in (before, after) if each is not None]
     repeats = repeated_keys(shown)
     changes = described(found, repeats, run.config)
-    headlines = [change for change in changes if is_headline(change.key)]
+    headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
     drawn = panels([run])
     browsers = _sample_sets(run, split, labels)
     beside = {"references": run.references, **run.players} if split == "test" else {}
+    beside = {name: _with_repeated(scores, repeats) for name, scores in beside.items()}
     of = what_they_are(shown)
     return dict(
         run=run,
@@ -109,12 +111,12 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         times=_times(run, split, labels),
         n_samples=len(shown[-1]) if shown else 0,
         of=of,
-        beside={name: scores for name, scores in beside.items() if any(each.key in scores for each in changes)},
+        beside={name: scores for name, scores in beside.items() if scores.keys() & {each.key for each in changes}},
         has_players=bool(run.players) and split == "test",
         changes=headlines[:_N_SHOWN],
         other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
         curves=_curve_pictures(run, drawn),
-        evaluations=_evaluation_pictures(run, repeats),
+        evaluations=_evaluation_pictures(run, repeats, [change.key for change in headlines]),
         distributions=_distributions(before, after, of, repeats),
         remaining=_remaining(run, drawn),
         browsers=browsers,
@@ -122,6 +124,17 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         failures=failure_counts(before, after, browsers[0].samples if browsers else []),
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
     )
+
+
+def _with_repeated(scores: Mapping[str, float], repeats: Mapping[str, str]) -> dict[str, float]:
+    """Scores, also under the keys that they repeat."""
+    return {**{kept: scores[key] for key, kept in repeats.items() if key in scores}, **scores}
+
+
+def _rank(change: MetricChange) -> tuple[bool, bool, bool]:
+    """Sorting key: metrics that say whether training helped come first, then parts, those that did not change last."""
+    is_constant = change.before is not None and change.after is not None and change.before.value == change.after.value
+    return is_constant, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
 
 
 def what_they_are(evaluations: Sequence[Predictions]) -> str:
@@ -147,9 +160,7 @@ def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predicti
 
 def _time(run: Run, epoch: int) -> str:
     """Describe when an evaluation took place."""
-    if epoch == 0:
-        return "before training"
-    return "after training" if run.training else f"after {epoch} iterations"
+    return f"after {epoch} {'epochs' if run.training else 'iterations'}" if epoch else "before training"
 
 
 def _times(run: Run, split: str, labels: tuple[str, str] | None) -> str:
@@ -176,7 +187,12 @@ def sample_set(
     repeats = repeated_keys(found)
     keys = [key for key in sort_keys(found) if key not in repeats]
     samples = choose_samples(dict(zip(evaluations, found, strict=True)), max_bytes=max_bytes)
-    shown = [key for key in keys if is_headline(key)][:_N_SCORES]
+    varying = [
+        key
+        for key in keys
+        if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
+    ]
+    shown = sorted(varying, key=lambda key: direction(key) is None)[:_N_SCORES]
     return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
 
 
@@ -200,7 +216,7 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         return []
     pictures = []
     config = flatten(run.config)
-    for panel in drawn:
+    for panel in sorted(drawn, key=lambda panel: _is_constant(run, panel)):
         curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
         target = number(config.get(panel.target))
         known = None if math.isnan(target) else target
@@ -216,16 +232,23 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
     return pictures
 
 
-def _evaluation_pictures(run: Run, repeats: Collection[str]) -> list[Picture]:
-    """Metrics during training, of the split that was evaluated most often."""
+def _is_constant(run: Run, panel: Panel) -> bool:
+    values = [value for key in panel.keys.values() for value in run.column(key) if not math.isnan(value)]
+    return len(set(values)) < 2 and not panel.has_legend
+
+
+def _evaluation_pictures(run: Run, repeats: Collection[str], first: Sequence[str]) -> list[Picture]:
+    """Metrics during training, of the split that was evaluated most often; ``first`` are those that come first."""
     split = max(("val", *run.metrics), key=lambda name: len(run.metrics.get(name, {})))
     if len(run.metrics.get(split, {})) < 3:
         return []
-    return [
-        Picture(curve.label, f"{split} split", line_chart(curve.label, curve.label, [curve], smoothed=False))
-        for curve in evaluation_curves(run, split)
-        if curve.label not in repeats
-    ]
+    curves = {curve.label: curve for curve in evaluation_curves(run, split) if curve.label not in repeats}
+    pictures = []
+    for key in dict.fromkeys([*(key for key in first if key in curves), *curves]):
+        better = direction(key, run.config)
+        unit = f"{split} split" + (f", {better} is better" if better else "")
+        pictures.append(Picture(key, "", line_chart(key, unit, [curves[key]], smoothed=False)))
+    return pictures
 
 
 def _distributions(

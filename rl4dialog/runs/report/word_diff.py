@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -25,14 +26,19 @@ def word_diff(text: str, other: str) -> list[Piece]:
         text: The text to split; the pieces add up to it.
         other: The text to compare with.
     """
-    words = _WORDS.findall(text)
-    matcher = SequenceMatcher(None, *([word.strip() for word in each] for each in (words, _WORDS.findall(other))), False)
-    blocks = [block for block in matcher.get_matching_blocks() if block.size]
+    words, bare = _WORDS.findall(text), text.split()
+    blocks = SequenceMatcher(None, bare, other.split(), autojunk=False).get_matching_blocks()[:-1]
     if not blocks:
         return [Piece(text, False)] if text else []
-    pieces, start = [], 0
-    for block in blocks:
-        pieces += [("".join(words[start : block.a]), True), ("".join(words[block.a : block.a + block.size]), False)]
-        start = block.a + block.size
-    pieces.append(("".join(words[start:]), True))
-    return [Piece(*piece) for piece in pieces if piece[0]]
+    return [piece for piece in _pieces(words, [(block.a, block.a + block.size) for block in blocks]) if piece.text]
+
+
+def _pieces(words: list[str], shared: list[tuple[int, int]]) -> Iterator[Piece]:
+    start = 0
+    for first, end in [*shared, (len(words), len(words))]:
+        new = "".join(words[start:first])
+        n_spaces = len(new) - len(new.lstrip())  # space before new words is not marked
+        yield Piece(new[:n_spaces], False)
+        yield Piece(new[n_spaces:], True)
+        yield Piece("".join(words[first:end]), False)
+        start = end

@@ -98,7 +98,8 @@ follow();
 
 // Curves: values under the pointer, and the choice of the horizontal axis.
 function values(chart, plot, event) {
-  const { axis, range, at, left, right, width } = plot;
+  const { axis, range, at, width } = plot;
+  const [left, right] = plot.area;
   const box = chart.getBoundingClientRect();
   const share = ((event.clientX - box.left) / box.width) * width;
   const x = range[0] + ((share - left) / (right - left)) * (range[1] - range[0]);
@@ -133,9 +134,10 @@ for (const chart of all(".chart")) {
     svg.addEventListener("pointermove", (event) => {
       const found = values(chart, plot, event);
       if (!found) return;
-      const { range, left, right, width } = plot;
+      const { range, width } = plot;
+      const [left, right, top, bottom] = plot.area;
       const at = left + ((found.nearest - range[0]) / (range[1] - range[0])) * (right - left);
-      cursor.setAttribute("d", `M${at} 22V184`);
+      cursor.setAttribute("d", `M${at} ${top}V${bottom}`);
       tip.textContent = found.text;
       tip.hidden = false;
       const side = at > width / 2 ? "right" : "left";

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
-from rl4dialog.runs.report.changes import NO_SAMPLE_SCORES, NOT_A_MEAN, MetricChange, metric_changes
+from rl4dialog.functional.bootstrap import Estimate, Interval
+from rl4dialog.runs.report.changes import NO_SAMPLE_SCORES, NOT_A_MEAN, MetricChange, described, metric_changes
 from rl4dialog.runs.report.runs import read_run
 
 
@@ -66,3 +67,25 @@ def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path: Path) -> N
     assert found["m"].before is not None and found["m"].before.interval is not None
     assert found["m"].after is None and found["m"].difference is None
     assert found["d"].before is not None and found["d"].before.value == 7.0
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high", "effect"),
+    [
+        ("reward", 0.1, 0.3, "better"),
+        ("reward", -0.3, -0.1, "worse"),
+        ("loss/reference", -0.3, -0.1, "better"),
+        ("length/words", 0.1, 0.3, "other"),
+        ("reward", -0.1, 0.3, ""),
+    ],
+)
+def test_significant_changes_have_an_effect(key: str, low: float, high: float, effect: str) -> None:
+    change = MetricChange(key, None, None, Estimate((low + high) / 2, Interval(low, high)))
+    assert described([change], {}, {})[0].effect == effect
+    assert described([MetricChange(key, None, None, None)], {}, {})[0].effect == ""
+
+
+def test_repeats_are_named_in_the_line_of_what_they_repeat() -> None:
+    found = [MetricChange(key, None, None, None) for key in ("reward", "reward/a", "m")]
+    kept = described(found, {"reward/a": "reward", "m": "not among them"}, {})
+    assert [(change.key, change.repeats) for change in kept] == [("reward", ("reward/a",)), ("m", ())]

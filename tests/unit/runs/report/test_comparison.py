@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from run_files import CONFIG, write_run
+from run_files import CONFIG, prediction, write_json, write_lines, write_run
 
-from rl4dialog.runs.report.comparison import config_differences, group_curves, group_runs, metric_means
+from rl4dialog.runs.report.comparison import compared_metrics, config_differences, group_curves, group_runs
 from rl4dialog.runs.report.curves import panels
 from rl4dialog.runs.report.runs import Run, read_run
 
@@ -32,31 +32,72 @@ def test_runs_that_differ_in_the_seed_are_one_group(runs: list[Run]) -> None:
 
 def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(runs: list[Run]) -> None:
     panel = panels(runs)[0]
-    ppo, nlpo = group_curves(group_runs(runs), panel, "rollout/task_reward", over_tokens=True)
-    assert list(ppo.x) == [100, 200, 300]
+    ppo, nlpo = group_curves(group_runs(runs), panel, "rollout/task_reward")
+    assert ppo.x == {
+        "iterations": [1, 2, 3],
+        "agent tokens": [100, 200, 300],
+        "seconds of training": [5, 10, 15],
+    }
     assert list(ppo.y) == pytest.approx([0.6, 0.7, 0.8])
     assert list(ppo.low) == pytest.approx([0.1, 0.2, 0.3]) and list(ppo.high) == pytest.approx([1.1, 1.2, 1.3])
     assert list(nlpo.low) == list(nlpo.y) == list(nlpo.high)
-    over_iterations = group_curves(group_runs(runs), panel, "rollout/task_reward", over_tokens=False)
-    assert list(over_iterations[0].x) == [1, 2, 3]
+
+
+def test_axes_are_those_that_all_runs_have(runs: list[Run], tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "other", alg={**CONFIG["alg"], "id": "a2c"})
+    write_lines(folder / "rollout_info.jsonl", [{"iteration": i, "rollout/task_reward": 1.0} for i in (1, 2, 3)])
+    write_lines(folder / "training_info.jsonl", [])
+    curves = group_curves(group_runs([*runs, read_run(folder)]), panels(runs)[0], "rollout/task_reward")
+    assert [list(curve.x) for curve in curves] == [["iterations"]] * 3
 
 
 def test_metrics_are_means_with_standard_errors(runs: list[Run]) -> None:
     runs[0].metrics["test"][3]["m"] = 0.8
-    (before, after), (_, alone) = metric_means(group_runs(runs), "test")["m"]
-    assert before is not None and (before.value, before.standard_error) == (0.5, 0.0)
-    assert after is not None and after.value == pytest.approx(0.9)
-    assert after.standard_error == pytest.approx(0.1414 / math.sqrt(2), abs=1e-4)
-    assert alone is not None and alone.standard_error is None
+    ppo, nlpo = compared_metrics(group_runs(runs), "test")[0].groups
+    assert ppo.before is not None and (ppo.before.value, ppo.before.standard_error) == (0.5, 0.0)
+    assert ppo.after is not None and ppo.after.value == pytest.approx(0.9) and ppo.after.interval is None
+    assert ppo.after.standard_error == pytest.approx(0.1414 / math.sqrt(2), abs=1e-4)
+    assert ppo.difference is None
+    assert nlpo.after is not None and nlpo.after.standard_error is None and nlpo.after.interval is not None
+    assert nlpo.difference is not None and nlpo.difference.value == pytest.approx(0.1)
+    assert nlpo.difference.standard_error is nlpo.difference.interval is None
+
+
+def test_single_runs_have_paired_intervals_over_samples(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
+    rows = [prediction(i, "other", m=score) for i, score in enumerate((0.0, 0.25, 0.0, 0.25))]
+    write_json(folders[1] / "epoch_3_test_split_predictions.json", rows)
+    for folder, m in zip(folders, (1.0, 0.125), strict=True):
+        metrics = [{"epoch": 0, "metrics": {"m": 0.5}}, {"epoch": 3, "metrics": {"m": m}}]
+        write_lines(folder / "test_split_metrics.jsonl", metrics)
+        write_json(folder / "config.json", {"name": folder.name, "train_evaluation": {"keep_best": "m"}})
+        write_json(folder / "test_split_references.json", {"m": 0.9})
+    (found,) = compared_metrics(group_runs([read_run(folder) for folder in folders]), "test")
+    assert (found.key, found.direction, found.reference) == ("m", "higher", 0.9)
+    first, second = found.groups
+    assert first.after is not None and first.after.interval is not None and first.effect == ""
+    assert second.after is not None and second.after.interval is not None
+    assert 0 <= second.after.interval.low < 0.125 < second.after.interval.high <= 0.25
+    assert second.difference is not None and second.difference.interval is not None
+    assert second.difference.value == pytest.approx(-0.875) and second.effect == "worse"
+    assert -1 <= second.difference.interval.low < -0.875 < second.difference.interval.high <= -0.75
+
+
+def test_references_that_differ_between_runs_are_left_out(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
+    for folder, value in zip(folders, (0.9, 0.8), strict=True):
+        write_json(folder / "test_split_references.json", {"m": value})
+    found = compared_metrics(group_runs([read_run(folder) for folder in folders]), "test")
+    assert [metric.reference for metric in found] == [None, None]
 
 
 def test_seed_that_was_run_twice_counts_once(runs: list[Run], tmp_path: Path) -> None:
     again = read_run(write_run(tmp_path / "ppo_0_again", n_iters=3, seed=0))
     runs[0].metrics["test"][3]["m"], again.metrics["test"][3]["m"] = 0.7, 0.9
-    (_, after), _ = metric_means(group_runs([*runs, again]), "test")["m"]
+    after = compared_metrics(group_runs([*runs, again]), "test")[0].groups[0].after
     assert after is not None and after.n_seeds == 2
     assert after.value == pytest.approx(0.9) and after.standard_error == pytest.approx(0.1)
-    (_, alone), _ = metric_means(group_runs([runs[0], again, runs[1]]), "test")["m"]
+    alone = compared_metrics(group_runs([runs[0], again, runs[1]]), "test")[0].groups[0].after
     assert alone is not None and alone.standard_error is None
 
 

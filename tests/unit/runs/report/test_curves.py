@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
-from rl4dialog.runs.report.curves import evaluation_curves, iteration_curve, panels, remaining_keys
+from rl4dialog.runs.report.curves import (
+    evaluation_curves,
+    iteration_curve,
+    panels,
+    positions,
+    remaining_keys,
+    x_axes,
+)
 from rl4dialog.runs.report.runs import read_run
 
 
@@ -18,6 +26,7 @@ def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
     assert found["Reward parts"].keys == {"meteor": "rollout/reward/meteor", "length": "rollout/reward/length"}
     entropy = iteration_curve(run, found["Entropy"], "entropy", "train/entropy_loss")
     assert entropy.y == pytest.approx([1.9, 1.8, 1.7]), "it is logged as a loss"
+    assert entropy.x["iterations"] == [1, 2, 3] and entropy.x["seconds of training"] == [5, 10, 15]
     drawn = {key for panel in found.values() for key in panel.keys.values()}
     assert "rollout/values" in remaining_keys(run, drawn) and "rollout/kl" not in remaining_keys(run, drawn)
 
@@ -44,3 +53,30 @@ def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None
     assert list(m.y) == [0.5, 0.75, 1.0]
     assert m.low[0] == 0.0 and m.high[0] == 1.0 and m.low[2] == m.high[2] == 1.0
     assert not d.low
+    assert m.x == {
+        "iterations": [0, 1, 2],
+        "agent tokens": [0, 100, 200],
+        "seconds of training": [0, 5, 10],
+    }
+
+
+def test_single_part_that_is_the_whole_reward_is_drawn_once(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for part, has_parts in ((1.0, False), (0.5, True)):
+        rows = [{"iteration": i, "rollout/task_reward": i, "rollout/reward/a": part * i} for i in (1, 2, 3)]
+        write_lines(tmp_path / "rollout_info.jsonl", rows)
+        titles = [panel.title for panel in panels([read_run(tmp_path)])]
+        assert ("Reward parts" in titles) is has_parts and "Task reward" in titles
+
+
+def test_turn_level_runs_are_drawn_over_timesteps_and_long_ones_over_hours(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    rows = [{"iteration": i, "rollout/timesteps": 10, "time/collect_s": 3600.0} for i in (1, 2, 3)]
+    write_lines(tmp_path / "rollout_info.jsonl", rows)
+    write_lines(tmp_path / "training_info.jsonl", [])
+    (axes,) = x_axes([read_run(tmp_path)])
+    assert positions(axes, [0, 2, 9]) == {
+        "iterations": [0, 2, 9],
+        "timesteps": [0, 20, pytest.approx(math.nan, nan_ok=True)],
+        "hours of training": [0, 2, pytest.approx(math.nan, nan_ok=True)],
+    }

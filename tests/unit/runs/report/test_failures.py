@@ -32,15 +32,16 @@ def predictions(tmp_path: Path, *failures: list[str]) -> Predictions:
 def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_path: Path) -> None:
     before = predictions(tmp_path, ["late", "late"], ["late"], ["wrong"])
     after = predictions(tmp_path, [], ["wrong"], ["wrong"])
-    samples = choose_samples(before, after)
+    samples = choose_samples({"before": before, "after": after})
     assert [sample.goal for sample in samples] == ["goal 0", "goal 1", "goal 2"]
     assert failure_counts(before, after, samples) == [
-        FailureCount("wrong", 1, 2, ["1", "2"]),
-        FailureCount("late", 2, 0, ["0", "1"]),
+        FailureCount("wrong", 1, 2, samples[1:]),
+        FailureCount("late", 2, 0, samples[:2]),
     ]
 
 
 def test_single_evaluation_has_one_column(tmp_path: Path) -> None:
     before = predictions(tmp_path, ["late"])
-    assert failure_counts(before, None, choose_samples(before, None)) == [FailureCount("late", 1, None, ["0"])]
+    samples = choose_samples({"before": before})
+    assert failure_counts(before, None, samples) == [FailureCount("late", 1, None, samples)]
     assert failure_counts(None, None, []) == []

@@ -37,4 +37,7 @@ def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections:
     page = write_improvement_report(folder, tmp_path / "report.html", facts).read_text(encoding="utf-8")
     assert "20 preferences" in page and "corrections &lt;alone&gt;" in page
     assert ("Corrected replies" in page) is with_corrections
-    assert ("bad reply here" in page) is with_corrections and "fine &amp; you" in page
+    marked = "<mark>bad</mark> reply here" in page and "<mark>good</mark> reply here" in page
+    assert marked is with_corrections and "fine &amp; you" in page
+    assert ("<h3>correction</h3>" in page) is with_corrections
+    assert 'title="lower is better"' in page and "before and after. ↑" in page

@@ -24,4 +24,4 @@ def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -
 def test_half_of_a_character_in_a_reply_does_not_stop_the_page(tmp_path: Path) -> None:
     path = write_run(tmp_path) / "epoch_3_test_split_predictions.json"
     path.write_text(path.read_text().replace("reply 0", "reply \\ud83d"))
-    assert "reply ?" in write_report(tmp_path).read_text(encoding="utf-8")
+    assert "reply <mark>?</mark> at <mark>3</mark>" in write_report(tmp_path).read_text(encoding="utf-8")

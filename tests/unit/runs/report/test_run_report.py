@@ -45,9 +45,9 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     )
     assert "time in iterations 15.0 s" in text
     assert "m 0.500 0.000 … 1.000 1.000 1.000 … 1.000 +0.500" in text
-    assert "d no scores per reply, so no interval 7.000 8.000 +1.000" in text
+    assert "d * 7.000 8.000 +1.000" in text and "* no interval: the metric is not a mean" in text
     assert "Test split, 4 prompts, before training and after 3 iterations" in text
-    assert page.tags.count("svg") == 5 + 1 + 1, "the panels, the phases and the lengths"
+    assert page.tags.count("svg") == 3 * (5 + 1) + 1, "the panels and the phases over three axes, and the lengths"
     assert "dashed: target 0.05" in text
     assert page.tags.count("article") == 4 and "reply 2 at 0" in text and "reply 2 at 3" in text and "good" in text
     assert "model_name: builtin/tiny-gpt2" in text
@@ -90,12 +90,54 @@ def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path: Path) 
     text = " ".join(page.text.split())
     assert page.tags.count("article") == 3
     assert (
-        "partner: guess 0 before agent: is it red ? -0.05 partner: yes . agent: (nothing) -0.05 partner: no . "
-        "ended after max_turns; success 0 after agent: is it a dog ? +0.95 partner: yes , a dog ! "
+        "partner: guess 0 before training agent: is it red ? -0.05 partner: yes . agent: (nothing) -0.05 partner: no . "
+        "ended after max_turns; success 0 after 3 iterations agent: is it a dog ? +0.95 partner: yes , a dog ! "
         "ended by the partner; success 1 first prompt and references hello 0 how are you? reference: fine 0" in text
     )
     assert "Test split, 3 conversations" in text and "changed conversations only" in text
-    assert "Return share of conversations" in text and "Turns of the agent share of conversations" in text
+    assert "share of conversations" in text and "Turns of the agent" in text
+
+
+def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, "a", reward=float(i), m=float(i)) for i in range(4)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+        metrics = [{"epoch": each, "metrics": {"reward": 1.5, "m": 1.5}} for each in (0, 3)]
+    write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
+    write_json(tmp_path / "test_split_references.json", {"m": 1.75})
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "metric before after change references reward ↑ (higher is better) also m 1.500" in text
+    assert "+0.000 +0.000 … +0.000 1.750" in text
+
+
+def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in range(10):
+        rows = [prediction(i, f"val {i} at {epoch}", m=epoch) for i in range(2)]
+        write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
+    write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": i}} for i in range(10)])
+    page = page_of(tmp_path)
+    text = " ".join(page.text.split())
+    assert "Samples of the val split, from 6 evaluations" in text and page.tags.count("article") == 4 + 2
+    shown = [epoch for epoch in range(10) if f"val 0 at {epoch}" in re.sub(r"\s+", " ", page.text)]
+    assert shown == [0, 1, 3, 5, 7, 9] and "after 7 iterations after 9 iterations" in text
+
+
+def test_report_written_by_the_run_itself_is_that_of_a_complete_run(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert "The run is not complete" in page_of(tmp_path).text
+    write_report_or_warn(tmp_path)
+    page = Elements((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "not complete" not in page.text and "complete" in page.text
+
+
+def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
+    record = {"iteration": 2, "message": "KL <explodes>", "advice": "Lower the rate."}
+    write_lines(write_run(tmp_path) / "warnings.jsonl", [record])
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "1 warning: Iteration 2: KL <explodes>" in text and "Lower the rate." in text
+    assert text.index("Lower the rate.") < text.index("algorithm ppo")
 
 
 def test_page_of_replies_has_no_words_about_conversations(tmp_path: Path) -> None:
@@ -127,7 +169,7 @@ def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
     write_lines(tmp_path / "rollout_info.jsonl", [{f"rollout/reward/{key}": float(i)} for i in range(3)])
     page = page_of(tmp_path)
-    assert page.tags.count("article") == 2 and page.text.count(key) == 5, "a metric, a choice, two samples, a curve"
+    assert page.tags.count("article") == 2 and page.text.count(key) == 3, "a metric, a choice, a curve"
     assert page.tags.count("b") == len(re.findall(r"<b>", (tmp_path / "report.html").read_text(encoding="utf-8")))
 
 
@@ -139,7 +181,7 @@ def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert page.tags.count("article") == 200
     assert "200 of 500 replies" in page.text and "degraded by the reward" in page.text
-    assert "reply 499 3" in page.text and "reply 0 3" in page.text
+    assert {"499", "0"} <= {text.split()[1] for text in re.findall(r"reply \d+", page.text)}
 
 
 @pytest.mark.parametrize("removed", ["*_predictions.json", "*.jsonl", "config.json", "rollout_info.jsonl", "test_*"])
@@ -167,7 +209,7 @@ def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
     write_lines(tmp_path / "training_info.jsonl", [{"train_loss": 3.25, "n_steps": 3354}])
     text = " ".join(page_of(tmp_path).text.split())
     assert "train_loss 3.25" in text and "n_steps 3,354" in text and "model my/model" in text
-    assert "before training and after it" in text and "Curves require" not in text
+    assert "before training and after 3 epochs" in text and "Curves require" not in text
 
 
 def test_numbers_of_two_iterations_are_a_table(tmp_path: Path) -> None:
