@@ -24,7 +24,7 @@ from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.results import run_state
 from rl4dialog.runs.summary import is_headline
 
-_N_SHOWN = 6  # metrics, before the others are folded
+_N_LINES = 12  # of the table of metrics, before the others are folded
 _MAX_ANSWERS = 4  # groups whose samples are shown side by side
 
 
@@ -50,6 +50,7 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
     groups = group_runs(runs)
     split = "test" if any(run.epochs("test") for run in runs) else "val"
     metrics = compared_metrics(groups, split)
+    n_shown = max(2, _N_LINES // (len(groups) + 1))
     headlines = [metric for metric in metrics if is_headline(metric.key)]
     last = {group.label: each for group in groups if (each := last_predictions(group, split)) is not None}
     browser_set = sample_set("samples", dict(list(last.items())[:_MAX_ANSWERS]), takes_turns=False) if last else None
@@ -64,8 +65,8 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         ],
         differences=config_differences(groups),
         split=split,
-        metrics=headlines[:_N_SHOWN],
-        other_metrics=[*headlines[_N_SHOWN:], *(metric for metric in metrics if metric not in headlines)],
+        metrics=headlines[:n_shown],
+        other_metrics=[*headlines[n_shown:], *(metric for metric in metrics if metric not in headlines)],
         curves=_pictures(groups),
         browser_set=browser_set,
     )

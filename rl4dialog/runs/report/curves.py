@@ -109,15 +109,13 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     logged = [key for run in runs for row in run.iterations for key, value in row.items() if value is not None]
     keys = list(dict.fromkeys(logged))
     parts = {key.removeprefix(_REWARD_PARTS): key for key in keys if key.startswith(_REWARD_PARTS)}
-    rewards = {label: key for label, key in parts.items() if not label.endswith(_WEIGHT)}
+    rewards = {
+        label: key
+        for label, key in parts.items()
+        if not label.endswith(_WEIGHT) and not all(_is_task_reward(run, key) for run in runs)
+    }
     weights = {label.removesuffix(_WEIGHT): key for label, key in parts.items() if label.endswith(_WEIGHT)}
     changing = {label: key for label, key in weights.items() if _varies(runs, key)}
-    if (
-        len(rewards) == 1
-        and not changing
-        and all(_is_task_reward(run, key) for run in runs for key in rewards.values())
-    ):
-        rewards = {}
     first, *others = _PANELS
     found = [
         first,

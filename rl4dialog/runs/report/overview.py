@@ -30,7 +30,7 @@ def subtitle(run: Run, state: str) -> list[str]:
     """State, date, duration and device of a run, as far as they are known."""
     times = [time for time, *_ in _log_lines(run)]
     seconds = (max(times) - min(times)).total_seconds() if times else 0.0
-    n_resumed = len(run.provenance.get("resumed") or [])
+    n_resumed = len(_listed(run.provenance.get("resumed")))
     again = {0: "", 1: ", resumed once"}.get(n_resumed, f", resumed {n_resumed} times")
     duration = f"{_clock(seconds)}{', pauses included' if n_resumed else ''}" if seconds else ""
     return [part for part in (f"{state}{again}", _date(run), duration, _device(run)) if part]
@@ -134,12 +134,16 @@ def _device(run: Run) -> str:
     hardware = run.provenance.get("hardware")
     if not isinstance(hardware, dict):
         return ""
-    gpus = [str(gpu.get("name")) for gpu in hardware.get("gpus") or [] if isinstance(gpu, dict)]
+    gpus = [str(gpu.get("name")) for gpu in _listed(hardware.get("gpus")) if isinstance(gpu, dict)]
     if gpus and flatten(run.config).get("alg.args.device") != "cpu":
         processes = number(hardware.get("processes"))
         return f"{processes:.0f} processes, {gpus[0]}" if processes > 1 else gpus[0]
     threads = hardware.get("torch_threads")
     return f"CPU {hardware.get('cpu') or ''}".strip() + (f", {threads} threads" if threads != 1 else ", 1 thread")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _log_lines(run: Run) -> list[tuple[datetime, str, str]]:

@@ -97,6 +97,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     changes = described(found, repeats, run.config)
     headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
     drawn = panels([run])
+    evaluations = _evaluation_pictures(run, repeats, [change.key for change in headlines])
     browsers = _sample_sets(run, split, labels)
     beside = {"references": run.references, **run.players} if split == "test" else {}
     beside = {name: _with_repeated(scores, repeats) for name, scores in beside.items()}
@@ -116,7 +117,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         changes=headlines[:_N_SHOWN],
         other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
         curves=_curve_pictures(run, drawn),
-        evaluations=_evaluation_pictures(run, repeats, [change.key for change in headlines]),
+        evaluations=evaluations,
         distributions=_distributions(before, after, of, repeats),
         remaining=_remaining(run, drawn),
         browsers=browsers,

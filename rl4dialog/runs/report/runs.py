@@ -100,7 +100,7 @@ def read_run(path: str | Path) -> Run:
         path,
         config,
         _read_object(path / PROVENANCE_FILE),
-        _merge(rollouts, updates) if rollouts else [],
+        _merge(path, rollouts, updates) if rollouts else [],
         updates[-1] if updates and not rollouts else {},
         {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
@@ -121,13 +121,15 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _merge(rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per iteration; if an iteration was logged twice, the later values win."""
     rows: dict[int, dict[str, Any]] = {}
     for records in (rollouts, updates):
         for i, record in enumerate(records, start=1):
             iteration = record.get("iteration", i)
-            rows.setdefault(int(iteration), {}).update({**record, "iteration": int(iteration)})
+            if not isinstance(iteration, int):
+                raise DataError(f"{path}: the iteration of a logged line must be a whole number, not {iteration!r:.80}")
+            rows.setdefault(iteration, {}).update({**record, "iteration": iteration})
     return [rows[iteration] for iteration in sorted(rows)]
 
 

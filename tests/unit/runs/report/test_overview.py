@@ -48,7 +48,10 @@ def test_gpu_is_named_if_the_run_used_it(tmp_path: Path, device: str, processes:
     assert subtitle(read_run(tmp_path), "complete") == ["complete", shown]
 
 
-@pytest.mark.parametrize("provenance", [{}, {"start_time": 3, "hardware": "cpu"}, {"hardware": {"gpus": [1]}}])
+@pytest.mark.parametrize(
+    "provenance",
+    [{}, {"resumed": 3, "hardware": {"gpus": 3}}, {"start_time": 3, "hardware": "cpu"}, {"hardware": {"gpus": [1]}}],
+)
 def test_provenance_of_another_form_is_left_out(tmp_path: Path, provenance: dict[str, Any]) -> None:
     write_json(write_run(tmp_path) / "provenance.json", provenance)
     assert subtitle(read_run(tmp_path), "complete")[0] == "complete"

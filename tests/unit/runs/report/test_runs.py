@@ -54,6 +54,11 @@ def test_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) 
         ("config.json", "{", r"config\.json is not JSON"),
         ("config.json", "[1]", r"config\.json must be a JSON object, not \[1\]"),
         ("training_info.jsonl", "3\n", r"training_info\.jsonl:1 must be a JSON object, not 3"),
+        (
+            "rollout_info.jsonl",
+            '{"iteration": null}\n',
+            "the iteration of a logged line must be a whole number, not None",
+        ),
         ("test_split_metrics.jsonl", '{"epoch": 0}\n', r"test_split_metrics\.jsonl: every line must be"),
     ],
 )
