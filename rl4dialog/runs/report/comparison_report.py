@@ -77,6 +77,6 @@ def _pictures(groups: Sequence[Group]) -> list[Picture]:
     for panel in panels([run for group in groups for run in group.runs if len(run.iterations) >= MIN_ITERATIONS]):
         for label, key in panel.keys.items():
             title = f"{panel.title}: {label}" if panel.has_legend else panel.title
-            chart = band_chart(title, panel.unit or panel.title.lower(), group_curves(groups, panel, key))
+            chart = band_chart(title, panel.unit or panel.title, group_curves(groups, panel, key))
             pictures.append(Picture(title, "", chart))
     return pictures

@@ -39,7 +39,7 @@ _DISTRIBUTIONS = {
     "conversation/return": ("Return", "return"),
     "conversation/turns": ("Turns of the agent", "turns"),
 }
-_N_SHOWN = 6  # metrics, before the others are folded
+_N_SHOWN = 5  # metrics, before the others are folded
 _MAX_STEPS = 6  # evaluations whose samples are shown
 _N_SCORES = 4  # scores shown with each answer
 
@@ -221,7 +221,7 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
         target = number(config.get(panel.target))
         known = None if math.isnan(target) else target
-        chart = line_chart(panel.title, panel.unit or panel.title.lower(), curves, known)
+        chart = line_chart(panel.title, panel.unit or panel.title, curves, known)
         remark = "" if known is None else f"dashed: target {known:g}"
         pictures.append(Picture(panel.title, remark, chart, list(panel.keys) if panel.has_legend else []))
     layers = {phase: run.column(phase) for phase in PHASES if any(phase in row for row in run.iterations)}
