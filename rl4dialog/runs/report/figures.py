@@ -23,7 +23,7 @@ from rl4dialog.runs.report.curves import Curve
 COLORS = ("#3b82c4", "#e07b1a", "#2f9e6e", "#c9568f", "#8b6cd1", "#a88420", "#3aa6b5", "#888888")
 
 _WIDTH, _HEIGHT = 300, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 294, 20, 156  # of the area within the axes
+_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 286, 20, 156  # of the area within the axes
 _MAX_POINTS = 200
 _N_BINS = 30
 # A range below this share of the largest value would be a thin strip above zero, so the axis is cut.
@@ -44,12 +44,12 @@ class _Scale:
     def __call__(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def ticks(self, whole: bool = False) -> list[float]:
+    def ticks(self, n: int, whole: bool = False) -> list[float]:
         from matplotlib.ticker import MaxNLocator
 
         steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
         room = 1e-9 * (self.high - self.low)
-        found = MaxNLocator(4, integer=whole, steps=steps).tick_values(self.low, self.high)
+        found = MaxNLocator(n, integer=whole, steps=steps).tick_values(self.low, self.high)
         return [float(value) for value in found if self.low - room <= value <= self.high + room]
 
 
@@ -166,7 +166,7 @@ def _chart(
         ends = x_range or _ends(_finite([value for curve in curves for value in curve.x[axis]]))
         x = _Scale(*ends, _LEFT, _RIGHT)
         shapes = "".join(draw(x, y, axis))
-        label = f"{unit} (axis does not start at 0)" if is_cut else unit
+        label = f"{unit} (cut axis)" if is_cut else unit
         data = json.dumps(
             {"axis": axis, "range": ends, "at": at, "area": [_LEFT, _RIGHT, _TOP, _BOTTOM], "width": _WIDTH}
         )
@@ -199,12 +199,12 @@ def y_range(values: Sequence[float]) -> tuple[float, float]:
 def _frame(x: _Scale, y: _Scale, x_label: str, y_label: str, whole: bool, is_cut: bool) -> str:
     """Grid, ticks and labels of both axes; a zigzag marks a vertical axis that does not start at zero."""
     parts = []
-    for value in y.ticks():
+    for value in y.ticks(6):
         at, kind = f"{y(value):.1f}", "zero" if value == 0 else "grid"
         parts.append(f'<path class="{kind}" d="M{_LEFT} {at}H{_RIGHT}"/>')
         if not is_cut or y(value) < _BOTTOM - 26:  # leaves room for the zigzag
             parts.append(f'<text class="y" x="{_LEFT - 5}" y="{float(at) + 4:.1f}">{_short(value)}</text>')
-    for value in x.ticks(whole):
+    for value in x.ticks(4, whole):
         at = f"{x(value):.1f}"
         parts.append(f'<path class="grid" d="M{at} {_TOP}V{_BOTTOM}"/>')
         parts.append(f'<text class="x" x="{at}" y="{_BOTTOM + 15}">{_short(value)}</text>')
