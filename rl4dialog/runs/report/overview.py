@@ -61,7 +61,7 @@ def missing(run: Run, split: str, state: str) -> list[str]:
         notes.append(f"The {split} split was evaluated only once, so there is no comparison.")
     elif split != "test":
         notes.append(f"The test split was not evaluated after training; metrics and samples are those of {split}.")
-    if len(run.iterations) < MIN_ITERATIONS and not run.training:
+    if 0 < len(run.iterations) < MIN_ITERATIONS:
         notes.append(f"Curves require at least {MIN_ITERATIONS} iterations.")
     return notes
 
