@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from rl4dialog.inference.task_agent import TaskAgent
 
 HELP = "chat with a run's model, or any model, in the terminal"
+PAGE = "docs/chat.md"
+EXAMPLES = (
+    "rl4dialog chat --run runs/my_project/my_run",
+    "rl4dialog chat --run runs/my_project/my_run --show_reward --feedback feedback.jsonl",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

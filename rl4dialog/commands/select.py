@@ -9,6 +9,8 @@ from rl4dialog.commands.models import add_model_arguments, load_chosen, model_na
 from rl4dialog.core.errors import ConfigError
 
 HELP = "select pairs of replies for people to judge, at random or by reward models"
+PAGE = "docs/feedback.md"
+EXAMPLES = ("rl4dialog select --run runs/my_project/my_run --n 100 --output queue.jsonl",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from rl4dialog.serving.queue_page import QueuePage
 
 HELP = "chat with a run's model, or with two models side by side, on a web page"
+PAGE = "docs/chat.md"
+EXAMPLES = (
+    "rl4dialog ui --run runs/my_project/my_run",
+    "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
+    "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
