@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
         print(schema_page(), end="")
         return 0
     if args.commands:
-        from rl4dialog.cli import make_parser
         from rl4dialog.commands.command_page import command_page
+        from rl4dialog.commands.parser import make_parser
 
         print(command_page(make_parser()), end="")
         return 0

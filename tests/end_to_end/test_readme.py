@@ -217,3 +217,12 @@ def test_tree_has_a_line_for_every_file() -> None:
     assert sorted(listed) == sorted(path.name for path in files if not path.name.startswith("_"))
     packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
     assert packages == set(re.findall(r"(\w+)/", tree.split("benchmarks/")[0])) - {"rl4dialog"}
+
+
+def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are() -> None:
+    named = set(re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/hyperparameters.md")))
+    # stable-baselines3's own names are not repeated there.
+    assert named - {"train/clip_fraction", "train/explained_variance", "rollout/task_reward_std"} <= set(
+        re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/logging.md"))
+    )
+    assert len(named) > 3

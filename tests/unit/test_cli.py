@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import rl4dialog
-from rl4dialog.cli import COMMANDS, main, make_parser
+from rl4dialog.cli import main
+from rl4dialog.commands.parser import COMMANDS, make_parser
 
 ROOT = Path(__file__).parents[2]
 
