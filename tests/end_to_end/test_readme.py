@@ -219,6 +219,14 @@ def test_tree_has_a_line_for_every_file() -> None:
     assert packages == set(re.findall(r"(\w+)/", tree.split("benchmarks/")[0])) - {"rl4dialog"}
 
 
+def test_where_things_are_decided() -> None:
+    section = text_of("docs/architecture.md").split("## Where is it decided?", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| .+ \| `(.+\.py)` \| `(\w+)` \|$", section, flags=re.MULTILINE)
+    assert len(rows) == 20
+    for file, name in rows:
+        assert re.search(rf"^(def|class) {name}\b|import .*\b{name}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE)
+
+
 def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are() -> None:
     named = set(re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/hyperparameters.md")))
     # stable-baselines3's own names are not repeated there.
