@@ -10,11 +10,12 @@ from typing import Any
 from rl4dialog import __version__
 
 COMMANDS = (
-    *("init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
+    *("demo", "init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
     *("simulate", "chat", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
     *("excerpts", "select", "export-feedback", "improve"),
 )
 _FIRST_STEPS = (
+    "rl4dialog demo",
     "rl4dialog init --data replies.csv",
     "rl4dialog train --config_path config.yml",
     "rl4dialog COMMAND --help",
