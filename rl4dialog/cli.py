@@ -19,7 +19,7 @@ from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
-    *("simulate", "chat", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
+    *("simulate", "chat", "teach", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
     *("excerpts", "select", "export-feedback", "improve"),
 )
 
