@@ -112,7 +112,7 @@ class Teaching(Judging[Situation]):
             lesson.reply = self._reply(lesson)
         reply, persona = lesson.reply, lesson.persona
         id = queue_id(persona, lesson.turns, [reply])
-        return QueuedReplies(id, tuple(lesson.turns), [JudgedReply(self._model.name, reply)], persona, "teach")
+        return QueuedReplies(id, [*lesson.turns], [JudgedReply(self._model.name, reply)], persona, "teach")
 
     def goal(self, person: str) -> str | None:
         """Goal of the reply that a person judges."""
@@ -187,11 +187,13 @@ class Teaching(Judging[Situation]):
         return "The model has no other reply; write a better one, or go to the next situation."
 
     def _next_goal(self, lesson: _Lesson) -> str | None:
-        """A goal that the conversation has not had yet, at random; the person can choose another."""
+        """A goal that the conversation has not had yet, or at least another one, at random."""
         if lesson.goal is None:
             return None
         new = [goal for goal in self.goals if goal not in lesson.goals_so_far]
-        return random.Random("/".join([*lesson.situation.place, str(len(lesson.turns))])).choice(new or [*self.goals])
+        others = [goal for goal in self.goals if goal != lesson.goal]
+        rng = random.Random("/".join([*lesson.situation.place, str(len(lesson.turns))]))
+        return rng.choice(new or others or [lesson.goal])
 
     def _reply(self, lesson: _Lesson) -> str:
         dialogue_format = self._model.dialogue_format
