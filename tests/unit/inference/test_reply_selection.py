@@ -8,13 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from reward_models import save_reward_model
-from rl4dialog.inference.reply_selection import STRATEGIES, Candidates, check_strategy, select_replies
 from runs import make_config, run_folder, train
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback_queue import read_queue
 from rl4dialog.core.types import Sample
+from rl4dialog.inference.reply_selection import STRATEGIES, Candidates, check_strategy, select_replies
 from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
 
 
