@@ -119,10 +119,14 @@ def test_without_a_partner_the_samples_own_utterances_follow(on_small_talk: Path
     assert given[1].turns == [*given[0].turns, "yes .", sample.meta_data["continuation"][0]]
 
 
-def test_language_model_answers_as_the_partner(on_small_talk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("id", ["language_model", "self_play"])
+def test_language_models_answer_as_the_partner(
+    on_small_talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: str
+) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(on_small_talk.parents[2] / "cache"))
     loaded = load_policy(on_small_talk)
     assert loaded.config.env is not None
-    partner = {"id": "language_model", "args": {"model_name": str(on_small_talk / "model")}}
+    partner = {"id": id, "args": {"model_name": str(on_small_talk / "model")} if id == "language_model" else {}}
     args = loaded.config.env.args.model_dump() | {"partner": partner, "max_turns": 2}
     loaded.config.env.args = type(loaded.config.env.args)(**args)
     teaching = build_teaching(loaded, "m", "train", 2, tmp_path / "f.jsonl", 0)
