@@ -142,7 +142,7 @@ def command(*flags: str) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0 and "Traceback" not in errors, errors
