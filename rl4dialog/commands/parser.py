@@ -11,7 +11,7 @@ from rl4dialog import __version__
 
 COMMANDS = (
     *("demo", "init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
-    *("simulate", "chat", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
+    *("simulate", "chat", "teach", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
     *("excerpts", "select", "export-feedback", "improve"),
 )
 _FIRST_STEPS = (
