@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 COMMANDS = (
     *("init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
     *("simulate", "chat", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
-    *("excerpts", "select", "export-feedback", "improve"),
+    *("excerpts", "select", "export", "export-feedback", "improve"),
 )
 
 

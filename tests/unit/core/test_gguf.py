@@ -55,7 +55,7 @@ def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "model.gguf"
     write_llama(path)
     folder = folder_of_gguf(path)
-    monkeypatch.setattr(gguf, "_load", lambda path: pytest.fail("converted again"))
+    monkeypatch.setattr(gguf, "read_gguf", lambda path: pytest.fail("converted again"))
     assert folder_of_gguf(path.rename(tmp_path / "renamed.gguf")) == folder
     (folder / "model.safetensors").unlink()  # a damaged conversion is not used
     with pytest.raises(pytest.fail.Exception, match="converted again"):
