@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +110,10 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
     config = AutoConfig.from_pretrained(path.parent, **where)
     _mend_sizes(config, fields)
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model, info = auto_class.from_pretrained(
-        path.parent, config=config, dtype="float32", output_loading_info=True, **where
-    )
+    with redirect_stderr(StringIO()):  # a progress bar
+        model, info = auto_class.from_pretrained(
+            path.parent, config=config, dtype="float32", output_loading_info=True, **where
+        )
     check_weights(model, info, str(path))
     config.architectures, config.dtype = [type(model).__name__], "float32"
     return tokenizer, config, model

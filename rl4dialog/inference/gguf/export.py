@@ -43,7 +43,7 @@ def export_gguf(
     Args:
         run: The run folder. No code that its config names is run.
         output: The file, which ends with ``.gguf``.
-        dtype: Number format of the weights, one of `rl4dialog.core.gguf.DTYPES`; by default the one in which they are saved.
+        dtype: Number format of the weights, of `rl4dialog.core.gguf.DTYPES`; by default that of the saved model.
         checkpoint: A checkpoint instead of the final model: an iteration, ``last`` or ``best``.
         prior_only: Export the language model of a guided policy without its values, which GGUF files cannot have.
         overwrite: Replace an existing file.
@@ -64,7 +64,7 @@ def export_gguf(
             f"the model of {run} is an encoder-decoder, which export does not support; decoder-only models have a "
             f"GGUF form. Its model/ is a folder that transformers loads"
         )
-    check_without_values(config, run, prior_only, "a GGUF file cannot contain", "export")
+    check_without_values(config, run, prior_only, "which a GGUF file cannot contain", "export")
     folder = model_folder(run, None if checkpoint is None else find_checkpoint(run, checkpoint))
     model = load_model(AutoModelForCausalLM, str(folder), "language model", _HINT, with_values=True, dtype="auto")
     tokenizer = load_pretrained(AutoTokenizer, str(folder), "tokenizer", _HINT)
@@ -85,7 +85,7 @@ def export_gguf(
     size = output.stat().st_size / 2**20
     lines = (
         f"Written: {output} ({writer.arch}, {n_weights:,} weights, {dtype}, {size:,.1f} MiB)",
-        f"Checked: transformers reads the same tokens from it, and the same probabilities up to {kl:.1g} nats per token",
+        f"Checked: transformers reads the same tokens from it, and the same model up to {kl:.1g} nats per token",
         *notes,
         *_prompts(config, provenance),
     )

@@ -115,7 +115,7 @@ def _add_sentencepiece(writer: GGUFWriter, tokenizer: Any, settings: Mapping[str
     for id, kind in enumerate(types):
         if kind == TokenType.USER_DEFINED:
             tokens[id] = tokens[id].replace(_SPACE, " ")
-        elif tokens[id].startswith("<0x") and len(tokens[id]) == len("<0x00>"):
+        elif _is_byte(tokens[id]):
             types[id] = TokenType.BYTE
         elif id == tokenizer.unk_token_id:
             types[id] = TokenType.UNKNOWN
@@ -140,7 +140,9 @@ def _tokens_and_types(tokenizer: Any, n_rows: int) -> tuple[list[str], list[int]
 def _notes_of_added(tokenizer: Any) -> list[str]:
     """Tokens that take whitespace around them along, which llama.cpp's do not."""
     greedy = [added.content for added in tokenizer.added_tokens_decoder.values() if added.lstrip or added.rstrip]
-    return [f"Write no space beside {token!r}: here the token includes it, in llama.cpp it does not." for token in greedy]
+    return [
+        f"Write no space beside {token!r}: here the token includes it, in llama.cpp it does not." for token in greedy
+    ]
 
 
 def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[str]:
@@ -178,13 +180,21 @@ def _merge_by_scores(merges: list[tuple[str, str]], scores: Mapping[str, float],
     ranks = [scores[left + right] for left, right in merges]
     if ranks != sorted(ranks, reverse=True):
         return False
+    # llama.cpp merges any two tokens whose texts together are a token.
+    added = {added.content for added in tokenizer.added_tokens_decoder.values()}
     listed, vocabulary = set(merges), tokenizer.get_vocab()
     return all(
         (token[:cut], token[cut:]) in listed
-        for token in scores
+        for token in vocabulary
+        if token not in added and not _is_byte(token)
         for cut in range(1, len(token))
         if token[:cut] in vocabulary and token[cut:] in vocabulary
     )
+
+
+def _is_byte(token: str) -> bool:
+    """Whether a token is a byte, such as ``<0x0A>``."""
+    return token.startswith("<0x") and len(token) == len("<0x0A>")
 
 
 def _added_ends(tokenizer: Any) -> tuple[bool, bool]:

@@ -41,7 +41,7 @@ def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
 
 
-@pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", True)])
+@pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", False), ("poro-chat", True)])
 def test_rules_of_splitting_that_are_lost_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool
 ) -> None:
