@@ -24,7 +24,8 @@ CACHED = "gguf"
 """Cache category of converted files."""
 DTYPES = ("f32", "f16", "bf16", "q8_0")
 """Number formats of exported weights, by llama.cpp's names."""
-# Pre-tokenizers, by their names in GGUF files, with GPT-2's rules, which transformers takes for every name that it does not know.
+# Pre-tokenizers, by their names in GGUF files, with GPT-2's rules. Transformers takes these for all names that it does
+# not know.
 _OF_GPT2 = ("default", "gpt-2")
 # Settings of configs, by key in the file, that transformers does not read, by its name of the architecture.
 _SIZES = {

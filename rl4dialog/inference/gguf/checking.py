@@ -20,8 +20,8 @@ TEXTS = (
     "two  spaces, a\ttab and\n\nempty lines",
     "naïve café, Größe, 你好, привет 🙂",
 )
-# Mean KL divergence per token, in nats, above which a file is of another model. Rounding SmolLM2-135M from float32 gives
-# 4e-6 (f16), 9e-5 (bf16) and 2e-3 (q8_0).
+# Mean KL divergence per token, in nats, above which a file is of another model. Rounding SmolLM2-135M from float32
+# gives 4e-6 (f16), 9e-5 (bf16) and 2e-3 (q8_0).
 _MAX_KL = {"f32": 1e-3, "f16": 1e-3, "bf16": 1e-2, "q8_0": 0.1}
 
 
@@ -32,7 +32,7 @@ def token_ids(tokenizer: Any) -> list[list[int]]:
 
 @torch.no_grad()
 def log_probs(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Log-probabilities of the token after each token of some texts, cut to the model's positions. Shapes (tokens, V)."""
+    """Log-probabilities of the token after each token of texts, cut to the model's positions. Shapes (tokens, V)."""
     limit = position_limit(model.config)
     return [model(torch.tensor([ids[:limit]])).logits[0].float().log_softmax(dim=-1) for ids in texts]
 
