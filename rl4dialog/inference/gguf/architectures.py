@@ -26,7 +26,7 @@ class Architecture:
         gguf: llama.cpp's architecture.
         add_metadata: Adds the sizes of a model with this config.
         stored: The weight of a transformers name, in llama.cpp's layout.
-        only: Settings that all files of the architecture imply, by key of the config.
+        only: Settings that all files of the architecture imply, by key of the config; all of a tuple are the same.
     """
 
     gguf: MODEL_ARCH
@@ -50,10 +50,11 @@ def architecture_of(model: PreTrainedModel) -> Architecture:
         )
     settings = {**config.to_dict(), **(getattr(config, "rope_parameters", None) or {})}
     for key, value in found.only.items():
-        if settings.get(key, value) != value:
+        same = value if isinstance(value, tuple) else (value,)
+        if settings.get(key, same[0]) not in same:
             raise ModelError(
                 f"the model has {key}: {settings[key]} in its config.json, but a GGUF file of the architecture "
-                f"{config.model_type!r} means {value}; llama.cpp's convert_hf_to_gguf.py may support it"
+                f"{config.model_type!r} means {same[0]}; llama.cpp's convert_hf_to_gguf.py may support it"
             )
     window, n_positions = settings.get("sliding_window"), settings.get("max_position_embeddings")
     if config.model_type == "mistral" and window is not None and window < n_positions:
@@ -130,7 +131,7 @@ ARCHITECTURES = {
         _gpt2_metadata,
         _gpt2_weight,
         {
-            "activation_function": "gelu_new",
+            "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
             "scale_attn_weights": True,
             "scale_attn_by_inverse_layer_idx": False,
             "add_cross_attention": False,

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import gguf
@@ -52,7 +52,8 @@ def replaced_file(path: Path) -> Iterator[Path]:
             f"{path} cannot be written: {error.strerror or error}; free up space or choose another --output"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:

@@ -60,3 +60,8 @@ def test_other_models_are_refused(name: str, changes: dict[str, Any], message: s
 
 def test_window_as_long_as_the_positions_is_none() -> None:
     assert architecture_of(tiny_model("mistral", byte_level(), sliding_window=64)) is ARCHITECTURES["mistral"]
+
+
+def test_another_name_of_the_same_activation_is_accepted() -> None:
+    same = tiny_model("gpt2", byte_level(), activation_function="gelu_pytorch_tanh")  # as builtin/tiny-gpt2
+    assert architecture_of(same) is ARCHITECTURES["gpt2"]
