@@ -12,7 +12,7 @@ from rl4dialog import __version__
 COMMANDS = (
     *("demo", "init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
     *("simulate", "chat", "teach", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
-    *("excerpts", "select", "export-feedback", "improve"),
+    *("excerpts", "select", "export", "export-feedback", "improve"),
 )
 _FIRST_STEPS = (
     "rl4dialog demo",
