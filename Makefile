@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-chat demo-offline demo-game test test-long test-portable expected mutants benchmark check image docs clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable expected mutants benchmark check image docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -22,20 +22,13 @@ $(STAMP): setup.py constraints.txt
 install: $(STAMP) ## Set up .venv with pinned versions
 
 demo: $(STAMP) ## Teach a small pretrained chat model to ask back, with PPO; without a network, run demo-offline
-	@if $(BIN)/rl4dialog prepare builtin/smollm2-135m-instruct; then $(MAKE) --no-print-directory demo-chat; \
-	else echo "SmolLM2 cannot be downloaded. A tiny model is trained instead:" && $(MAKE) --no-print-directory demo-offline; fi
-
-demo-chat: $(STAMP)
-	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/openers/smollm2_ppo.yml \
-	    --project_name demo --experiment_name openers --base_path_to_store_results runs --overwrite
+	@$(BIN)/rl4dialog demo
 
 demo-offline: $(STAMP) ## Warm-start a tiny dialogue model and improve it with PPO, without a network
-	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/small_talk/gpt2_ppo.yml \
-	    --project_name demo --experiment_name small_talk --base_path_to_store_results runs --overwrite
+	@$(BIN)/rl4dialog demo small_talk
 
 demo-game: $(STAMP) ## Train a tiny model to win a guessing game by playing it, without a network
-	$(BIN)/python scripts/train_text_generation.py --config_path task_configs/guess_what/llama_ppo.yml \
-	    --project_name demo --experiment_name guess_what --base_path_to_store_results runs --overwrite
+	@$(BIN)/rl4dialog demo guess_what
 
 test: $(STAMP) ## Run the test-suite, without what takes long
 	$(BIN)/python -m pytest --numprocesses auto -m 'not long'

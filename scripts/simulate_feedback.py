@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import append_feedback
-from rl4dialog.core.feedback_queue import read_queue
+from rl4dialog.core.feedback_queue import read_pairs
 from rl4dialog.data.small_talk.person import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     if args.queue is None:
         given = small_talk_feedback(args.n, person)
     else:
-        pairs = [(pair, [reply.text for reply in pair.replies]) for pair in read_queue(args.queue)]
+        pairs = [(pair, [reply.text for reply in pair.replies]) for pair in read_pairs(args.queue)]
         given = [pair.chosen(0 if person.prefers_first(*texts) else 1) for pair, texts in pairs]
     for each in given:
         append_feedback(args.output, each)

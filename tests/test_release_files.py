@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import yaml
 import rl4dialog
 
 ROOT = Path(__file__).parents[1]
+SMALL = ["datapool.args.n_train=40", "datapool.args.n_val=6", "datapool.args.n_test=6", "warm_start=null"]
 FORMS = ("bug_report", "feature_request")
 
 
@@ -37,3 +41,25 @@ def test_forms_have_fields_with_ids(name: str) -> None:
     assert form["name"] and form["description"]
     ids = [field["id"] for field in form["body"]]
     assert len(set(ids)) == len(ids) and any(field.get("validations", {}).get("required") for field in form["body"])
+
+
+def test_package_without_the_repository_has_the_shipped_configs(tmp_path: Path) -> None:
+    built, empty = tmp_path / "built", tmp_path / "empty"
+    empty.mkdir()
+    build = [sys.executable, "setup.py", "--quiet", "build", "--build-base", str(tmp_path / "base")]
+    subprocess.run([*build, "--build-lib", str(built)], cwd=ROOT, check=True, capture_output=True)
+    assert sorted(path.name for path in built.iterdir()) == ["rl4dialog"]
+    command = [sys.executable, "-m", "rl4dialog.cli", "train", "--dry_run"]
+    command += [
+        "--config_path",
+        "task_configs/small_talk/gpt2_ppo.yml",
+        "--set",
+        "reward_fn={id: regex, args: {pattern: a}}",
+    ]
+    command += [text for change in SMALL for text in ("--set", change)]
+    command += ["--set", "train_evaluation.metrics=[]"]
+    done = subprocess.run(
+        command, cwd=empty, env={**os.environ, "PYTHONPATH": str(built)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Plan" in done.stdout

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 HELP = "compare algorithms over seeds by a plan, and write a page with tables and intervals"
+PAGE = "docs/comparing.md"
+EXAMPLES = ("rl4dialog benchmark plan.yml --output_path runs/comparison --n_jobs 2",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from rl4dialog.inference.task_agent import TaskAgent
 
 HELP = "chat with a run's model, or any model, in the terminal"
+PAGE = "docs/chat.md"
+EXAMPLES = (
+    "rl4dialog chat --run runs/my_project/my_run",
+    "rl4dialog chat --run runs/my_project/my_run --show_reward --feedback feedback.jsonl",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_talk_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``chat`` and ``ui`` share."""
     parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply and its parts")
+    add_judging_arguments(parser)
+
+
+def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of replies that people judge."""
     parser.add_argument("--seed", type=int, default=None, help="random seed of the replies")
     parser.add_argument(
         "--feedback",
@@ -47,9 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
     from rl4dialog.serving.line_chat import console_reader
 
-    for stream in (sys.stdin, sys.stdout):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
     read_line = console_reader(sys.stdin, write_verbatim)
     if loaded is not None and loaded.config.task is None:
         from rl4dialog.inference.chat_agent import ChatAgent

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 HELP = "train an intent classifier from a labelled dialogue pool"
+PAGE = "docs/rewards.md"
+EXAMPLES = ("rl4dialog classifier --datapool small_talk --output_dir classifier",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from rl4dialog.commands.configs import add_config_arguments, read_config
 
 HELP = "check the model, data, reward and machine of a config before training"
+PAGE = "docs/troubleshooting.md"
+EXAMPLES = ("rl4dialog doctor --config_path config.yml",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,11 @@ from rl4dialog.commands.models import add_model_arguments, add_policy, load_chos
 from rl4dialog.core.errors import ConfigError
 
 HELP = "evaluate a run's model, or any model, without training"
+PAGE = "docs/after_a_run.md"
+EXAMPLES = (
+    "rl4dialog evaluate --run runs/my_project/my_run --split test",
+    "rl4dialog evaluate --run runs/my_project/my_run --set env.args.partner.args.error_rate=0",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

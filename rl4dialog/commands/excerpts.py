@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 HELP = "write excerpts of rated conversations to files for a reward model, a held-out reward model, and prompts"
+PAGE = "docs/optimizing_ratings.md"
+EXAMPLES = ("rl4dialog excerpts --ratings dstc9 --output_dir excerpts",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

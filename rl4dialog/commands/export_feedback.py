@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 HELP = "write the preferences and corrections of a feedback file as preference data for TRL's DPO trainer"
+PAGE = "docs/feedback.md"
+EXAMPLES = ("rl4dialog export-feedback --feedback feedback.jsonl --output preferences.jsonl",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,8 @@ from rl4dialog.commands.models import add_model_arguments, load_chosen
 from rl4dialog.core.errors import ConfigError
 
 HELP = "generate a reply to each prompt of a file"
+PAGE = "docs/after_a_run.md"
+EXAMPLES = ("rl4dialog generate --run runs/my_project/my_run --input prompts.jsonl --output replies.jsonl",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,11 @@ from pathlib import Path
 from rl4dialog.commands.models import add_run_argument, add_trust
 
 HELP = "improve a run's model by feedback: reward model, corrections, PPO, and a comparison in one report"
+PAGE = "docs/feedback.md"
+EXAMPLES = (
+    "rl4dialog improve --run runs/my_project/my_run --feedback feedback.jsonl --dry_run",
+    "rl4dialog improve --run runs/my_project/my_run --feedback feedback.jsonl",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

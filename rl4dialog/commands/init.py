@@ -9,6 +9,11 @@ from pathlib import Path
 from rl4dialog.core.errors import ConfigError
 
 HELP = "write a commented config for your own table of prompts and replies"
+PAGE = "docs/configs.md"
+EXAMPLES = (
+    "rl4dialog init --data replies.csv",
+    "rl4dialog init --data questions.jsonl --prompt question --reply answer --model builtin/tiny-gpt2",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rl4dialog.core.registry import Registry
 
 HELP = "list the components available to configs, with their arguments, or explain one"
+PAGE = "docs/catalog.md"
+EXAMPLES = (
+    "rl4dialog list rewards",
+    "rl4dialog list ppo",
+)
 _WIDTH = 100
 KINDS = (
     *(
@@ -42,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="print as Markdown, for docs/catalog.md")
     parser.add_argument("--schema", action="store_true", help="print all config keys as Markdown, for docs/yaml.md")
+    parser.add_argument("--commands", action="store_true", help="print all commands as Markdown, for docs/cli.md")
     parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register custom components")
 
 
@@ -50,6 +56,12 @@ def run(args: argparse.Namespace) -> int:
         from rl4dialog.core.config_reference import schema_page
 
         print(schema_page(), end="")
+        return 0
+    if args.commands:
+        from rl4dialog.commands.command_page import command_page
+        from rl4dialog.commands.parser import make_parser
+
+        print(command_page(make_parser()), end="")
         return 0
 
     from rl4dialog import catalog

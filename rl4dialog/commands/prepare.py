@@ -9,6 +9,12 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import BUILTIN
 
 HELP = "cache what a config needs: model, warm start, intent classifier, encoded log; or a public dataset or model"
+PAGE = "docs/configs.md"
+EXAMPLES = (
+    "rl4dialog prepare --config_path config.yml",
+    "rl4dialog prepare builtin/smollm2-135m-instruct",
+    "rl4dialog prepare daily_dialog --path ~/data/dailydialog",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

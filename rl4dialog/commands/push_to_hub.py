@@ -8,6 +8,8 @@ from pathlib import Path
 from rl4dialog.commands.models import add_run_argument
 
 HELP = "publish a run's model on the Hugging Face Hub, with a model card"
+PAGE = "docs/after_a_run.md"
+EXAMPLES = ("rl4dialog push_to_hub --run runs/my_project/my_run --repo_id me/my_model --private",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

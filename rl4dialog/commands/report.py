@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 
 HELP = "write the report of a run, or a comparison of several, as one HTML file"
+PAGE = "docs/runs.md"
+EXAMPLES = (
+    "rl4dialog report runs/my_project/my_run",
+    "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from rl4dialog.commands.models import add_trust
 
 HELP = "repeat a complete run and check that the results are identical"
+PAGE = "docs/reproducing.md"
+EXAMPLES = ("rl4dialog reproduce runs/my_project/my_run",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,11 @@ import argparse
 from pathlib import Path
 
 HELP = "list the runs in a folder with their state and results"
+PAGE = "docs/runs.md"
+EXAMPLES = (
+    "rl4dialog runs",
+    "rl4dialog runs runs/my_project",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

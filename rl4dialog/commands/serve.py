@@ -10,6 +10,8 @@ from rl4dialog.commands.models import add_model_arguments, load_chosen, model_na
 from rl4dialog.commands.output import write_verbatim
 
 HELP = "serve a run's model, or any model, as an OpenAI-compatible endpoint"
+PAGE = "docs/serving.md"
+EXAMPLES = ("rl4dialog serve --run runs/my_project/my_run",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

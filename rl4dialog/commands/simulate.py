@@ -9,6 +9,11 @@ from rl4dialog.commands.models import add_model_arguments, add_policy, load_chos
 from rl4dialog.core.errors import ConfigError
 
 HELP = "write conversations of a trained model, or a rule policy, with its partner to a file"
+PAGE = "docs/conversations.md"
+EXAMPLES = (
+    "rl4dialog simulate --run runs/my_project/my_run --n 100 --output conversations.jsonl",
+    "rl4dialog simulate --config_path config.yml --policy rule --n 100 --output conversations.jsonl",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from rl4dialog.experiments.sweep.trials import Objective, TrialSource
 
 HELP = "train with many values of some config keys, and select the best"
+PAGE = "docs/examples.md"
+EXAMPLES = (
+    "rl4dialog sweep --config_path config.yml --grid alg.kl_div.target_kl=0.05,0.1,0.2",
+    "rl4dialog sweep --config_path config.yml --search alg.args.n_epochs=int:1:4 --n_trials 20 --metric lexical/meteor",
+)
 _N_TRIALS = 20
 
 

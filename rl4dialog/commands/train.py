@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from rl4dialog.training.checkpoint import Checkpoint
 
 HELP = "train a model from a config file"
+PAGE = "docs/runs.md"
+EXAMPLES = (
+    "rl4dialog train --config_path config.yml --experiment_name first",
+    "rl4dialog train --config_path config.yml --experiment_name first --resume auto",
+    "rl4dialog train --config_path config.yml --set alg.args.n_epochs=3 --seeds 0 1 2",
+    "rl4dialog train --config_path config.yml --dry_run",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,20 +1,28 @@
-"""``rl4dialog ui``: chat with one trained model, or with two side by side, on a local web page."""
+"""``rl4dialog ui``: a local web page to chat with one trained model or two, to judge a queue, or to teach a model."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl4dialog.commands.address import add_address_arguments, check_address_arguments, warn_of_visitors
 from rl4dialog.commands.chat import add_talk_arguments, feedback_file
 from rl4dialog.commands.models import add_model_arguments, compared_name, load_chosen, load_compared, model_name
 from rl4dialog.commands.output import write_verbatim
+from rl4dialog.commands.teach import add_situation_arguments, load_teaching, print_what_to_do
 
 if TYPE_CHECKING:
-    from rl4dialog.serving.queue_page import QueuePage
+    from rl4dialog.serving.judging import Judging
 
-HELP = "chat with a run's model, or with two models side by side, on a web page"
+HELP = "chat with a run's model or with two side by side, judge replies or teach a model, on a web page"
+PAGE = "docs/chat.md"
+EXAMPLES = (
+    "rl4dialog ui --run runs/my_project/my_run",
+    "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
+    "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
+    "rl4dialog ui --run runs/my_project/my_run --teach",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=None,
         metavar="FILE",
-        help="instead of a chat: judge the pairs of replies that rl4dialog select wrote; needs no model",
+        help="instead of a chat: judge the replies that rl4dialog select wrote; needs no model",
     )
+    parser.add_argument(
+        "--teach",
+        action="store_true",
+        help="instead of a chat: accept, reject or correct replies, as in rl4dialog teach",
+    )
+    add_situation_arguments(parser)
     add_talk_arguments(parser)
     add_address_arguments(parser, 7860)
 
@@ -44,11 +58,17 @@ def run(args: argparse.Namespace) -> int:
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")
+    if not args.teach and (args.split, args.n) != (None, None):
+        raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
     load_gradio()
     check_address_arguments(args)
-    if args.queue is not None:
-        serve(_queue_page(args), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
+    if args.queue is not None or args.teach:
+        from rl4dialog.serving.judging_page import JudgingPage
+
+        judging = _judging(args)
+        serve(JudgingPage(judging), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
+        print_what_to_do(judging, args)
         return 0
 
     from rl4dialog.inference.chat_agent import ChatAgent
@@ -62,19 +82,29 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _queue_page(args: argparse.Namespace) -> QueuePage:
-    """The page for a queue of pairs.
+def _judging(args: argparse.Namespace) -> Judging[Any]:
+    """What is judged on the page: a queue, or the replies of a model that is taught.
 
     Raises:
-        ConfigError: If a model is given, too.
-        DataError: If the queue or the feedback file is invalid.
+        ConfigError: If the arguments do not fit together.
+        DataError: If the queue, the samples or the feedback file are invalid.
     """
     from rl4dialog.core.errors import ConfigError
     from rl4dialog.core.feedback_queue import read_queue
-    from rl4dialog.serving.pair_judging import PairJudging
-    from rl4dialog.serving.queue_page import QueuePage
+    from rl4dialog.serving.judging import QueueJudging
 
-    for option in ("run", "model", "config_path", "compare", "checkpoint", "seed"):
-        if getattr(args, "run_path" if option == "run" else option) is not None:
+    given = {
+        "run" if name == "run_path" else name
+        for name, value in vars(args).items()
+        if value is not None and value is not False
+    }
+    if args.teach:
+        if others := [option for option in ("queue", "compare", "show_reward") if option in given]:
+            raise ConfigError(f"--teach shows one reply of one model at a time; remove --{others[0]}")
+        warn_of_visitors(args, "let the model reply and give feedback.")
+        return load_teaching(args)
+    for option in ("run", "model", "config_path", "compare", "checkpoint", "seed", "show_reward"):
+        if option in given:
             raise ConfigError(f"--queue shows replies that are already written; remove --{option}")
-    return QueuePage(PairJudging(read_queue(args.queue), feedback_file(args)))
+    warn_of_visitors(args, "see the replies and give feedback.")
+    return QueueJudging(read_queue(args.queue), feedback_file(args))

@@ -9,6 +9,8 @@ from rl4dialog.commands.configs import add_config_arguments, read_config
 from rl4dialog.core.errors import ConfigError
 
 HELP = "correlate the reward and the metrics of a config with human ratings"
+PAGE = "docs/human_ratings.md"
+EXAMPLES = ("rl4dialog validate-reward --config_path config.yml --ratings ratings.jsonl",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

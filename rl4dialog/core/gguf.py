@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,16 @@ from rl4dialog.core.weights import check_weights
 _logger = logging.getLogger(__name__)
 CACHED = "gguf"
 """Cache category of converted files."""
-# Pre-tokenizers, by their names in GGUF files, with GPT-2's rules, which transformers takes for every byte-level BPE.
+DTYPES = ("f32", "f16", "bf16", "q8_0")
+"""Number formats of exported weights, by llama.cpp's names."""
+# Pre-tokenizers, by their names in GGUF files, with GPT-2's rules. Transformers takes these for all names that it does
+# not know.
 _OF_GPT2 = ("default", "gpt-2")
+# Settings of configs, by key in the file, that transformers does not read, by its name of the architecture.
+_SIZES = {
+    "gpt2": {"n_positions": "gpt2.context_length", "n_inner": "gpt2.feed_forward_length"},
+    "qwen3": {"head_dim": "qwen3.attention.key_length"},
+}
 
 
 def folder_of_gguf(path: Path) -> Path:
@@ -64,7 +75,7 @@ def convert(path: Path, folder: Path) -> None:
         ModelError: If transformers cannot read the file.
     """
     try:
-        tokenizer, config, model = _load(path)
+        tokenizer, config, model = read_gguf(path)
     except Exception as error:  # gguf and transformers raise ValueError, KeyError, ImportError, ... by what is wrong
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise ModelError(
@@ -84,27 +95,44 @@ def convert(path: Path, folder: Path) -> None:
     save_file(saved, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _load(path: Path) -> tuple[Any, Any, Any]:
-    """Tokenizer, config and language model of a file. The model's own config says that it is quantized."""
+def read_gguf(path: Path) -> tuple[Any, Any, Any]:
+    """Read a file, without catching the many errors of damaged ones.
+
+    Returns:
+        Tokenizer, config and language model, with float32 weights. The model's own config says that it is quantized.
+    """
+    from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     where: dict[str, Any] = {"gguf_file": path.name, "trust_remote_code": False}
+    fields = GGUFReader(path).fields
     tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
-    _mend_pre_tokenizer(tokenizer, path)
+    _mend_pre_tokenizer(tokenizer, path, fields)
     config = AutoConfig.from_pretrained(path.parent, **where)
+    _mend_sizes(config, fields)
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model, info = auto_class.from_pretrained(path.parent, dtype="float32", output_loading_info=True, **where)
+    with redirect_stderr(StringIO()):  # a progress bar
+        model, info = auto_class.from_pretrained(
+            path.parent, config=config, dtype="float32", output_loading_info=True, **where
+        )
     check_weights(model, info, str(path))
     config.architectures, config.dtype = [type(model).__name__], "float32"
     return tokenizer, config, model
 
 
-def _mend_pre_tokenizer(tokenizer: Any, path: Path) -> None:
-    """Rebuild how a byte-level BPE splits texts before merging: transformers always takes GPT-2's rules."""
-    from gguf import GGUFReader
+def _mend_sizes(config: Any, fields: Mapping[str, Any]) -> None:
+    """Set sizes that transformers leaves at their defaults, whatever the file says."""
+    if config.model_type not in _SIZES:
+        return
+    for name, key in _SIZES[config.model_type].items():
+        if key in fields:
+            setattr(config, name, int(fields[key].contents()))
+
+
+def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -> None:
+    """Rebuild how a byte-level BPE splits texts before merging, where transformers takes GPT-2's rules."""
     from tokenizers import pre_tokenizers
 
-    fields = GGUFReader(path).fields
     keys = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
     model, pre = (str(fields[key].contents()) if key in fields else "default" for key in keys)
     if model != "gpt2":
@@ -114,7 +142,7 @@ def _mend_pre_tokenizer(tokenizer: Any, path: Path) -> None:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), byte_level]
         )
-    elif pre not in _OF_GPT2:
+    elif pre not in _OF_GPT2 and isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
         _logger.warning(
             "%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; some texts get other "
             "tokens than the model was trained on. Set tokenizer.model_name to the model's original tokenizer.",

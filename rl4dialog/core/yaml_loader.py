@@ -76,12 +76,12 @@ _StrictLoader.add_implicit_resolver(
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a config file.
+    """Read a config file; ``task_configs/...`` is a shipped one, if there is no such file here.
 
     Raises:
         ConfigError: If the file is missing, is not text, is not valid YAML, or does not contain a mapping.
     """
-    path = Path(path)
+    path = _shipped(Path(path))
     if not path.exists():
         near = ", ".join(sorted(str(p) for p in path.parent.glob("*.y*ml"))) if path.parent.is_dir() else ""
         raise ConfigError(f"config file {path} does not exist" + (f"; other files there: {near}" if near else ""))
@@ -95,6 +95,14 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
     return parse_yaml(text, str(path))
+
+
+def _shipped(path: Path) -> Path:
+    """The file that comes with the package, if the path names one and there is none of that name here."""
+    if path.exists() or path.parts[:1] != ("task_configs",):
+        return path
+    package = Path(__file__).parents[1]  # with the configs in it, or next to it in the repository
+    return next((parent / path for parent in (package, package.parent) if (parent / path).is_file()), path)
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rl4dialog.core.errors import ModelError
+from rl4dialog.core.protocols import PartnerService
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.saved_mask import first_model
 from rl4dialog.policies.weight_copies import WeightCopy
@@ -10,8 +11,8 @@ from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.training.building.language_model import build_language_model
 
 
-def begin_conversations(conversing: Conversing, loaded: LoadedPolicy) -> None:
-    """Prepare the partner of a trained policy's conversations.
+def begin_conversations(conversing: Conversing | PartnerService, loaded: LoadedPolicy) -> None:
+    """Prepare the partner of a trained policy's conversations, given them or the partner itself.
 
     Raises:
         ModelError: If it is the agent before training, which is no longer available.

@@ -84,7 +84,7 @@ def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], prov
         measured=_MEASURED_WITH_VALUES if is_guided(config) else _MEASURED,
         metrics=_metrics_table(test),
         loading=_loading(repo_id, config),
-        prompts=_prompts(config, provenance),
+        prompts=prompt_format(config, provenance),
         config=_yaml(config),
         versions=", ".join(f"{key} {value}" for key, value in provenance.get("versions", {}).items()) or "not recorded",
     )
@@ -177,7 +177,8 @@ def _loading(repo_id: str, config: TextConfig) -> str:
     )
 
 
-def _prompts(config: TextConfig, provenance: Mapping[str, Any]) -> str:
+def prompt_format(config: TextConfig, provenance: Mapping[str, Any]) -> str:
+    """Describe the prompts of a run's model, as a sentence."""
     form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
     if form == "chat_template":
         return "Prompts are formatted with the tokenizer's chat template."

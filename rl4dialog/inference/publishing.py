@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from rl4dialog.core.config import load_config, text_config
-from rl4dialog.core.errors import ConfigError, HubError, RunFolderError
+from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.inference.model_card import model_card
+from rl4dialog.inference.saved_values import check_without_values
 from rl4dialog.policies.value_guidance import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import read_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, write_text
-from rl4dialog.training.building.policy import is_guided
 
 CARD_FILE = "README.md"
 
@@ -54,13 +54,7 @@ def push_to_hub(
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")
     _check_repo_id(repo_id)
-    if is_guided(config) and not prior_only:
-        raise ConfigError(
-            f"the policy of {run} is guided by values, which transformers does not load, so without them another "
-            f"policy would be published; pass --prior_only to publish its language model alone"
-        )
-    if prior_only and not is_guided(config):
-        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
+    check_without_values(config, run, prior_only, "which transformers does not load", "publish")
     card = model_card(repo_id, config, result, read_provenance(run))
     write_text(folder / CARD_FILE, card)
     _print_files(folder, console)

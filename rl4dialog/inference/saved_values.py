@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import PolicyRunConfig, TextConfig
-from rl4dialog.core.errors import ModelError
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, load_state_beside
@@ -56,6 +56,28 @@ def policy_with_values(
     elif is_guided(config):
         load_value_guidance(policy, model)
     return policy
+
+
+def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lost: str, verb: str) -> None:
+    """Check that a run's policy stays the same without values, or that its language model alone is wanted.
+
+    Args:
+        config: Config of the run.
+        run: The run folder, for the message.
+        prior_only: Whether ``--prior_only`` was passed.
+        why_lost: Why the values would be lost, as a relative clause.
+        verb: What is to be done with the model.
+
+    Raises:
+        ConfigError: If values guide the policy without ``prior_only``, or it is set without such values.
+    """
+    if is_guided(config) and not prior_only:
+        raise ConfigError(
+            f"the policy of {run} is guided by values, {why_lost}, so without them it would be another policy; pass "
+            f"--prior_only to {verb} its language model alone"
+        )
+    if prior_only and not is_guided(config):
+        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
 
 
 def check_learns_v(config: TextConfig, what: str) -> None:

@@ -101,6 +101,17 @@ class RewardModel:
         penalties = std_penalty * deviations(by_member, np.asarray(self.card.offsets))
         return [float(score) for score in by_member.mean(-1) - penalties]
 
+    def standard_scores(self, texts: list[str]) -> NDArray[np.float64]:
+        """Scores of each model, without its general level, in standard deviations of the card's scores.
+
+        Args:
+            texts: Texts in the format of the card; at least one.
+
+        Returns:
+            Shape (N, K) for N texts and K models.
+        """
+        return (member_scores(self._members, texts) - np.asarray(self.card.offsets)) / (self.card.std or 1.0)
+
     def differences(self, first: list[str], second: list[str]) -> NDArray[np.float64]:
         """How much better each model finds the first one of two texts, in standard deviations of the card's scores.
 
@@ -113,7 +124,7 @@ class RewardModel:
         """
         texts = list(dict.fromkeys([*first, *second]))  # of three replies, each is in two pairs
         row = {text: i for i, text in enumerate(texts)}
-        scores = member_scores(self._members, texts) / (self.card.std or 1.0)
+        scores = self.standard_scores(texts)
         return scores[[row[text] for text in first]] - scores[[row[text] for text in second]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -100,7 +101,13 @@ def visible(text: str) -> str:
 
 
 def console_reader(stdin: TextIO, write: Callable[[str], None]) -> Callable[[str], str]:
-    """Return a line reader: with editing and history on a terminal, with an echo for a pipe."""
+    """Return a line reader: with editing and history on a terminal, with an echo for a pipe.
+
+    From now on, bytes that are no text are replaced, instead of raising errors; also in the output.
+    """
+    for stream in (stdin, sys.stdout):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     if stdin.isatty():
         with suppress(ImportError):
             importlib.import_module("readline")  # enables line editing in `input`

@@ -15,6 +15,11 @@ from threading import Lock
 from rl4dialog.serving.chat_state import ChatState
 
 
+def browser_key(key: object = None) -> str:
+    """The key that a browser sent, or a new one if it is malformed."""
+    return key if isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) else uuid.uuid4().hex
+
+
 class Sessions:
     """Chats by key.
 
@@ -34,7 +39,7 @@ class Sessions:
         Returns:
             The key, or a new one if it is malformed, and the chat, which is empty if the key is unknown.
         """
-        known = key if isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) else uuid.uuid4().hex
+        known = browser_key(key)
         with self._lock:
             state = self._states.setdefault(known, ChatState())
             self._states.move_to_end(known)

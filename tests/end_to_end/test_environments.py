@@ -88,9 +88,10 @@ def test_policy_is_loaded_again(run: Path) -> None:
     [
         (["generate", "--input", "x.txt", "--output", "y.jsonl", "--run"], "trains no language model"),
         (["push_to_hub", "--repo_id", "a/b", "--run"], "trains no language model"),
+        (["export", "--output", "x.gguf", "--run"], "trains no language model"),
         (["chat", "--run"], "env.id: CartPole-v1 has no dialogues"),
     ],
-    ids=["generate", "push_to_hub", "chat"],
+    ids=["generate", "push_to_hub", "export", "chat"],
 )
 def test_commands_for_dialogues_refuse_the_run(
     run: Path, command: list[str], message: str, capsys: pytest.CaptureFixture[str]

@@ -56,6 +56,13 @@ def run_command_of_page(name: str, *more: str) -> None:
     assert cli.main([*shlex.split(command)[1:], *more]) == 0
 
 
+def test_smallest_config_trains(at_root: Path) -> None:
+    command = "train --config_path docs/examples/minimal.yml --experiment_name minimal"
+    assert cli.main([*command.split(), *smaller("small_talk")]) == 0
+    (info,) = rollouts("minimal")
+    assert 0 <= info["rollout/reward/regex"] <= 1
+
+
 def test_sentiment_is_a_probability(at_root: Path) -> None:
     run_command_of_page("sentiment", *smaller("small_talk"))
     (info,) = rollouts("happy")

@@ -185,6 +185,16 @@ def test_published_model_is_only_the_language_model(run: Path, capsys: pytest.Ca
     assert "model-index" not in card
 
 
+def test_exported_file_is_only_the_language_model(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = ["export", "--run", str(run), "--output", str(tmp_path / "model.gguf")]
+    assert cli.main(export) == 2
+    assert "is guided by values, which a GGUF file cannot contain" in capsys.readouterr().err
+    assert cli.main([*export, "--prior_only"]) == 0
+    assert "Checked: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("settings", "file", "what"),
     [

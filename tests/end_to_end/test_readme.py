@@ -32,7 +32,7 @@ from rl4dialog.training.building.components import check_components
 
 @pytest.mark.parametrize(
     ("page", "start"),
-    [("docs/configs.md", "seed:"), ("docs/coming_from/openrl.md", "seed:"), ("docs/coming_from/convlab2.md", "task:")],
+    [("docs/coming_from/openrl.md", "seed:"), ("docs/coming_from/convlab2.md", "task:")],
 )
 def test_config_by_example_is_valid(page: str, start: str) -> None:
     check_components(parse_config(yaml_of(page, start), page))
@@ -217,3 +217,20 @@ def test_tree_has_a_line_for_every_file() -> None:
     assert sorted(listed) == sorted(path.name for path in files if not path.name.startswith("_"))
     packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
     assert packages == set(re.findall(r"(\w+)/", tree.split("benchmarks/")[0])) - {"rl4dialog"}
+
+
+def test_where_things_are_decided() -> None:
+    section = text_of("docs/architecture.md").split("## Where is it decided?", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| .+ \| `(.+\.py)` \| `(\w+)` \|$", section, flags=re.MULTILINE)
+    assert len(rows) == 20
+    for file, name in rows:
+        assert re.search(rf"^(def|class) {name}\b|import .*\b{name}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE)
+
+
+def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are() -> None:
+    named = set(re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/hyperparameters.md")))
+    # stable-baselines3's own names are not repeated there.
+    assert named - {"train/clip_fraction", "train/explained_variance", "rollout/task_reward_std"} <= set(
+        re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/logging.md"))
+    )
+    assert len(named) > 3

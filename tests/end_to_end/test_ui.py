@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_process import start_page
 from runs import complete_run, make_config, run_folder, write_config
 
 from rl4dialog import cli
@@ -26,7 +25,6 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.line_chat import visible
 
-ROOT = Path(__file__).parents[2]
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 
 
@@ -138,29 +136,13 @@ class Tab:
 @contextmanager
 def command(*flags: str) -> Iterator[str]:
     """The command in a process of its own; gives the page's address, and ends it as Ctrl-C does."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = str(listener.getsockname()[1])
-    arguments = [sys.executable, "-m", "rl4dialog.cli", "ui", *flags, "--port", port]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        arguments,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        # A shell's background jobs ignore Ctrl-C, and so would what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stdout is not None
+    process, address = start_page(*flags)
     try:
-        printed = iter(process.stdout.readline, "")
-        assert any(line == f"The page is at http://127.0.0.1:{port}; press Ctrl-C to stop.\n" for line in printed)
-        yield f"http://127.0.0.1:{port}"
+        yield address
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0 and "Traceback" not in errors, errors

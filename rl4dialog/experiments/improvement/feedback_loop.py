@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import append_feedback
-from rl4dialog.core.feedback_queue import QueuedPair, read_queue
+from rl4dialog.core.feedback_queue import QueuedReplies, read_pairs
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.latest_feedback import judged_dialogue
 from rl4dialog.data.small_talk.person import SimulatedPerson, utility
@@ -75,7 +75,7 @@ def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> N
     Raises:
         DataError: If the queue has fewer pairs, or cannot be read.
     """
-    pairs = read_queue(queue)
+    pairs = read_pairs(queue)
     if len(pairs) < n:
         raise DataError(f"{queue} has {len(pairs)} pairs, fewer than {n} votes")
     if output.exists():
@@ -87,7 +87,7 @@ def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> N
     partial.replace(output)
 
 
-def measure(plan: Plan, n_votes: int, held_out: Sequence[QueuedPair]) -> LoopResult:
+def measure(plan: Plan, n_votes: int, held_out: Sequence[QueuedReplies]) -> LoopResult:
     """Measure a complete improvement with PPO by the true utility.
 
     Args:
@@ -108,7 +108,7 @@ def measure(plan: Plan, n_votes: int, held_out: Sequence[QueuedPair]) -> LoopRes
     return LoopResult(n_votes, str(verdict), accuracy, wins, change, kl, _curve(output / POLICY))
 
 
-def accuracy_of(reward_model: Path, pairs: Sequence[QueuedPair]) -> Estimate:
+def accuracy_of(reward_model: Path, pairs: Sequence[QueuedReplies]) -> Estimate:
     """Share of pairs that a reward model ranks as the true utility does, without pairs of equal utility."""
     model = load_reward_model(str(reward_model), "reply", 64, "feedback_loop")
     gaps = np.subtract(*(_utilities([each.replies[i].text for each in pairs]) for i in (0, 1)))
@@ -118,7 +118,7 @@ def accuracy_of(reward_model: Path, pairs: Sequence[QueuedPair]) -> Estimate:
     return _means(right[gaps != 0])[0]
 
 
-def _text(each: QueuedPair, index: int, context_size: int | None) -> str:
+def _text(each: QueuedReplies, index: int, context_size: int | None) -> str:
     return dialogue_text(judged_dialogue(each.chosen(index), each.replies[index].text), context_size)
 
 

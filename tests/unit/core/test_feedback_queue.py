@@ -1,4 +1,4 @@
-"""Queues of pairs to judge."""
+"""Queues of replies to judge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from feedback_files import preference
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import JudgedReply
-from rl4dialog.core.feedback_queue import QueuedPair, read_queue, write_queue
+from rl4dialog.core.feedback_queue import QueuedReplies, queue_id, read_pairs, read_queue, write_queue
 
-PAIR = QueuedPair("1", ["hello"], [JudgedReply("m", "a"), JudgedReply("m", "b")], None, "gap", 0.5)
+SINGLE = QueuedReplies("2", ["hello"], [JudgedReply("m", "a")], "i sing .")
+PAIR = QueuedReplies("1", ["hello"], [JudgedReply("m", "a"), JudgedReply("m", "b")], None, "gap", 0.5)
 
 
 def test_queue_is_read_as_written(tmp_path: Path) -> None:
-    write_queue(tmp_path / "q" / "queue.jsonl", [PAIR])
-    assert read_queue(tmp_path / "q" / "queue.jsonl") == [PAIR]
+    write_queue(tmp_path / "q" / "queue.jsonl", [PAIR, SINGLE])
+    assert read_queue(tmp_path / "q" / "queue.jsonl") == [PAIR, SINGLE]
 
 
 def test_choice_in_any_order_judges_the_pair() -> None:
@@ -30,8 +31,9 @@ def test_choice_in_any_order_judges_the_pair() -> None:
     ("change", "message"),
     [
         ({"version": 2}, "q.jsonl:1: version must be 1"),
-        ({"replies": [{"model": "m", "text": "a"}]}, "q.jsonl:1: a preference needs 2 in replies, not 1"),
-        ({"other": 1}, "q.jsonl:1: a pair needs exactly the keys"),
+        ({"replies": []}, "q.jsonl:1: a preference needs 2 in replies, not 0"),
+        ({"replies": [{"model": "m", "text": "a"}], "turns": []}, "q.jsonl:1: turns must be a list of at least one"),
+        ({"other": 1}, "q.jsonl:1: a line needs exactly the keys"),
     ],
 )
 def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -44,5 +46,25 @@ def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], messag
 
 def test_empty_queue_is_an_error(tmp_path: Path) -> None:
     write_queue(tmp_path / "q.jsonl", [])
-    with pytest.raises(DataError, match="has no pairs; rl4dialog select writes them"):
+    with pytest.raises(DataError, match="has no replies to judge; rl4dialog select writes them"):
         read_queue(tmp_path / "q.jsonl")
+
+
+def test_single_reply_is_judged_by_a_rating_or_a_correction() -> None:
+    assert SINGLE.is_judged_by(SINGLE.rated(0, -1)) and SINGLE.is_judged_by(SINGLE.corrected(0, "b"))
+    assert SINGLE.rated(0, -1).rating == -1 and SINGLE.rated(0, -1).persona == "i sing ."
+    assert not SINGLE.is_judged_by(PAIR.rated(0, 1))  # another persona
+    assert not PAIR.is_judged_by(PAIR.rated(0, 1)) and PAIR.is_pair and not SINGLE.is_pair
+
+
+def test_single_replies_are_no_pairs(tmp_path: Path) -> None:
+    write_queue(tmp_path / "q.jsonl", [PAIR])
+    assert read_pairs(tmp_path / "q.jsonl") == [PAIR]
+    write_queue(tmp_path / "q.jsonl", [PAIR, SINGLE])
+    with pytest.raises(DataError, match="has single replies, but pairs are needed"):
+        read_pairs(tmp_path / "q.jsonl")
+
+
+def test_id_depends_on_all_texts() -> None:
+    ids = [queue_id(None, ["a", "b"], ["c"]), queue_id(None, ["a"], ["b", "c"]), queue_id("a", ["b"], ["c"])]
+    assert len({*ids[:1], *ids[2:]}) == 2 and queue_id("", ["a"], []) == queue_id(None, ["a"], [])

@@ -41,7 +41,7 @@ def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
 
 
-@pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", True)])
+@pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", False), ("poro-chat", True)])
 def test_rules_of_splitting_that_are_lost_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "model.gguf"
     write_llama(path)
     folder = folder_of_gguf(path)
-    monkeypatch.setattr(gguf, "_load", lambda path: pytest.fail("converted again"))
+    monkeypatch.setattr(gguf, "read_gguf", lambda path: pytest.fail("converted again"))
     assert folder_of_gguf(path.rename(tmp_path / "renamed.gguf")) == folder
     (folder / "model.safetensors").unlink()  # a damaged conversion is not used
     with pytest.raises(pytest.fail.Exception, match="converted again"):

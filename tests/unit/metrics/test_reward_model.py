@@ -86,6 +86,8 @@ def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> N
     assert model.scores([], 2.0) == []
     differences = (by_member[:1] - by_member[1:]) / model.card.std
     assert model.differences(texts[:1], texts[1:])[0] == pytest.approx(differences[0].tolist(), abs=1e-5)
+    standard = shifted / model.card.std
+    assert model.standard_scores(texts) == pytest.approx(standard.numpy(), abs=1e-5)
 
 
 def test_reward_has_the_penalty(tmp_path: Path) -> None:

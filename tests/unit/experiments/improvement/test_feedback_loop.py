@@ -9,7 +9,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
-from rl4dialog.core.feedback_queue import QueuedPair, write_queue
+from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
 from rl4dialog.data.small_talk.person import SimulatedPerson, utility
 from rl4dialog.experiments.improvement import feedback_loop
 from rl4dialog.experiments.improvement.feedback_loop import accuracy_of, write_votes
@@ -17,9 +17,9 @@ from rl4dialog.experiments.improvement.feedback_loop import accuracy_of, write_v
 GOOD, BAD = "what do you like to eat after school ?", "no"
 
 
-def pairs(n: int = 8) -> list[QueuedPair]:
+def pairs(n: int = 8) -> list[QueuedReplies]:
     texts = [(GOOD, BAD) if i % 2 else (BAD, GOOD) for i in range(n)]
-    return [QueuedPair(str(i), [f"hello {i}"], [JudgedReply("m", t) for t in both]) for i, both in enumerate(texts)]
+    return [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", t) for t in both]) for i, both in enumerate(texts)]
 
 
 def test_person_without_noise_votes_by_the_utility(tmp_path: Path) -> None:
@@ -52,5 +52,5 @@ def test_accuracy_compares_scores_with_the_utility(
         return Model()
 
     monkeypatch.setattr(feedback_loop, "load_reward_model", load)
-    equal = QueuedPair("equal", ["hello 9"], [JudgedReply("m", "no"), JudgedReply("m", "so")])
+    equal = QueuedReplies("equal", ["hello 9"], [JudgedReply("m", "no"), JudgedReply("m", "so")])
     assert accuracy_of(tmp_path, [*pairs(), equal]).value == accuracy

@@ -8,7 +8,7 @@ import pytest
 from plans import write_plan
 from runs import make_config, write_config
 
-from rl4dialog.cli import make_parser
+from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.quality.plan import filled, load_plan, planned_runs

@@ -1,4 +1,4 @@
-"""Selection of pairs of replies, by scores that are computed by hand."""
+"""Selection of replies to judge, by scores that are computed by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback_queue import read_queue
 from rl4dialog.core.types import Sample
-from rl4dialog.inference.pair_selection import STRATEGIES, Candidates, check_strategy, select_pairs
+from rl4dialog.inference.reply_selection import STRATEGIES, Candidates, check_strategy, select_replies
 from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
 
 
@@ -30,6 +30,9 @@ class Judge:
 
         return scores(first) - scores(second)
 
+    def standard_scores(self, texts: list[str]) -> Any:
+        return self.differences(texts, ["x: 0 0"] * len(texts))
+
 
 JUDGE = cast(RewardModel, Judge())
 # Differences of the two models: (0.1, 0.1), (3, 3), (4, -3).
@@ -41,7 +44,7 @@ CANDIDATES = [
 
 @pytest.mark.parametrize(("strategy", "best"), [("uncertain", 0), ("gap", 1), ("disagreement", 2)])
 def test_strategy_selects_the_pair(strategy: Any, best: int) -> None:
-    (pair,) = select_pairs(CANDIDATES, 1, "m", strategy, [JUDGE])
+    (pair,) = select_replies(CANDIDATES, 1, "m", strategy, [JUDGE])
     assert pair.turns == [f"hello {best}"] and pair.strategy == strategy
     assert {reply.text for reply in pair.replies} == set(CANDIDATES[best].replies)
     assert pair.score == pytest.approx({"uncertain": -0.1, "gap": 3, "disagreement": 3.5}[strategy])
@@ -49,13 +52,13 @@ def test_strategy_selects_the_pair(strategy: Any, best: int) -> None:
 
 def test_each_prompt_gives_its_best_pair() -> None:
     many = Candidates(CANDIDATES[0].sample, ["0 0", "1 1", "5 5"])
-    pairs = select_pairs([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
+    pairs = select_replies([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
     assert [{reply.text for reply in pair.replies} for pair in pairs] == [{"0 0", "5 5"}, {"3 4", "0 1"}]
 
 
 def test_random_pairs_depend_on_the_seed_and_their_sides_are_mixed() -> None:
     many = [Candidates(Sample(i, f"p {i}", []), ["a", "b"]) for i in range(40)]
-    pairs, again, other = (select_pairs(many, 20, "m", seed=seed) for seed in (0, 0, 1))
+    pairs, again, other = (select_replies(many, 20, "m", seed=seed) for seed in (0, 0, 1))
     assert pairs == again and {p.id for p in pairs} != {p.id for p in other}
     assert 4 < sum(pair.replies[0].text == "a" for pair in pairs) < 16
     assert pairs[0].score is None and pairs[0].turns[0].startswith("p ")
@@ -69,9 +72,26 @@ def test_strategies_without_what_they_need_are_errors(tmp_path: Path) -> None:
         check_strategy("random", ["x"])
     single = load_reward_model(save_reward_model(tmp_path), "reply", 8, "test")
     with pytest.raises(ConfigError, match="--strategy disagreement needs several models"):
-        select_pairs(CANDIDATES, 1, "m", "disagreement", [single])
+        select_replies(CANDIDATES, 1, "m", "disagreement", [single])
     with pytest.raises(DataError, match="no prompt has two different replies"):
-        select_pairs([], 1, "m")
+        select_replies([], 1, "m")
+
+
+def test_single_replies_are_selected_at_random_or_by_disagreement() -> None:
+    queue = select_replies(CANDIDATES, 2, "m", "disagreement", [JUDGE], unit="reply")
+    assert [[reply.text for reply in each.replies] for each in queue] == [["4 0"], ["1.1 0.1"]]
+    assert [each.score for each in queue] == pytest.approx([2, 0.5])
+    queue = select_replies(CANDIDATES, 9, "m", unit="reply")
+    assert len(queue) == 3 and all(len(each.replies) == 1 and each.score is None for each in queue)
+    for strategy in ("uncertain", "gap"):
+        with pytest.raises(ConfigError, match=f"--strategy {strategy} compares two replies"):
+            check_strategy(strategy, ["x"], "reply")  # type: ignore[arg-type]
+
+
+def test_goal_of_a_reply_is_in_the_persona() -> None:
+    sample = Sample(0, "p", [], {"history": ["hi"], "persona": ["i sing .", "i run ."], "goal": "food"})
+    (pair,) = select_replies([Candidates(sample, ["a", "b"])], 1, "m")
+    assert pair.persona == "i sing . i run . goal : food"
 
 
 def test_command_writes_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,3 +107,8 @@ def test_command_writes_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert 0 < len(pairs) <= 3 and all(pair.replies[0].text != pair.replies[1].text for pair in pairs)
     assert [pair.score for pair in pairs] == sorted((pair.score for pair in pairs), reverse=True)  # type: ignore[type-var]
     assert main([*common, "--n", "0"]) == 2
+    assert main([*common, "--n_replies", "1"]) == 2
+    single = [*common, "--unit", "reply", "--n_replies", "1"]
+    assert main([*single, "--strategy", "disagreement", "--reward_model", rater]) == 0
+    assert "replies written to" in capsys.readouterr().out
+    assert all(len(each.replies) == 1 for each in read_queue(queue))

@@ -1,0 +1,130 @@
+"""Situations of a run's datapool in which a person teaches its model, and the partner that answers there."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+from rl4dialog.core.errors import DataError, PartnerError
+from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.data.dialogue_text import persona_in
+from rl4dialog.data.splits import shuffled
+from rl4dialog.envs.conversation import Conversation, ConversationRules
+from rl4dialog.envs.outside_partner import PartnersSide, first_prompts
+from rl4dialog.envs.utterance_view import LEAVES_ACTION
+from rl4dialog.inference.chat_agent import ChatAgent
+from rl4dialog.inference.initial_weights import begin_conversations
+from rl4dialog.inference.loading import LoadedPolicy
+from rl4dialog.partners.replay import ReplayPartner
+from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.serving.teaching import Answers, Situation, Teaching
+from rl4dialog.training.building.partner import AnyPartner, build_partner
+
+_NO_LIMIT = 10**6
+
+
+def build_teaching(
+    loaded: LoadedPolicy, name: str, split: str, n: int | None, feedback: Path, seed: int | None = None
+) -> Teaching:
+    """Build what a person needs to teach a model.
+
+    Situations are the samples of the datapool in random order; if some have a goal, only those. The run's partner
+    continues the conversations. Without one, they continue with the next utterances of the sample, if it has any.
+
+    Args:
+        loaded: The policy.
+        name: Its name, for records.
+        split: Split of the samples.
+        n: Maximum number of situations; ``None`` for all.
+        feedback: File to which judgements are appended.
+        seed: Random seed of the replies and of the order; the order is the same every time without one, too.
+
+    Raises:
+        ConfigError: If the run's datapool contains no dialogues, or the partner cannot be built.
+        DataError: If the samples have no utterances to reply to, or the feedback file is invalid.
+    """
+    agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
+    goals = sorted({str(goal) for sample in samples if (goal := (sample.meta_data or {}).get("goal")) is not None})
+    if goals:
+        samples = [sample for sample in samples if (sample.meta_data or {}).get("goal") is not None]
+    chosen = [samples[i] for i in shuffled(len(samples), f"teach/{seed or 0}")[:n]]
+    new_conversation = _Conversations(loaded)
+    return Teaching(agent, [_situation(each, new_conversation) for each in chosen], feedback, seed, goals)
+
+
+def _situation(sample: Sample, conversations: _Conversations) -> Situation:
+    info = sample.meta_data or {}
+    turns = [str(text) for text in info.get("history", [sample.prompt_or_input_text])]
+    if not turns:
+        raise DataError(f"sample {sample.id!r} has no utterance to reply to, so nobody can judge a reply there")
+    begin = functools.partial(conversations.begin, sample) if conversations.has_partner(sample) else None
+    return Situation(turns, persona_in(info) or None, info.get("goal"), begin)
+
+
+class _Conversations:
+    """Conversations with the run's partner, by the rules of the run; without a partner, those of the samples."""
+
+    def __init__(self, loaded: LoadedPolicy) -> None:
+        self._loaded, config = loaded, loaded.config
+        args = config.env.args if config.env is not None else None
+        own = None if args is None else config.train_evaluation.partner or args.conversation_partner
+        self._partner: AnyPartner | None = None
+        self._rules = ConversationRules(max_turns=_NO_LIMIT)
+        if args is None or own is None:
+            return
+        ends = args.end_when.model_dump()
+        self._rules = ConversationRules(
+            args.max_turns, "sample", args.max_partner_length, args.context_turns, end_when=ends
+        )
+        self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
+        if isinstance(self._partner, PartnerService):
+            begin_conversations(self._partner, loaded)
+
+    def has_partner(self, sample: Sample) -> bool:
+        return self._partner is not None or bool((sample.meta_data or {}).get("continuation"))
+
+    def begin(self, sample: Sample) -> Answers:
+        """Begin a conversation about a sample.
+
+        Raises:
+            RL4DialogError: If the partner cannot begin.
+        """
+        loaded = self._loaded
+        service = self._partner if isinstance(self._partner, PartnerService) else None
+        own = None if isinstance(self._partner, PartnerService) else copy.deepcopy(self._partner or ReplayPartner())
+        conversation = Conversation(
+            self._rules,
+            loaded.policy.end_of_turn,
+            loaded.lengths.prompt,
+            loaded.lengths.truncation_side,
+            loaded.data.pools["train"].frame(),
+            own,
+        )
+        conversation.begin(sample, derive_seed(loaded.config.seed or 0, "teach", str(sample.id)))
+        return functools.partial(_answer, conversation, service)
+
+
+def _answer(conversation: Conversation, service: PartnerService | None, said: str) -> PartnerReply:
+    """The partner's answer to an utterance of the model; it leaves where the conversation ends by the run's rules.
+
+    Raises:
+        PartnerError: If the partner fails.
+    """
+    reply = (
+        conversation.ask(said) if service is None else conversation.heard(_from_outside(conversation, service, said))
+    )
+    return replace(reply, leaves=conversation.settle(said, True, reply) is not None)
+
+
+def _from_outside(conversation: Conversation, service: PartnerService, said: str) -> PartnerReply:
+    prompts = first_prompts(service.side, [([*conversation.texts, said], conversation.meta_info)])
+    (ids,), failures = partner_answers(service, prompts)
+    if failures:
+        raise PartnerError(failures[0])
+    if [*ids] == [LEAVES_ACTION]:
+        return PartnerReply(leaves=True)
+    return PartnerReply(PartnersSide(service.side).said(ids))

@@ -1,0 +1,169 @@
+"""What people judge on a page or in the terminal: replies, one reply or pair at a time for each person.
+
+A judgement is written to disk before anything else happens, so none is lost if the command is killed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import Feedback, append_feedback, read_feedback
+from rl4dialog.core.feedback_queue import QueuedReplies
+
+T = TypeVar("T")
+
+
+class Judging(ABC, Generic[T]):
+    """Hands out things to judge, a different one to each person, and records the judgements.
+
+    Args:
+        left: The things that are not judged yet, by key, in order.
+        n_things: Number of all things.
+        feedback: File to which judgements are appended.
+
+    Attributes:
+        feedback: The same.
+        given: The judgements that were made here.
+        goals: Goals that a person can choose from; empty if the model's prompts have none.
+        hint: What a person is to do.
+    """
+
+    hint: str
+    goals: Sequence[str] = ()
+
+    def __init__(self, left: Mapping[str, T], n_things: int, feedback: Path) -> None:
+        self.feedback, self.given = feedback, list[Feedback]()
+        self._left, self._n_things = dict(left), n_things
+        self._keys: dict[str, str] = {}  # what each person has
+
+    @abstractmethod
+    def current(self, person: str) -> QueuedReplies | None:
+        """What a person judges now; ``None`` after the last one."""
+
+    @abstractmethod
+    def _after(self, person: str, feedback: Feedback) -> str:
+        """Continue after a judgement, which is already written; returns a note for the user."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is judged or passed over."""
+        return not self._left
+
+    @property
+    def progress(self) -> str:
+        """How many things are judged or passed over, in words."""
+        return f"{self._n_things - len(self._left)} of {self._n_things} done."
+
+    def choose(self, person: str, id: str, index: int) -> str:
+        """Choose the better reply of the current pair.
+
+        Args:
+            person: Who judges.
+            id: Id of the replies on the page.
+            index: Index of the reply.
+
+        Returns:
+            A note for the user.
+
+        Raises:
+            ConfigError: If the page shows other replies than the current ones.
+            RunFolderError: If the choice cannot be written.
+        """
+        return self._record(person, self._shown(person, id).chosen(index))
+
+    def rate(self, person: str, id: str, index: int, rating: int) -> str:
+        """Rate one of the current replies: 1 for up, -1 for down; otherwise like :meth:`choose`."""
+        return self._record(person, self._shown(person, id).rated(index, rating))
+
+    def correct(self, person: str, id: str, index: int, correction: str) -> str:
+        """Record a better version of one of the current replies; otherwise like :meth:`choose`.
+
+        Raises:
+            ConfigError: Also if the correction is empty or changes nothing.
+        """
+        shown, text = self._shown(person, id), correction.strip()
+        if not text or text == shown.replies[index].text:
+            raise ConfigError("a correction must not be empty, and must differ from the reply")
+        return self._record(person, shown.corrected(index, text))
+
+    def skip(self, person: str, id: str) -> str:
+        """Pass over what a person has. Without a judgement, it is shown again when the command is started again.
+
+        Raises:
+            ConfigError: If the page shows something else.
+        """
+        self._shown(person, id)
+        self._finish(person)
+        return "Nothing was recorded."
+
+    def goal(self, person: str) -> str | None:
+        """Goal of the reply that a person judges, if it has one."""
+        del person
+        return None
+
+    def set_goal(self, person: str, id: str, goal: str) -> str:
+        """Let the model reply to another goal.
+
+        Raises:
+            ConfigError: If there are no goals.
+        """
+        raise ConfigError("these replies have no goals")
+
+    def _record(self, person: str, feedback: Feedback) -> str:
+        append_feedback(self.feedback, feedback)
+        self.given.append(feedback)
+        return f"The {feedback.kind} was appended to {self.feedback}. {self._after(person, feedback)}".rstrip()
+
+    def _shown(self, person: str, id: str) -> QueuedReplies:
+        current = self.current(person)
+        if current is None or current.id != id:
+            raise ConfigError("this page was out of date, so nothing was recorded; it now shows what to judge")
+        return current
+
+    def _own(self, person: str) -> T | None:
+        """What a person has: the same as before until it is finished, then something that nobody else has.
+
+        If others have all that is left, it is shared, since they may have closed their pages.
+        """
+        if self._keys.get(person) not in self._left:
+            taken = set(self._keys.values())
+            key = next((key for key in self._left if key not in taken), next(iter(self._left), None))
+            self._keys.pop(person, None)
+            if key is None:
+                return None
+            self._keys[person] = key
+        return self._left[self._keys[person]]
+
+    def _finish(self, person: str) -> None:
+        self._left.pop(self._keys.pop(person), None)
+
+
+class QueueJudging(Judging[QueuedReplies]):
+    """A queue, from the first replies that nobody judged.
+
+    Args:
+        queue: The queue.
+        feedback: File to which judgements are appended. What is judged in it is not shown again.
+    """
+
+    hint = "Choose the better reply, or rate a single one. You can also write a better version."
+
+    def __init__(self, queue: Sequence[QueuedReplies], feedback: Path) -> None:
+        known = read_feedback(feedback) if feedback.exists() else []
+        left = {each.id: each for each in queue if not any(map(each.is_judged_by, known))}
+        super().__init__(left, len({each.id for each in queue}), feedback)
+
+    def current(self, person: str) -> QueuedReplies | None:
+        return self._own(person)
+
+    def _after(self, person: str, feedback: Feedback) -> str:
+        shown = self._own(person)
+        assert shown is not None
+        # Ratings and corrections of a pair are extras: the pair stays until the better reply is chosen.
+        if shown.is_judged_by(feedback):
+            self._finish(person)
+        return ""

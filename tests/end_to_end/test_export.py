@@ -1,0 +1,156 @@
+"""``rl4dialog export`` of runs that were trained: the file, what the command prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGUFReader
+from runs import complete_run, make_config, run_folder, train
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import rl4dialog
+from rl4dialog import cli
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a complete run with LoRA and a checkpoint. Tests leave the run as it is."""
+    folder = tmp_path_factory.mktemp("workshop")
+    settings = {"lora": {"r": 2, "init_lora_weights": False}, "train_evaluation__save_every": 1}
+    name = {"tokenizer__model_name": "builtin/tiny-llama", "alg__policy__args__model_name": "builtin/tiny-llama"}
+    with complete_run(folder, make_config(folder, **settings, **name)):
+        yield folder
+
+
+@pytest.fixture
+def run(workshop: Path) -> Path:
+    return run_folder(workshop)
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "elsewhere"))
+
+
+def export(run: Path, output: Path, *flags: str) -> int:
+    return cli.main(["export", "--run", str(run), "--output", str(output), *flags])
+
+
+def greedy(model: torch.nn.Module, ids: list[int]) -> list[int]:
+    return model.generate(torch.tensor([ids]), max_new_tokens=20, do_sample=False).tolist()[0]  # type: ignore[operator]
+
+
+def test_file_has_the_trained_model_with_its_adapters_merged(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "new" / "model.gguf"
+    assert export(run, output) == 0
+    printed = capsys.readouterr().out
+    assert f"Written: {output} (llama, " in printed and " weights, f32, " in printed
+    assert "Checked: transformers reads the same tokens from it, and the same model up to 0 nats" in printed
+    assert "Write no space beside '<EOU>'" in printed and "Every utterance of a prompt ends with `<EOU>`" in printed
+    original = AutoModelForCausalLM.from_pretrained(run / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    read = AutoModelForCausalLM.from_pretrained(output.parent, gguf_file=output.name).eval()
+    ids = tokenizer("How are you?<EOU>")["input_ids"]
+    assert AutoTokenizer.from_pretrained(output.parent, gguf_file=output.name)("How are you?<EOU>")["input_ids"] == ids
+    assert greedy(read, ids) == greedy(original, ids)
+    fields = GGUFReader(output).fields
+    assert fields["general.name"].contents() == "e"
+    assert fields["tokenizer.ggml.eot_token_id"].contents() == tokenizer.convert_tokens_to_ids("<EOU>")
+
+
+def test_exported_file_is_a_model_name(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model.gguf"
+    assert export(run, output) == 0
+    names = {"tokenizer__model_name": str(output), "alg__policy__args__model_name": str(output)}
+    assert train(tmp_path, make_config(tmp_path, **names, train_evaluation__n_iters=0)) == 0
+    prompts, replies = ["How are you?<EOU>"], ["Fine, and you?"]
+    assert rl4dialog.load_policy(run_folder(tmp_path)).log_probs(prompts, replies)[0] == pytest.approx(
+        rl4dialog.load_policy(run).log_probs(prompts, replies)[0], abs=1e-4
+    )
+
+
+def test_number_format_and_checkpoint_are_chosen(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / f"{i}.gguf" for i in range(3)]
+    flags: tuple[tuple[str, ...], ...] = ((), ("--dtype", "q8_0"), ("--checkpoint", "1"))
+    assert [export(run, path, *more) for path, more in zip(paths, flags, strict=True)] == [0, 0, 0]
+    assert " weights, q8_0, " in capsys.readouterr().out
+    final, quantized, early = (GGUFReader(path) for path in paths)
+    assert {tensor.tensor_type.name for tensor in quantized.tensors} >= {"F32", "Q8_0"}
+    same = [(a.data == b.data).all() for a, b in zip(final.tensors, early.tensors, strict=True)]
+    assert not all(same)
+
+
+def test_existing_file_is_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "model.gguf"
+    output.write_text("mine")
+    assert export(run, output) == 2
+    assert f"{output} exists already; choose another --output, or pass --overwrite" in capsys.readouterr().err
+    assert output.read_text() == "mine"
+    assert export(run, output, "--overwrite") == 0
+    assert output.read_bytes()[:4] == b"GGUF"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_output_without_a_place_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.gguf").mkdir()
+    for output, message in (
+        (tmp_path / "model.bin", "--output must end with .gguf"),
+        (tmp_path / "folder.gguf", "is a folder; choose another --output"),
+        (tmp_path / "file" / "model.gguf", "model.gguf cannot be written: "),
+    ):
+        assert export(run, output, "--overwrite") == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: shutil.rmtree(run), "does not exist; pass a run folder"),
+        (lambda run: (run / "config.json").write_text("{}"), "config.json"),
+        (lambda run: shutil.rmtree(run / "model"), "is missing: the run is not complete"),
+        (lambda run: (run / "model" / "config.json").unlink(), "language model '.*model' cannot be loaded"),
+        (lambda run: (run / "model" / "tokenizer.json").unlink(), "cannot be loaded|has an empty vocabulary"),
+        (
+            lambda run: (run / "model" / "model.safetensors").write_bytes(b"\x10" + b"\0" * 9),
+            "language model '.*model' cannot be loaded .*incomplete or damaged",
+        ),
+    ],
+    ids=["run", "config", "model", "model_config", "tokenizer", "weights"],
+)
+def test_damaged_run_is_named(
+    copied: Path, tmp_path: Path, damage: object, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(copied)  # type: ignore[operator]
+    assert export(copied, tmp_path / "model.gguf") == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error) and "Traceback" not in error
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_other_kinds_of_policies_are_refused(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((copied / "config.json").read_text())
+    config["alg"]["policy"]["id"] = "seq2seq_lm_actor_critic_policy"
+    (copied / "config.json").write_text(json.dumps(config))
+    assert export(copied, tmp_path / "model.gguf") == 2
+    assert "is an encoder-decoder, which export does not support" in capsys.readouterr().err
+
+
+def test_prior_only_is_for_guided_policies(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export(run, tmp_path / "model.gguf", "--prior_only") == 2
+    assert "--prior_only has no meaning" in capsys.readouterr().err
+
+
+def test_words_have_no_gguf_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = {"model_name": "builtin/words", "vocab_size": 3000}
+    assert train(tmp_path, make_config(tmp_path, tokenizer=tokenizer, train_evaluation__n_iters=0)) == 0
+    assert export(run_folder(tmp_path), tmp_path / "model.gguf") == 2
+    assert "This one has a token per word or character" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""A session of votes and corrections on the page of a queue, whose program is killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from page_process import Browser, start_page
+
+from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
+from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
+
+N_VOTES = 20
+QUEUE = [
+    *(
+        QueuedReplies(f"pair {i}", [f"hello {i}"], [JudgedReply("m", f"a {i}"), JudgedReply("m", f"b {i}")])
+        for i in range(N_VOTES)
+    ),
+    QueuedReplies("single", ["bye"], [JudgedReply("m", "see you")]),
+]
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    file = tmp_path / "feedback.jsonl"
+    write_queue(tmp_path / "queue.jsonl", QUEUE)
+    flags = ("--queue", str(tmp_path / "queue.jsonl"), "--feedback", str(file))
+    expected: list[tuple[str, str, int | str]] = []
+
+    def number_of(person: Browser) -> int:
+        return next(i for i in range(N_VOTES) if f">hello {i}<" in person.text)
+
+    def vote(person: Browser) -> None:
+        number = number_of(person)
+        if number % 4 == 0:
+            person.click(f"correct_{number % 2}", f"better {number}")
+            expected.append((f"hello {number}", "correction", f"better {number}"))
+        if number % 5 == 0:
+            person.click("rate_down_1")
+            expected.append((f"hello {number}", "rating", -1))
+        person.click(f"choose_{number % 2}")
+        expected.append((f"hello {number}", "preference", number % 2))
+        assert [judgement(each) for each in read_feedback(file)] == expected  # before anything else happens
+
+    process, address = start_page(*flags)
+    person = Browser(address)
+    for _ in range(11):
+        vote(person)
+    kill(process)
+    assert number_of(person) == 11
+
+    process, address = start_page(*flags)
+    person = Browser(address, person.key)
+    assert "11 of 21 done." in person.text and number_of(person) == 11
+    while "see you" not in person.text:
+        vote(person)
+    person.click("rate_up_0")
+    assert "21 of 21 done. You can close this page." in person.text
+    kill(process)
+    kinds = [each.kind for each in read_feedback(file)]
+    assert [kinds.count(kind) for kind in ("preference", "correction", "rating")] == [N_VOTES, 5, 5]
+    assert [judgement(each) for each in read_feedback(file)] == [*expected, ("bye", "rating", 1)]
+
+
+def judgement(given: Feedback) -> tuple[str, str, int | str]:
+    """Last turn, kind and verdict."""
+    verdicts = (given.chosen, given.rating, given.correction)
+    (verdict,) = (each for each in verdicts if each is not None)
+    return given.turns[-1], given.kind, verdict

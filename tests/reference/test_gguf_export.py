@@ -1,0 +1,62 @@
+"""Exported files in llama.cpp: the same tokens of texts, and the same greedy replies. Needs llama-cpp-python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf import MODEL_ARCH_NAMES, GGUFWriter
+from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
+
+from rl4dialog.inference.gguf.architectures import ARCHITECTURES, architecture_of, stored_weights
+from rl4dialog.inference.gguf.checking import TEXTS
+from rl4dialog.inference.gguf.vocabulary import add_vocabulary
+from rl4dialog.inference.gguf.writing import write_weights
+
+llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (pip install llama-cpp-python)")
+TOKENIZERS = {
+    "gpt-2": byte_level,
+    "smollm": lambda: byte_level(digits=True),
+    "qwen2": qwen2,
+    "llama-bpe": llama3,
+    "sentencepiece": sentencepiece,
+    "marker": lambda: with_marker(byte_level()),
+}
+N_TOKENS = 50
+
+
+def in_llama_cpp(path: Path, model: Any, tokenizer: Any) -> Any:
+    """Write a model, and load it with llama.cpp; its cache is float32, as that of transformers."""
+    architecture = architecture_of(model)
+    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
+    writer.add_name("tiny")
+    architecture.add_metadata(writer, model.config)
+    add_vocabulary(writer, tokenizer, model.config.vocab_size, None)
+    write_weights(writer, path, stored_weights(model, architecture), "f32")
+    return llama_cpp.Llama(str(path), n_ctx=128, n_threads=1, type_k=0, type_v=0, verbose=False)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_replies_are_the_same(tmp_path: Path, name: str) -> None:
+    tokenizer = byte_level()
+    model = tiny_model(name, tokenizer, **{"n_positions" if name == "gpt2" else "max_position_embeddings": 128})
+    llama = in_llama_cpp(tmp_path / "model.gguf", model, tokenizer)
+    for text in TEXTS:
+        ids = tokenizer(text)["input_ids"]
+        expected = model.generate(
+            torch.tensor([ids]), min_new_tokens=N_TOKENS, max_new_tokens=N_TOKENS, do_sample=False, eos_token_id=None
+        )[0, len(ids) :].tolist()
+        found = [token for token, _ in zip(llama.generate(ids, temp=0.0, repeat_penalty=1.0), range(N_TOKENS))]  # noqa: B905
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_texts_are_the_same_tokens(tmp_path: Path, name: str) -> None:
+    tokenizer = TOKENIZERS[name]()
+    llama = in_llama_cpp(tmp_path / "model.gguf", tiny_model("llama", tokenizer), tokenizer)
+    special = f"{tokenizer.bos_token}user\n7 + 12<EOU>"
+    for text in (*TEXTS, " a space before", *(() if name == "sentencepiece" else (special,))):
+        found = llama.tokenize(text.encode(), add_bos=name == "sentencepiece", special=True)
+        assert found == tokenizer(text)["input_ids"], text

@@ -1,0 +1,59 @@
+"""The demonstration chooses what can be trained here, and trains a shipped config."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from typing import Any
+
+import pytest
+
+from rl4dialog.cli import main
+from rl4dialog.commands import train
+from rl4dialog.core import pretrained
+from rl4dialog.core.config import load_config
+from rl4dialog.core.errors import ModelError
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
+    """The arguments with which training was called."""
+    calls: list[argparse.Namespace] = []
+
+    def record(args: argparse.Namespace) -> int:
+        calls.append(args)
+        return 0
+
+    monkeypatch.setattr(train, "run", record)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["openers", "small_talk", "guess_what"])
+def test_chosen_demonstration_is_trained(name: str, trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", name]) == 0
+    (args,) = trained
+    load_config(args.config_path)
+    assert (args.project_name, args.experiment_name, args.overwrite) == ("demo", name, True)
+    assert f"rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
+
+
+def test_chat_model_is_trained_if_it_can_be_had(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "prepare_model", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert main(["demo"]) == 0
+    assert [args.experiment_name for args in trained] == ["openers"]
+
+
+@pytest.mark.parametrize("missing", ["model", "peft"])
+def test_tiny_model_is_trained_otherwise_and_the_reason_is_printed(
+    missing: str, trained: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(name: str) -> None:
+        raise ModelError("no network")
+
+    monkeypatch.setattr(pretrained, "prepare_model", fail)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if missing == "peft" else name)
+    assert main(["demo"]) == 0
+    assert [args.experiment_name for args in trained] == ["small_talk"]
+    reason = "no network" if missing == "model" else "pip install 'rl4dialog[lora]'"
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,68 @@
+"""Judging a queue: what is written, what is shown next, and to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import JudgedReply, read_feedback
+from rl4dialog.core.feedback_queue import QueuedReplies
+from rl4dialog.serving.judging import QueueJudging
+
+PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(3)]
+SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
+
+
+def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    judging = QueueJudging(PAIRS, file)
+    judging.correct("me", "0", 1, " c ")
+    judging.rate("me", "0", 0, -1)
+    assert [(each.correction, each.rating) for each in read_feedback(file)] == [("c", None), (None, -1)]
+    assert judging.progress == "0 of 3 done." and judging.current("me") is PAIRS[0]
+    judging.choose("me", "0", 1)
+    assert read_feedback(file)[2].chosen == 1
+    assert judging.skip("me", "1") == "Nothing was recorded."
+    assert judging.given == read_feedback(file) and len(judging.given) == 3
+    assert judging.current("me") is PAIRS[2] and judging.progress == "2 of 3 done." and not judging.is_done
+    again = QueueJudging(PAIRS, file)
+    assert again.progress == "1 of 3 done." and again.current("me") is PAIRS[1]
+
+
+@pytest.mark.parametrize("action", ["rate", "correct"])
+def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, action: str) -> None:
+    file = tmp_path / "feedback.jsonl"
+    judging = QueueJudging([SINGLE], file)
+    if action == "rate":
+        judging.rate("me", "s", 0, 1)
+    else:
+        judging.correct("me", "s", 0, "bye bye")
+    assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
+
+
+def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> None:
+    judging = QueueJudging(PAIRS, tmp_path / "feedback.jsonl")
+    for id in ("1", ""):
+        with pytest.raises(ConfigError, match="out of date, so nothing was recorded"):
+            judging.choose("me", id, 0)
+    for text in (" ", "<a>"):
+        with pytest.raises(ConfigError, match="must not be empty, and must differ"):
+            judging.correct("me", "0", 0, text)
+    with pytest.raises(ConfigError, match="these replies have no goals"):
+        judging.set_goal("me", "0", "food")
+    assert not (tmp_path / "feedback.jsonl").exists() and judging.current("me") is PAIRS[0]
+
+
+def test_each_person_has_another_pair_until_few_are_left(tmp_path: Path) -> None:
+    judging = QueueJudging(PAIRS, tmp_path / "feedback.jsonl")
+    assert [judging.current(who) for who in ("one", "other", "one")] == [PAIRS[0], PAIRS[1], PAIRS[0]]
+    judging.choose("other", "1", 0)
+    assert judging.current("other") is PAIRS[2]
+    judging.choose("one", "0", 0)
+    assert judging.current("one") is PAIRS[2]  # the other one may have left
+    judging.choose("other", "2", 0)
+    with pytest.raises(ConfigError, match="out of date"):
+        judging.choose("one", "2", 1)
+    assert judging.is_done and [each.chosen for each in judging.given] == [0, 0, 0]
