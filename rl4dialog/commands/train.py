@@ -142,6 +142,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
             Trainer(config, None, checkpoint, signals).train_and_eval()
             return 0
         with _tracking(args, config, checkpoint) as tracker:
+            _print_opening(config, root, checkpoint)
             trainer = Trainer(config, tracker, checkpoint, signals)
             if checkpoint is not None:
                 _record_start(args, config, tracker)
@@ -161,6 +162,28 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
     if not has_checkpoints():
         raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
     return all_gather_object(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
+
+
+def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None) -> None:
+    """Print what is trained, where the results will be, and how to stop."""
+    from stable_baselines3.common.utils import get_device
+
+    from rl4dialog.core.reward_model_config import RewardModelConfig
+    from rl4dialog.core.turn_level_config import TurnLevelConfig
+
+    subject: str = config.alg.model_name if isinstance(config, RewardModelConfig) else getattr(config, "model_name", "")
+    if isinstance(config, TurnLevelConfig):
+        subject = config.env.id
+    n_iters = getattr(config.train_evaluation, "n_iters", None)
+    length = f", {n_iters} iterations" if n_iters else ""
+    resumed = "" if checkpoint is None else f", resumed after iteration {checkpoint.iteration}"
+    device = get_device(config.alg.args.get("device", "auto") if hasattr(config.alg, "args") else "auto")
+    print(
+        f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
+        f"Run folder: {root}\n"
+        f"Ctrl-C saves and stops; the same command with --resume auto continues.",
+        file=sys.stderr,
+    )
 
 
 @contextmanager

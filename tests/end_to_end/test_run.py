@@ -22,6 +22,8 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pyt
     assert train(tmp_path, make_config(tmp_path, warm_start=warm_start)) == 0
     folder = run_folder(tmp_path)
     output = capsys.readouterr()
+    assert "ppo on builtin/tiny-gpt2, cpu, seed 0, 2 iterations\nRun folder: " in output.err
+    assert "--resume auto" in output.err
 
     assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1, 2]
     first = lines(folder / "rollout_info.jsonl")[0]
