@@ -50,7 +50,7 @@ def gain_of_workers(config: TurnLevelConfig, n_workers: Sequence[int], n_rounds:
         n_rounds: Iterations of each, which alternate; the result is the median of the ratios.
     """
     alone = Training(one_process(config))
-    others = {n: Training(_with_env(config, vec_env="blocks", n_workers=n)) for n in n_workers}
+    others = {n: Training(with_env(config, vec_env="blocks", n_workers=n)) for n in n_workers}
     ratios: dict[int, list[float]] = {n: [] for n in n_workers}
     for _ in range(n_rounds):
         seconds = alone.iterate(time.perf_counter)
@@ -85,8 +85,9 @@ class Training:
 
 def one_process(config: TurnLevelConfig) -> TurnLevelConfig:
     """The config with all environments in this process."""
-    return _with_env(config, vec_env="dummy")
+    return with_env(config, vec_env="dummy")
 
 
-def _with_env(config: TurnLevelConfig, **env: Any) -> TurnLevelConfig:
+def with_env(config: TurnLevelConfig, **env: Any) -> TurnLevelConfig:
+    """The config with other settings of ``env``."""
     return config.model_copy(update={"env": config.env.model_copy(update=env)})

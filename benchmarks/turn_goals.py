@@ -8,6 +8,7 @@ import time
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
+from benchmarks.dialogue_acts import with_env
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.training.building.turn_level import build_turn_level_algorithm
 
@@ -29,9 +30,7 @@ def conversations_per_second(config: TurnLevelConfig, n_envs: int, n_rounds: int
 
 
 def _envs(config: TurnLevelConfig, n_envs: int) -> VecEnv:
-    envs: VecEnv = build_turn_level_algorithm(
-        config.model_copy(update={"env": config.env.model_copy(update={"n_envs": n_envs})})
-    ).get_env()
+    envs: VecEnv = build_turn_level_algorithm(with_env(config, n_envs=n_envs)).get_env()
     _speed(envs)  # what is loaded or computed once is not measured
     return envs
 

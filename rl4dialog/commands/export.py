@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl4dialog.commands.models import add_run_argument
+from rl4dialog.commands.models import add_checkpoint, add_run_argument
 from rl4dialog.core.gguf import DTYPES
 
 HELP = "write a run's model as a GGUF file, for llama.cpp and programs based on it"
@@ -22,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=DTYPES, default=None, help="number format of the weights (default: that of the saved model)"
     )
-    parser.add_argument(
-        "--checkpoint", default=None, help="checkpoint of the run: iteration, last or best (default: the final model)"
-    )
+    add_checkpoint(parser)
     parser.add_argument(
         "--prior_only",
         action="store_true",

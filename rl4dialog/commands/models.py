@@ -23,14 +23,19 @@ def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select a model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
     add_run_argument(parser, required=False)
-    parser.add_argument(
-        "--checkpoint", default=None, help="checkpoint of the run: iteration, last or best (default: the final model)"
-    )
+    add_checkpoint(parser)
     parser.add_argument("--model", default=None, help="folder or hub id of a model with its tokenizer")
     parser.add_argument("--config_path", default=None, help="YAML config file to use with --model")
     parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
     add_overrides(parser)
     add_trust(parser)
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Add ``--checkpoint``."""
+    parser.add_argument(
+        "--checkpoint", default=None, help="checkpoint of the run: iteration, last or best (default: the final model)"
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

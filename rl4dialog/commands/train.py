@@ -168,16 +168,15 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     """Print what is trained, where the results will be, and how to stop."""
     from stable_baselines3.common.utils import get_device
 
-    from rl4dialog.core.reward_model_config import RewardModelConfig
-    from rl4dialog.core.turn_level_config import TurnLevelConfig
+    from rl4dialog.core.mappings import flatten
 
-    subject: str = config.alg.model_name if isinstance(config, RewardModelConfig) else getattr(config, "model_name", "")
-    if isinstance(config, TurnLevelConfig):
-        subject = config.env.id
-    n_iters = getattr(config.train_evaluation, "n_iters", None)
+    found = flatten(config.model_dump(mode="json"))
+    models = (found.get(key) for key in ("alg.policy.args.model_name", "alg.model_name", "env.id"))
+    subject = next(name for name in models if name)
+    n_iters = found.get("train_evaluation.n_iters")
     length = f", {n_iters} iterations" if n_iters else ""
     resumed = "" if checkpoint is None else f", resumed after iteration {checkpoint.iteration}"
-    device = get_device(config.alg.args.get("device", "auto") if hasattr(config.alg, "args") else "auto")
+    device = get_device(found.get("alg.args.device", "auto"))
     print(
         f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
         f"Run folder: {root}\n"
