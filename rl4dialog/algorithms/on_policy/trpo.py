@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import sb3_contrib
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.distributions import Categorical, kl_divergence
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
@@ -27,7 +28,8 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         line_search_max_iter: Maximum number of step sizes to try, each smaller than the last.
         line_search_shrinking_factor: Factor between successive step sizes.
         n_critic_updates: Number of passes of the critic over the replies of an iteration.
-        sub_sampling_factor: Must be 1, because replies are not split. Use ``n_steps`` for a smaller iteration.
+        sub_sampling_factor: The Fisher-vector products of the conjugate gradient use one reply in this many (appendix
+            C.1 of the paper). Unlike in sb3-contrib, the gradient and the line search always use all replies.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         line_search_shrinking_factor: Annotated[float, Field(gt=0, lt=1)] = 0.8,
         line_search_max_iter: Count = 10,
         n_critic_updates: Annotated[int, Field(ge=0)] = 10,
-        sub_sampling_factor: Literal[1] = 1,
+        sub_sampling_factor: Count = 1,
         **kwargs: Any,
     ) -> None:
         own: dict[str, Any] = {
@@ -50,6 +52,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
             "n_critic_updates": n_critic_updates,
         }
         super().__init__(*args, target_kl=target_kl, **own, **kwargs)
+        self.fisher_sub_sampling_factor = sub_sampling_factor
 
     def train(self) -> None:
         """Update the policy within the trust region, then the critic."""
@@ -65,13 +68,24 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
         # sb3-contrib selects parameters without "value" in their names, but attention layers use that name too.
         policy: Any = self.policy
         candidates = list(policy.actor_parameters())
+        if self.fisher_sub_sampling_factor > 1:
+            kl_div = self._kl_of_some_replies()
         kl_grads = torch.autograd.grad(kl_div, candidates, create_graph=True, allow_unused=True)
         used = [(param, grad) for param, grad in zip(candidates, kl_grads, strict=True) if grad is not None]
         params = [param for param, _ in used]
-        objective_grads = torch.autograd.grad(policy_objective, params, retain_graph=True)
+        retain_graph = self.fisher_sub_sampling_factor == 1  # else the activations of the other replies are free to go
+        objective_grads = torch.autograd.grad(policy_objective, params, retain_graph=retain_graph)
         return (
             params,
             torch.cat([grad.reshape(-1) for grad in objective_grads]),
             torch.cat([grad.reshape(-1) for _, grad in used]),
             [tuple(grad.shape) for _, grad in used],
         )
+
+    def _kl_of_some_replies(self) -> Tensor:
+        """KL of the policy from itself on a random share of the replies: 0, with the Fisher matrix as its Hessian."""
+        buffer: Any = self.rollout_buffer
+        some = next(buffer.get(max(1, buffer.n_tokens // self.fisher_sub_sampling_factor)))
+        distribution = self.policy.get_distribution(some.observations).distribution
+        constant = Categorical(logits=distribution.logits.detach())
+        return kl_divergence(constant, distribution).mean()

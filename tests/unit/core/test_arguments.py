@@ -158,7 +158,7 @@ WRONG = [
     ("algorithm", "ppo", "on_nan_gradient", "ignore"),
     ("algorithm", "a2c", "use_rms_prop", "maybe"),
     ("algorithm", "trpo", "target_kl", None),
-    ("algorithm", "trpo", "sub_sampling_factor", 2),
+    ("algorithm", "trpo", "sub_sampling_factor", 0),
     ("algorithm", "grpo", "kl_in", "both"),
     ("algorithm", "rloo", "n_generations", 1),
     ("algorithm", "rloo", "kl_estimator", "k4"),

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from collected import collected, make
 from rows import one_row
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from two_processes import in_two_processes
 
 from rl4dialog.algorithms.on_policy.a2c import A2C
@@ -19,7 +18,6 @@ from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.rollouts.kl_controllers import AdaptiveKLController
@@ -33,30 +31,6 @@ class FarFromTheRollout(PPO):
     def _terms(self, batch: ReplySamples, *args: Any) -> dict[str, torch.Tensor]:
         terms = super()._terms(batch, *args)
         return {**terms, "approx_kl": torch.full_like(terms["approx_kl"], self.kls.pop(0))}
-
-
-def make(
-    algorithm: Any = PPO, critic: str = "separate", n_steps: int = 16, env_kwargs: Any = None, **kwargs: Any
-) -> Any:
-    tokenizer = make_tokenizer()
-    model = make_gpt2(tokenizer)
-    return algorithm(
-        policy_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, **(env_kwargs or {})))] * 2),
-        n_steps=n_steps,
-        policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "critic": critic},
-        seed=0,
-        device="cpu",
-        **kwargs,
-    )
-
-
-def collected(algorithm: Any = PPO, **kwargs: Any) -> Any:
-    """An algorithm that has a rollout to train on."""
-    trained = make(algorithm, **kwargs)
-    _, callback = trained._setup_learn(10**6)
-    trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
-    return trained
 
 
 def n_steps_taken(trained: Any) -> int:
