@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from benchmarks.measure import (
     ALL_VALUES,
     FILTERED,
     GUIDED,
+    ORIGINAL,
     OURS,
     PLAIN,
     TOKEN_BY_TOKEN,
@@ -28,6 +30,7 @@ from benchmarks.measure import (
     measure,
 )
 from benchmarks.offline import ALGORITHMS, with_room
+from benchmarks.original_ilql import SOURCE
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WIDTH = 130
@@ -87,6 +90,8 @@ def compare_offline(
 ) -> None:
     """Print the speed of training on a log beside a plain loop, and of guided decoding beside the language model.
 
+    The code of ILQL's authors takes part if :data:`~benchmarks.original_ilql.SOURCE` names a checkout.
+
     Args:
         workloads: The workloads; their models are used, and their numbers of conversations.
         critics: ``separate`` or ``shared``, for values; ``none`` for imitation.
@@ -99,6 +104,8 @@ def compare_offline(
         setting = Setting(name, critic=critic, algorithm=ALGORITHMS[critic == "none"], device=device)
         workload = workloads[name]
         names = [OURS, PLAIN, *([ALL_VALUES] if critic != "none" else [])]
+        if critic != "none" and SOURCE in os.environ:
+            names.append(ORIGINAL)
         trained = with_room(workload)
         console.print(_table(f"{setting}, training", measure(setting, trained, names, repeats)))
         if critic != "none":

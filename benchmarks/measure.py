@@ -19,6 +19,7 @@ import transformers
 
 from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
 from benchmarks.offline import ALGORITHMS, Decoding, OfflineLoop, OfflineRl4dialog
+from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import Workload
@@ -28,7 +29,7 @@ from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
-ALL_VALUES, UNGUIDED = "plain loop, all values", "unguided"
+ALL_VALUES, ORIGINAL, UNGUIDED = "plain loop, all values", "original ILQL", "unguided"
 GUIDED, FILTERED = "guided", "guided, top 20"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
@@ -40,6 +41,7 @@ _OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: OfflineRl4dialog,
     PLAIN: OfflineLoop,
     ALL_VALUES: partial(OfflineLoop, all_values=True),
+    ORIGINAL: OriginalILQL,
     GUIDED: partial(Decoding, beta=4.0),
     FILTERED: partial(Decoding, beta=4.0, top_k=20),
     UNGUIDED: partial(Decoding, beta=0.0),

@@ -32,7 +32,8 @@ from rl4dialog.training.building.texts import Texts
 ALGORITHMS = ("ilql", "bc")
 
 _N_CONVERSATIONS, _TOKENS_PER_CONVERSATION = 400, 40
-_TAU, _GAMMA, _POLYAK_RATE, _MAX_GRAD_NORM = 0.7, 0.99, 0.005, 1.0
+TAU, GAMMA, POLYAK_RATE = 0.7, 0.99, 0.005
+_MAX_GRAD_NORM = 1.0
 
 
 class PaidTalk(TextGenPool):
@@ -85,7 +86,7 @@ def run_config(setting: Setting, workload: Workload) -> OfflineConfig:
                 "batch_size": workload.batch_size * _TOKENS_PER_CONVERSATION,
                 "learning_rate": LEARNING_RATE,
                 "device": setting.device,
-                **({"tau": _TAU, "gamma": _GAMMA, "polyak_rate": _POLYAK_RATE} if values else {}),
+                **({"tau": TAU, "gamma": GAMMA, "polyak_rate": POLYAK_RATE} if values else {}),
             },
             "policy": {
                 "id": "value_guided_causal_lm_policy" if values else "causal_lm_actor_critic_policy",
@@ -170,7 +171,7 @@ class OfflineLoop:
         self.setting, self._all_values = setting, all_values
         ours = OfflineRl4dialog(setting, workload)
         self._sampler, self._n_steps = ours.algorithm.sampler, ours.algorithm.n_steps
-        self._rows = _rows(ours.algorithm.log)
+        self._rows = rows_of(ours.algorithm.log)
         del ours
         tokenizer, _ = build_prompts(workload)
         model: Any = build_model(workload, "causal", tokenizer)
@@ -225,9 +226,9 @@ class OfflineLoop:
             target_q = torch.min(*(self._q(head, target_hidden, chosen) for head in self.target_heads))
             episodes = own.nonzero()[:, 0]
             following = torch.cat([values[1:] * (episodes[1:] == episodes[:-1]), values.new_zeros(1)])
-            targets = rewards + _GAMMA * following
+            targets = rewards + GAMMA * following
         errors = target_q - values
-        loss = torch.where(errors < 0, 1 - _TAU, _TAU) * errors.square()
+        loss = torch.where(errors < 0, 1 - TAU, TAU) * errors.square()
         for head in q_heads:
             loss = loss + (self._q(head, hidden, chosen) - targets).square()
         return loss.mean()
@@ -245,7 +246,7 @@ class OfflineLoop:
         for lagging, trained in pairs:
             if lagging is not None:
                 for old, new in zip(lagging.parameters(), trained.parameters(), strict=True):
-                    old.lerp_(new, _POLYAK_RATE)
+                    old.lerp_(new, POLYAK_RATE)
 
 
 def _head(width: int, n_outputs: int) -> nn.Sequential:
@@ -255,7 +256,7 @@ def _head(width: int, n_outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), last)
 
 
-def _rows(log: ConversationLog) -> list[tuple[Tensor, Tensor, Tensor]]:
+def rows_of(log: ConversationLog) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Of each conversation: its ids, whether each is the agent's, and the rewards of the agent's."""
     batch = log.replies(np.arange(len(log)))
     assert len(batch) == len(log), "each conversation is one row"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rl4dialog.core.errors import RL4DialogError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
+from benchmarks.original_ilql import SOURCE
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="instead, break an iteration down into its parts")
     parser.add_argument("--workers", action="store_true", help="instead, measure start-up, memory and steps of workers")
     parser.add_argument("--offline", action="store_true", help="instead, learn from a log, and decode with its values")
+    parser.add_argument("--ilql", type=Path, help="checkout of Implicit-Language-Q-Learning, to compare with --offline")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
@@ -48,6 +51,8 @@ def main() -> int:
         if args.workers:
             compare_workers()
         elif args.offline:
+            if args.ilql:
+                os.environ[SOURCE] = str(args.ilql.resolve())
             compare_offline(workloads, args.critics, args.repeats, args.device)
         elif args.profile:
             keep_freed_memory()
