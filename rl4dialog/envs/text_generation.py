@@ -316,9 +316,9 @@ class TextGenEnv(gym.Env):
         """Return the current state as arrays."""
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
         if self._outside is not None:
-            arrays["speaker"] = np.int64(self.speaker)
+            arrays["speaker"] = np.asarray(self.speaker, dtype=np.int64)
         if self._shows_seed:
-            arrays["partner_seed"] = np.int64(self._partner_seed)
+            arrays["partner_seed"] = np.asarray(self._partner_seed, dtype=np.int64)
         return arrays
 
     def blank(self) -> dict[str, np.ndarray]:
