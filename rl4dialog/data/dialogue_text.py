@@ -39,15 +39,25 @@ def reply_text(prompt: str, reply: str, meta_data: Mapping[str, Any] | None, con
     """Write a reply and what was said before it.
 
     Args:
+        prompt: As in :func:`replied`.
+        reply: The reply.
+        meta_data: As in :func:`replied`.
+        context_size: As in :func:`dialogue_text`.
+    """
+    return dialogue_text(replied(prompt, reply, meta_data), context_size)
+
+
+def replied(prompt: str, reply: str, meta_data: Mapping[str, Any] | None) -> Dialogue:
+    """The conversation up to a reply.
+
+    Args:
         prompt: The prompt, which counts as one utterance if neither it nor the meta data contain the utterances.
         reply: The reply.
         meta_data: The sample's, with ``history`` if it is a conversation.
-        context_size: As in :func:`dialogue_text`.
     """
     info = dict(meta_data or {})
     said = [turn.text for turn in prompt.turns] if isinstance(prompt, Prompt) else [prompt]
-    turns = (*given_turns(info.get("history", said)), Turn(reply, AGENT))
-    return dialogue_text(Dialogue("", turns, meta_data=info), context_size)
+    return Dialogue("", (*given_turns(info.get("history", said)), Turn(reply, AGENT)), meta_data=info)
 
 
 def _on_one_line(text: str) -> str:

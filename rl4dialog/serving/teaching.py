@@ -220,7 +220,7 @@ def _not_judged(situations: Iterable[Situation], known: Iterable[Feedback]) -> d
     """
     n_judged: Counter[tuple[str, ...]] = Counter()
     touched = set()
-    for each in known:
+    for each in (given for given in known if not given.rates_conversation):
         for persona in {each.persona or "", without_goal(each.persona or "")}:
             place = (persona, *each.turns)
             touched.add(place)
