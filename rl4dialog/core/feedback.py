@@ -105,7 +105,7 @@ def read_feedback(path: Path) -> list[Feedback]:
     try:
         lines = whole_lines(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}; rl4dialog chat, teach and ui write it") from error
     return [_parsed(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -126,8 +126,13 @@ def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
         DataError: If it is invalid; the message contains the place.
     """
     values = {key: value for key, value in record.items() if key != "version"}
-    if record.get("version") != VERSION:
-        raise DataError(f"{place}: version must be {VERSION}, not {shown(record.get('version'))}")
+    if "version" not in record:
+        raise DataError(
+            f"{place}: not a line of user feedback, which rl4dialog chat, teach and ui write: it has no version, but "
+            f"{shown(list(record))}"
+        )
+    if record["version"] != VERSION:
+        raise DataError(f"{place}: version must be {VERSION}, not {shown(record['version'])}")
     for key in values:
         if key not in Feedback.__dataclass_fields__:
             raise DataError(f"{place}: unknown key {key!r}{nearest_hint(key, Feedback.__dataclass_fields__)}")

@@ -45,6 +45,11 @@ class FeedbackPool(TextGenPool):
         start_utterances: Number of utterances by which conversations are told apart.
     """
 
+    why_empty = (
+        ": replies to learn are corrections, chosen replies and those that were rated up; other judgements are for "
+        "alg.id: reward_model"
+    )
+
     def __init__(
         self,
         feedback: Sequence[Feedback],
@@ -110,6 +115,9 @@ class FeedbackPool(TextGenPool):
         if not used:
             wanted = "judgements of replies" if use == "all" else in_words(use)
             raise DataError(f"{source} has no {wanted} (it has {count_kinds(given)}); choose another use")
+        if use == "all" and split == "train" and len(used) < len(given):
+            others = count_kinds(each for each in given if each.rates_conversation)
+            _logger.warning("%s: %s left out; use: conversation_ratings learns from them", source, others)
         if use == "conversation_ratings" and context_size is not None:
             raise ConfigError("datapool.args.context_size has no meaning with conversations, which are read whole")
         chosen = used if split == "train" else []
@@ -132,7 +140,7 @@ class FeedbackPool(TextGenPool):
         assert self.dialogue_format is not None
         context_size = self.dialogue_format.context_size
         if not self._feedback:
-            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on")
+            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on; use 0.25")
         found = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
         samples = [sample for sample in found if sample is not None]
         if len(samples) < len(self._feedback):

@@ -24,13 +24,13 @@ from rl4dialog.core.feedback import JudgedReply
 from rl4dialog.core.feedback_queue import QueuedReplies, Unit, queue_id
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Dialogue, Sample
-from rl4dialog.data.dialogue_text import dialogue_text, persona_in, replied
+from rl4dialog.data.dialogue_text import dialogue_text, replied
+from rl4dialog.data.openings import persona_in
 from rl4dialog.data.splits import shuffled
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import begin_conversing, is_kept
 from rl4dialog.metrics.reward_model import RewardModel
 from rl4dialog.runs.progress import Progress
-from rl4dialog.tasks.turn_goals.goals import opening_in
 from rl4dialog.training.random_state import random_states_kept
 
 Strategy = Literal["random", "uncertain", "disagreement", "gap"]
@@ -210,9 +210,7 @@ def _queued(
     said = [turn.text for turn in first.turns]
     last = max(i for i, turn in enumerate(first.turns) if turn.speaker == AGENT)
     texts = [each.turns[last].text for each in chosen]
-    is_conversation = unit == "conversation"
-    # Each reply can have its own goal, so that a conversation has none.
-    persona = persona_in(first.meta_data) if is_conversation else opening_in(first.meta_data)
+    persona = persona_in(first.meta_data)
     shown = texts if rng.random() < 0.5 else texts[::-1]
     return QueuedReplies(
         queue_id(persona, said[:last], [*texts, *said[last + 1 :]]),
@@ -221,6 +219,6 @@ def _queued(
         persona or None,
         strategy,
         score,
-        is_conversation,
+        is_conversation=unit == "conversation",
         answer=said[last + 1] if last + 1 < len(said) else None,
     )

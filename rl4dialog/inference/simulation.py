@@ -150,7 +150,7 @@ def begin_conversing(loaded: LoadedPolicy, scorer: Scorer | None = None) -> Conv
     if conversing is None:
         raise ConfigError(
             "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
-            "'env.args.partner={id: rules, args: {...}}', or use rl4dialog generate for single replies"
+            "'env.args.partner={id: rules, args: {...}}'; rl4dialog generate, and select --unit reply, need none"
         )
     begin_conversations(conversing, loaded)
     return conversing

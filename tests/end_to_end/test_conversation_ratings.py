@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.Capt
     rater["alg"]["ensemble"] = 2
     assert train(tmp_path / "rater", rater) == 0
     rater_folder = str(run_folder(tmp_path / "rater"))
-    text = next(lines(run_folder(tmp_path / "rater") / "predictions" / "test.jsonl"))["prompt_text"]
-    assert text.endswith("User: i see .")
+    predicted = json.loads(Path(rater_folder, "epoch_3_test_split_predictions.json").read_text(encoding="utf-8"))
+    assert all(each["prompt_text"].endswith("User: i see .") for each in predicted)
 
     # The disagreement of its models selects the next conversations.
     assert main([*select, "--n", "2", "--strategy", "disagreement", "--reward_model", rater_folder]) == 0

@@ -27,12 +27,14 @@ class Votes:
     Attributes:
         preferences: Ids of the choices between two different replies.
         n_corrections: Number of corrections.
-        n_ratings: Number of ratings.
+        n_ratings: Number of ratings of replies.
+        n_conversation_ratings: Number of ratings of whole conversations, from which an improvement does not learn.
     """
 
     preferences: frozenset[str]
     n_corrections: int
     n_ratings: int
+    n_conversation_ratings: int = 0
 
     @property
     def are_enough(self) -> bool:
@@ -41,7 +43,9 @@ class Votes:
 
     def __str__(self) -> str:
         counts = {"preference": len(self.preferences), "correction": self.n_corrections, "rating": self.n_ratings}
-        return ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items())
+        used = ", ".join(counted(n, kind) for kind, n in counts.items())
+        n_unused = self.n_conversation_ratings
+        return used + (f" (and {counted(n_unused, 'conversation rating')}, not used here)" if n_unused else "")
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ class Verdict:
         )
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things in words, such as ``1 correction``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def read_votes(path: Path) -> Votes:
     """Read what holds of a feedback file.
 
@@ -87,6 +96,7 @@ def read_votes(path: Path) -> Votes:
         frozenset(each.id for each in preferences if each.replies[0].text != each.replies[1].text),
         sum(each.kind == "correction" for each in given),
         sum(each.kind == "rating" for each in given),
+        sum(each.rates_conversation for each in given),
     )
 
 

@@ -130,7 +130,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
         ({"sequence": SEQUENCE, "reward": [1, 0, 0, 0], "done": True}, None, "reward of text 0 of sequence must be 0"),
         ({"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True}, None, "text 1 of sequence must be a finite"),
         ({"sequence": SEQUENCE, "reward": [0, 0, 0], "done": 1}, None, "done must be true or false, not 1"),
-        ({"kind": "rating", "turns": [], "replies": []}, None, "version must be 1, not None"),
+        ({"kind": "rating", "turns": [], "replies": []}, None, "not a line of user feedback"),
     ],
 )
 def test_wrong_rows_are_named(values: dict[str, Any], layout: Any, message: str) -> None:
