@@ -19,7 +19,11 @@ N = 8
 
 
 def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("talk", "rater", "again"):
+        (tmp_path / name).mkdir()
     talk = make_config(tmp_path, train_evaluation__n_iters=0, env__args__max_turns=2)
+    talk |= {"reward_fn": {"id": "length_penalty", "args": {"min_length": 2}}}
+    talk["train_evaluation"]["metrics"] = [{"id": "length"}]
     talk["env"]["args"]["partner"] = {"id": "scripted", "args": {"replies": ["oh .", "i see ."]}}
     assert train(tmp_path / "talk", talk) == 0
     run, queue, feedback = str(run_folder(tmp_path / "talk")), tmp_path / "queue.jsonl", tmp_path / "feedback.jsonl"
