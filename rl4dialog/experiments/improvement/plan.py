@@ -130,6 +130,7 @@ def plan_text(plan: Plan) -> str:
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
+        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",

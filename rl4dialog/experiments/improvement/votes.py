@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
@@ -29,12 +31,14 @@ class Votes:
         n_corrections: Number of corrections.
         n_ratings: Number of ratings of replies.
         n_conversation_ratings: Number of ratings of whole conversations, from which an improvement does not learn.
+        models: Number of judged replies by each model.
     """
 
     preferences: frozenset[str]
     n_corrections: int
     n_ratings: int
     n_conversation_ratings: int = 0
+    models: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def are_enough(self) -> bool:
@@ -97,6 +101,7 @@ def read_votes(path: Path) -> Votes:
         sum(each.kind == "correction" for each in given),
         sum(each.kind == "rating" for each in given),
         sum(each.rates_conversation for each in given),
+        Counter(reply.model for each in given for reply in each.replies if not each.rates_conversation),
     )
 
 

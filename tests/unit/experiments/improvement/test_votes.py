@@ -23,7 +23,7 @@ def write_predictions(run: Path, split: str, margins: dict[str, float]) -> None:
 def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
     given = [preference("a", "b", 0, id="1"), preference("c", "c", 0), correction("d", "e"), rating("f", 1)]
     votes = read_votes(write_feedback(tmp_path / "f.jsonl", given))
-    assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1)
+    assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1, models={"m": 6})
     assert str(votes) == "1 preference, 1 correction, 1 rating" and not votes.are_enough
 
 
