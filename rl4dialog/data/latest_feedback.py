@@ -79,5 +79,7 @@ def judged_dialogue(feedback: Feedback, reply: str) -> Dialogue:
     persona = {} if feedback.persona is None else {"persona": feedback.persona}
     if feedback.rates_conversation:
         answer = () if feedback.answer is None else (Turn(feedback.answer, PARTNER),)
-        return Dialogue(feedback.id, (*turns, *answer), meta_data=persona)
+        # An empty text stands for a partner that said nothing, as in logs.
+        said = tuple(turn for turn in (*turns, *answer) if turn.text or turn.speaker == AGENT)
+        return Dialogue(feedback.id, said, meta_data=persona)
     return Dialogue(feedback.id, turns, meta_data=persona, n_given=len(turns) - 1)

@@ -23,7 +23,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import JudgedReply
 from rl4dialog.core.feedback_queue import QueuedReplies, Unit, queue_id
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, Dialogue, Sample
+from rl4dialog.core.types import AGENT, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_text import dialogue_text, replied
 from rl4dialog.data.openings import persona_in
 from rl4dialog.data.splits import shuffled
@@ -206,11 +206,10 @@ def _scores(
 def _queued(
     chosen: Sequence[Dialogue], model: str, strategy: Strategy, score: float | None, rng: random.Random, unit: Unit
 ) -> QueuedReplies:
-    first = chosen[0]
-    said = [turn.text for turn in first.turns]
-    last = max(i for i, turn in enumerate(first.turns) if turn.speaker == AGENT)
-    texts = [each.turns[last].text for each in chosen]
-    persona = persona_in(first.meta_data)
+    said = _alternating(chosen[0].turns)
+    last = len(said) - (1 if chosen[0].turns[-1].speaker == AGENT else 2)
+    texts = [_alternating(each.turns)[last] for each in chosen]
+    persona = persona_in(chosen[0].meta_data)
     shown = texts if rng.random() < 0.5 else texts[::-1]
     return QueuedReplies(
         queue_id(persona, said[:last], [*texts, *said[last + 1 :]]),
@@ -222,3 +221,12 @@ def _queued(
         is_conversation=unit == "conversation",
         answer=said[last + 1] if last + 1 < len(said) else None,
     )
+
+
+def _alternating(turns: Sequence[Turn]) -> list[str]:
+    """What both sides said in turn, with an empty text where the partner said nothing between two of the agent."""
+    said: list[str] = []
+    for before, turn in zip((None, *turns), turns, strict=False):
+        said += [""] if before is not None and before.speaker == turn.speaker == AGENT else []
+        said.append(turn.text)
+    return said

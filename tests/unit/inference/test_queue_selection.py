@@ -15,6 +15,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback_queue import read_queue
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_text import replied
+from rl4dialog.data.latest_feedback import judged_dialogue
 from rl4dialog.inference.queue_selection import STRATEGIES, Candidates, check_strategy, select
 from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
 
@@ -103,6 +104,10 @@ def test_whole_conversations_are_selected_by_the_disagreement_about_them() -> No
     first, second = select(made, 2, "m", "disagreement", [JUDGE], unit="conversation")
     assert (first.turns, first.replies[0].text, first.answer) == (["hi", "no", "why?"], "4 0", None)
     assert (second.turns, second.replies[0].text, second.answer) == (["hi"], "yes", "1 1")
+    silent = Dialogue(0, tuple(Turn(text, AGENT) for text in ("one", "two")))
+    (queued,) = select([Candidates([silent])], 1, "m", unit="conversation")
+    assert (queued.turns, queued.replies[0].text, queued.answer) == (["one", ""], "two", None)
+    assert judged_dialogue(queued.rated(0, 1), "two").turns == silent.turns  # the same text for a reward model
     assert first.is_conversation and first.score == 2 and first.persona == "i sing ." and first.id != second.id
     for strategy in ("uncertain", "gap"):
         with pytest.raises(ConfigError, match="use random or disagreement with --unit conversation"):

@@ -79,6 +79,9 @@ def test_feedback_has_the_verdicts_of_people_as_rewards() -> None:
     worse, better = read(feedback("preference", "no", "yes", chosen=1))
     assert said(worse)[-1] == (AGENT, "no", 0.0) and said(better)[-1] == (AGENT, "yes", 1.0)
     assert (worse.id, better.id) == ("f_0", "f_1")
+    (whole,) = read({**feedback("conversation_rating", "meh", rating=-1), "answer": "bye"})
+    assert [turn.text for turn in whole.said][-2:] == ["meh", "bye"] and whole.n_given == 0
+    assert [turn.reward for turn in whole.turns][-2:] == [-1.0, 0.0]
     (corrected,) = read(feedback("correction", "bad", correction="good"))
     assert said(corrected)[-1] == (AGENT, "good", 1.0)
 
