@@ -149,7 +149,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _feedback(row: Row) -> Iterator[Record]:
-    """Feedback of people: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and a correction."""
+    """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
     feedback = feedback_of({key: value for key, value in row.values.items() if value is not None}, row.place)
     system = [] if not feedback.persona else [{"role": "system", "content": feedback.persona}]
     prompt = [*system, *chat_messages(feedback.turns)]
