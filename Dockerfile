@@ -19,14 +19,15 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends wordnet-base=1:3.0-* wordnet-sense-index=1:3.0-* \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /nltk_data/corpora/wordnet
-RUN cp /usr/share/wordnet/data.* /usr/share/wordnet/index.* /usr/share/wordnet/*.exc /usr/share/wordnet/cntlist.rev .
+RUN cp /usr/share/wordnet/data.* /usr/share/wordnet/index.* /usr/share/wordnet/*.exc /usr/share/wordnet/cntlist.rev . \
+    && cp /usr/share/doc/wordnet-base/copyright LICENSE
 COPY docker/lexnames .
 RUN chmod -R a+rX /nltk_data
 
 # The program: readable by whoever runs it, written by nobody.
 FROM dependencies AS program
 COPY . /app
-RUN chmod -R a+rX,go-w /app && python -m compileall -q /app/rl4dialog
+RUN sh /app/docker/compile.sh && chmod -R a+rX,go-w /app
 
 # All but packages and program; docker/Dockerfile.cuda begins here too.
 FROM ${BASE_IMAGE} AS base
@@ -52,5 +53,5 @@ ENTRYPOINT ["python", "/app/docker/entrypoint.py"]
 CMD ["--help"]
 
 FROM base
-COPY --from=dependencies /opt/venv /opt/venv
+COPY --from=program /opt/venv /opt/venv
 COPY --from=program /app /app

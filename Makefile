@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-game test test-long test-portable expected mutants benchmark check image docs clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable expected mutants benchmark check image docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -66,5 +66,9 @@ docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere 
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+sbom: $(STAMP) ## List the packages of .venv and their licences in sbom.json, in the format of CycloneDX
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file sbom.json $(BIN)/python
+
 clean: ## Remove .venv and build leftovers
-	rm -rf $(VENV) build dist site *.egg-info
+	rm -rf $(VENV) build dist site sbom.json *.egg-info

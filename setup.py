@@ -42,7 +42,7 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
     package_data={
         "rl4dialog.data.openers": ["*.yaml"],

@@ -11,14 +11,17 @@ python3 -m venv /opt/venv
 # What is published as source only is built with the lock's setuptools, not with whatever is newest.
 sed -n '/^setuptools==/,/[^\\]$/p' "$lock" >/tmp/setuptools.lock
 pip install --require-hashes --requirement /tmp/setuptools.lock
-# The lock is whole, so that nothing is left to resolve.
-pip install --require-hashes --no-deps --no-build-isolation --requirement "$lock" "$@"
+# The lock is whole, so that nothing is left to resolve. Bytecode is written by compile.sh, for what a run imports.
+pip install --require-hashes --no-deps --no-build-isolation --no-compile --requirement "$lock" "$@"
 pip check
 
 # Never imported: the packages' own tests, and headers for compiling against them.
 packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-for folder in torch/include pyarrow/include pyarrow/src pyarrow/tests pandas/tests; do
+for folder in torch/include torch/test pyarrow/include pyarrow/src pyarrow/tests; do
     rm -rf "${packages:?}/$folder"
 done
-find "$packages" -path '*/numpy/*/tests' -prune -exec rm -rf {} +
+find "$packages/torch/bin" -type f ! -name torch_shm_manager -delete
+for package in matplotlib mpmath mpl_toolkits networkx numpy pandas scipy sympy; do
+    find "$packages/$package" -name tests -type d -prune -exec rm -rf {} +
+done
 rm -f /tmp/setuptools.lock

@@ -6,10 +6,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import DataError, shown, validation_message
 from rl4dialog.core.types import PartnerReply

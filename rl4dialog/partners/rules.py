@@ -6,10 +6,10 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import nearest_hint
 from rl4dialog.core.protocols import Partner

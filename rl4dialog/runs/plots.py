@@ -44,7 +44,7 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     run_path = Path(run_path)
-    rows = _read_rollouts(run_path / ROLLOUT_INFO_FILE)
+    rows = _read_rows(run_path / ROLLOUT_INFO_FILE)
     target = _target_kl(run_path / CONFIG_FILE)
     iterations = [float(row.get("iteration", index)) for index, row in enumerate(rows, start=1)]
 
@@ -85,16 +85,9 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     Raises:
         DataError: If there are no runs, they collected no agent tokens, or their files cannot be read.
     """
-    if not runs or not all(runs.values()):
-        raise DataError("there are no runs to compare")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    all_axes = figure.subplots(2, 1, sharex=True)
+    figure, all_axes = _comparison_figure(runs, n_plots=2)
     for i, (label, folders) in enumerate(runs.items()):
-        tables = [_read_rollouts(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
+        tables = [_read_rows(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
         if not all("rollout/tokens" in row for rows in tables for row in rows):
             raise DataError(f"{label} has no agent tokens to plot over; `rl4dialog report` compares runs of all kinds")
         length = min(map(len, tables))
@@ -102,16 +95,66 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
         tokens = mean_curve([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
         for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
             curves = [smooth(_column(rows[:length], key), window) for rows in tables]
-            axes.plot(tokens, mean_curve(curves), color=f"C{i}", linewidth=2, label=label)
-            lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
-            axes.fill_between(tokens, lowest, highest, color=f"C{i}", alpha=0.15, linewidth=0)
+            _draw_band(axes, tokens, curves, f"C{i}", label)
     for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
         axes.set_ylabel(name)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
     all_axes[1].set_xlabel("agent tokens")
     figure.savefig(output_png, dpi=150)
+
+
+def plot_evaluations(
+    runs: Mapping[str, Sequence[str | Path]], metric: str, output_png: str | Path, split: str = "val"
+) -> None:
+    """Plot a metric of several groups of runs over the iterations, with bands like :func:`plot_comparison`.
+
+    Args:
+        runs: Run folders by label.
+        metric: The metric, such as ``conversation/return``.
+        output_png: The output image.
+        split: The split that was evaluated during training.
+
+    Raises:
+        DataError: If there are no runs, their files cannot be read, the metric is missing, or the runs of a group were
+            evaluated after different iterations.
+    """
+    figure, (axes,) = _comparison_figure(runs, n_plots=1)
+    for i, (label, folders) in enumerate(runs.items()):
+        files = [Path(folder) / f"{split}_split_metrics.jsonl" for folder in folders]
+        tables = [_read_rows(file) for file in files]
+        for file, rows in zip(files, tables, strict=True):
+            if metric not in rows[-1]["metrics"]:
+                raise DataError(f"{file} has no metric {metric!r}; it has {', '.join(sorted(rows[-1]['metrics']))}")
+        epochs = [[row["epoch"] for row in rows] for rows in tables]
+        if any(other != epochs[0] for other in epochs):
+            raise DataError(f"the runs of {label} were evaluated after different iterations")
+        _draw_band(axes, epochs[0], [[row["metrics"][metric] for row in rows] for rows in tables], f"C{i}", label)
+    axes.set_ylabel(f"{metric}, {split} split")
+    axes.set_xlabel("iteration")
+    axes.legend(loc="best", frameon=False, fontsize="small")
+    figure.savefig(output_png, dpi=150)
+
+
+def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], n_plots: int) -> tuple[Any, list[Any]]:
+    if not runs or not all(runs.values()):
+        raise DataError("there are no runs to compare")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 2.0 + 2.0 * n_plots), layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = list(figure.subplots(n_plots, 1, sharex=True, squeeze=False)[:, 0])
+    for axes in all_axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, all_axes
+
+
+def _draw_band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], color: str, label: str) -> None:
+    """Draw the mean of the curves, and a band from the lowest to the highest."""
+    axes.plot(x, mean_curve(curves), color=color, linewidth=2, label=label)
+    lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
+    axes.fill_between(x, lowest, highest, color=color, alpha=0.15, linewidth=0)
 
 
 def plot_correlations(
@@ -175,13 +218,13 @@ def _column(rows: list[dict[str, Any]], key: str) -> list[float]:
     return [math.nan if row.get(key) is None else float(row[key]) for row in rows]
 
 
-def _read_rollouts(path: Path) -> list[dict[str, Any]]:
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
-        raise DataError(f"{path} is empty: there are no rollouts to plot")
+        raise DataError(f"{path} is empty: there is nothing to plot")
     return rows
 
 

@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def record_start(
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
     record = {
-        "start_time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "start_time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["rl4dialog", *argv]),
         "working_directory": os.getcwd(),
         "config_path": str(path),

@@ -231,6 +231,15 @@ def test_where_things_are_decided() -> None:
         assert re.search(rf"^(def|class) {name}\b|import .*\b{name}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE)
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/families").glob("*.md")), ids=lambda page: page.stem)
+def test_formulas_name_functions_and_tests(page: Path) -> None:
+    named = re.findall(r"`([\w/]+\.py)`: `(\w+)`", page.read_text(encoding="utf-8"))
+    assert len(named) >= 10 and len(named) % 2 == 0
+    for (file, function), (test_file, test) in zip(named[::2], named[1::2], strict=True):
+        assert re.search(rf"^(def|class) {function}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE), function
+        assert f"\ndef {test}(" in text_of(f"tests/{test_file}"), test
+
+
 def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are() -> None:
     named = set(re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/hyperparameters.md")))
     # stable-baselines3's own names are not repeated there.

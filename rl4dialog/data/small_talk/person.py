@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from rl4dialog.core.feedback import Feedback, JudgedReply
 from rl4dialog.core.types import Dialogue
@@ -20,7 +20,7 @@ from rl4dialog.data.small_talk.grammar import generate_dialogue
 N_DIALOGUES = 1600
 _BEST_N_WORDS = 8
 _MODEL = "small_talk"
-_START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def utility(reply: str) -> float:

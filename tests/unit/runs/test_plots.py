@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.runs.plots import plot_comparison, plot_reward_curve, plot_reward_curve_or_warn, smooth
+from rl4dialog.runs.plots import plot_comparison, plot_evaluations, plot_reward_curve, plot_reward_curve_or_warn, smooth
 
 
 def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
@@ -127,3 +127,31 @@ def test_comparison_draws_every_kind_with_a_band_over_its_runs(tmp_path: Path) -
         plot_comparison({"one": [tmp_path / "none"]}, tmp_path / "picture.png")
     with pytest.raises(DataError, match="no runs"):
         plot_comparison({"one": []}, tmp_path / "picture.png")
+
+
+def write_evaluations(folder: Path, values: list[float], every: int = 5) -> Path:
+    folder.mkdir()
+    rows = [{"epoch": i * every, "metrics": {"game/return": value}} for i, value in enumerate(values)]
+    (folder / "val_split_metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_evaluations_of_groups_have_a_mean_and_a_band(tmp_path: Path, drawn: list[Figure]) -> None:
+    runs = {"a": [write_evaluations(tmp_path / f"a{i}", [0.0, float(i)]) for i in (1, 3)]}
+    plot_evaluations({**runs, "b": [write_evaluations(tmp_path / "b", [1.0, 1.0])]}, "game/return", tmp_path / "c.png")
+    (axes,) = drawn[0].axes
+    mean, other = axes.lines
+    assert list(mean.get_xdata()) == [0, 5] and list(mean.get_ydata()) == [0, 2] and list(other.get_ydata()) == [1, 1]
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.ymin, band.ymax) == (0, 3)
+    assert "game/return" in axes.get_ylabel() and [text.get_text() for text in axes.get_legend().texts] == ["a", "b"]
+
+
+def test_evaluations_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    one, other = write_evaluations(tmp_path / "one", [0.0, 1.0]), write_evaluations(tmp_path / "other", [0.0, 1.0], 7)
+    with pytest.raises(DataError, match=r"val_split_metrics\.jsonl has no metric 'return'; it has game/return"):
+        plot_evaluations({"a": [one]}, "return", tmp_path / "c.png")
+    with pytest.raises(DataError, match="the runs of a were evaluated after different iterations"):
+        plot_evaluations({"a": [one, other]}, "game/return", tmp_path / "c.png")
+    with pytest.raises(DataError, match="cannot be read"):
+        plot_evaluations({"a": [tmp_path / "none"]}, "game/return", tmp_path / "c.png")

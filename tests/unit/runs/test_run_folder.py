@@ -425,7 +425,7 @@ def test_json_is_valid_where_numbers_are_not_finite(folder: RunFolder) -> None:
 
 
 def test_other_objects_become_text_or_their_value() -> None:
-    class Kind(str, enum.Enum):
+    class Kind(enum.StrEnum):
         ADAPTIVE = "adaptive"
 
     given = {"path": Path("a/b"), "kind": Kind.ADAPTIVE, "set": {2, 1}, 3: (1, "x"), "flag": False, "none": None}
