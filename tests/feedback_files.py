@@ -23,6 +23,10 @@ def correction(reply: str, better: str, turns: Sequence[str] = HELLO, **other: A
     return Feedback("correction", turns, [JudgedReply("m", reply)], correction=better, **other)
 
 
+def conversation_rating(reply: str, value: int, turns: Sequence[str] = HELLO, **other: Any) -> Feedback:
+    return Feedback("conversation_rating", turns, [JudgedReply("m", reply)], rating=value, **other)
+
+
 def write_feedback(path: Path, given: Iterable[Feedback]) -> Path:
     path.touch()
     for each in given:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+from http_servers import free_port
+
+from rl4dialog.serving.judging import Judging
+from rl4dialog.serving.judging_page import JudgingPage
+from rl4dialog.serving.page_server import serve
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +42,16 @@ def start_page(*flags: str) -> tuple[subprocess.Popen[str], str]:
     if not any(line == f"The page is at http://127.0.0.1:{port}; press Ctrl-C to stop.\n" for line in printed):
         raise AssertionError(process.communicate()[1])
     return process, f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def served(judging: Judging[Any]) -> Iterator[str]:
+    """The address of the page on which people judge, served by this process."""
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    page, port = JudgingPage(judging), free_port()
+    serve(page, "127.0.0.1", port, lambda text: None, block=False)
+    yield f"http://127.0.0.1:{port}"
+    page.blocks.close(verbose=False)
 
 
 class Browser:

@@ -63,11 +63,14 @@ def print_what_to_do(judging: Judging[Any], args: argparse.Namespace) -> None:
         print("No judgements were made.")
         return
     print(f"Appended to {judging.feedback}: {count_kinds(judging.given)}. To learn from all judgements in this file:")
-    feedback = shlex.quote(str(judging.feedback))
+    feedback, are_whole = shlex.quote(str(judging.feedback)), [each.rates_conversation for each in judging.given]
     if args.run_path is not None:
         chosen = "" if args.feedback is None else f" --feedback {feedback}"
         print(f"  rl4dialog improve --run {shlex.quote(args.run_path)}{chosen}")
-    print(f"  rl4dialog export-feedback --feedback {feedback} --output pairs.jsonl")
+    if not all(are_whole):
+        print(f"  rl4dialog export-feedback --feedback {feedback} --output pairs.jsonl")
+    if any(are_whole):
+        print("  rl4dialog train with a reward model of conversations (docs/feedback.md, Whole conversations)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=None,
         metavar="FILE",
-        help="instead of a chat: judge the replies that rl4dialog select wrote; needs no model",
+        help="instead of a chat: judge the replies or conversations that rl4dialog select wrote; needs no model",
     )
     parser.add_argument(
         "--teach",

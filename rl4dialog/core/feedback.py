@@ -1,4 +1,4 @@
-"""User feedback on replies: ratings, choices and corrections, as lines of a file."""
+"""User feedback: ratings of replies and conversations, choices and corrections, as lines of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.json_lines import append_record, whole_lines
 
 VERSION = 1
-_N_REPLIES = {"rating": 1, "preference": 2, "correction": 1}
+_CONVERSATION = "conversation_rating"
+_N_REPLIES = {"rating": 1, "preference": 2, "correction": 1, _CONVERSATION: 1}
 KINDS = tuple(_N_REPLIES)
 
 
@@ -31,10 +32,11 @@ class Feedback:
     """One item of feedback.
 
     Attributes:
-        kind: ``rating``, ``preference`` or ``correction``.
+        kind: ``rating``, ``preference``, ``correction`` or ``conversation_rating``.
         turns: The conversation before the reply, oldest turn first.
-        replies: One reply; for a preference, the two compared replies.
-        rating: For a rating: 1 for up, -1 for down.
+        replies: One reply; for a preference, the two compared replies; for a whole conversation, the model's last one.
+        answer: For a whole conversation: what the partner said after the last reply, if anything.
+        rating: For a rating, of a reply or a whole conversation: 1 for up, -1 for down.
         chosen: For a preference: index of the better reply, 0 or 1.
         correction: For a correction: the corrected reply.
         persona: The model's persona.
@@ -49,6 +51,7 @@ class Feedback:
     chosen: int | None = None
     correction: str | None = None
     persona: str | None = None
+    answer: str | None = None
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -56,6 +59,17 @@ class Feedback:
         problem = _problem(self)
         if problem:
             raise DataError(problem)
+
+    @property
+    def rates_conversation(self) -> bool:
+        """Whether a whole conversation is rated, not its last reply."""
+        return self.kind == _CONVERSATION
+
+    @property
+    def utterances(self) -> list[str]:
+        """The utterances of a whole conversation, oldest first."""
+        answer = [] if self.answer is None else [self.answer]
+        return [*self.turns, self.replies[0].text, *answer]
 
     @property
     def compared(self) -> tuple[str, str] | None:
@@ -68,6 +82,8 @@ class Feedback:
     def record(self) -> dict[str, Any]:
         """Convert to a line of the file, without keys of other kinds of feedback."""
         others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
+        if not self.rates_conversation:
+            others.add("answer")
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
 
 
@@ -89,7 +105,7 @@ def read_feedback(path: Path) -> list[Feedback]:
     try:
         lines = whole_lines(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}; rl4dialog chat, teach and ui write it") from error
     return [_parsed(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -110,8 +126,13 @@ def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
         DataError: If it is invalid; the message contains the place.
     """
     values = {key: value for key, value in record.items() if key != "version"}
-    if record.get("version") != VERSION:
-        raise DataError(f"{place}: version must be {VERSION}, not {shown(record.get('version'))}")
+    if "version" not in record:
+        raise DataError(
+            f"{place}: not a line of user feedback, which rl4dialog chat, teach and ui write: it has no version, but "
+            f"{shown(list(record))}"
+        )
+    if record["version"] != VERSION:
+        raise DataError(f"{place}: version must be {VERSION}, not {shown(record['version'])}")
     for key in values:
         if key not in Feedback.__dataclass_fields__:
             raise DataError(f"{place}: unknown key {key!r}{nearest_hint(key, Feedback.__dataclass_fields__)}")
@@ -139,9 +160,14 @@ def replies_of(values: Any) -> list[JudgedReply]:
     return [JudgedReply(**value) for value in values]
 
 
+def in_words(kind: str) -> str:
+    """A kind of feedback for people."""
+    return kind.replace("_", " ")
+
+
 def _verdict(kind: str) -> str:
     """Key of the result of a kind of feedback."""
-    return {"rating": "rating", "preference": "chosen", "correction": "correction"}[kind]
+    return {"preference": "chosen", "correction": "correction"}.get(kind, "rating")
 
 
 def _problem(feedback: Feedback) -> str | None:
@@ -149,12 +175,15 @@ def _problem(feedback: Feedback) -> str | None:
     if feedback.kind not in KINDS:
         hint = nearest_hint(str(feedback.kind), KINDS)
         return f"kind must be one of {', '.join(KINDS)}, not {shown(feedback.kind)}{hint}"
-    turns = feedback.turns
-    if not isinstance(turns, (list, tuple)) or not turns or not all(isinstance(text, str) for text in turns):
+    turns, is_whole = feedback.turns, feedback.rates_conversation
+    # A whole conversation can start with the reply.
+    if not isinstance(turns, (list, tuple)) or not (turns or is_whole) or not all(isinstance(t, str) for t in turns):
         return f"turns must be a list of at least one text, not {shown(turns)}"
+    if feedback.answer is not None and not (is_whole and isinstance(feedback.answer, str)):
+        return f"answer must be a text after the last reply of a {_CONVERSATION}, not {shown(feedback.answer)}"
     n_replies = _N_REPLIES[feedback.kind]
     if len(feedback.replies) != n_replies:
-        return f"a {feedback.kind} needs {n_replies} in replies, not {len(feedback.replies)}"
+        return f"a {in_words(feedback.kind)} needs {n_replies} in replies, not {len(feedback.replies)}"
     for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
         if not isinstance(value, str):
             return f"{name} must be a text, not {shown(value)}"
@@ -163,7 +192,7 @@ def _problem(feedback: Feedback) -> str | None:
         value = getattr(feedback, name)
         if name != _verdict(feedback.kind):
             if value is not None:
-                return f"a {feedback.kind} has no {name}"
+                return f"a {in_words(feedback.kind)} has no {name}"
         elif name in allowed:
             if isinstance(value, bool) or value not in allowed[name]:
                 return f"{name} must be {' or '.join(map(str, allowed[name]))}, not {shown(value)}"

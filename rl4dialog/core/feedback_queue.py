@@ -1,33 +1,38 @@
-"""Queues of replies that people are to judge, single ones or pairs, as lines of a file."""
+"""Queues of what people are to judge, as lines of a file: single replies, pairs of them, or whole conversations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, replies_of
 from rl4dialog.core.json_lines import whole_lines, write_records
 
+Unit = Literal["pair", "reply", "conversation"]
+
 VERSION = 1
-_KEYS = ("version", "id", "turns", "replies", "persona", "strategy", "score")
+_OF_CONVERSATIONS = {"is_conversation", "answer"}
+"""Keys that lines of replies can lack."""
 
 
 @dataclass(frozen=True)
 class QueuedReplies:
-    """One reply to rate, or two to choose from, after the same turns.
+    """One reply to rate, or two to choose from, after the same turns; or a whole conversation to rate.
 
     Attributes:
         id: Unique id.
         turns: The conversation before the replies, oldest turn first.
-        replies: One reply or two, in the order in which they are shown.
+        replies: One reply or two, in the order in which they are shown; the last one of a whole conversation.
         persona: The model's persona.
         strategy: How they were selected.
         score: By which number; ``None`` if they were selected at random.
+        is_conversation: Whether the whole conversation is to be rated, not its last reply.
+        answer: For a whole conversation: what the partner said after the last reply, if anything.
     """
 
     id: str
@@ -36,6 +41,8 @@ class QueuedReplies:
     persona: str | None = None
     strategy: str = "random"
     score: float | None = None
+    is_conversation: bool = False
+    answer: str | None = None
 
     @property
     def is_pair(self) -> bool:
@@ -51,27 +58,30 @@ class QueuedReplies:
         return Feedback("preference", self.turns, self.replies, chosen=index, persona=self.persona)
 
     def rated(self, index: int, rating: int) -> Feedback:
-        """A rating of one of the replies as feedback: 1 for up, -1 for down.
+        """A rating of one of the replies, or of the whole conversation, as feedback: 1 for up, -1 for down.
 
         Raises:
             DataError: If it is invalid.
         """
-        return Feedback("rating", self.turns, [self.replies[index]], rating=rating, persona=self.persona)
+        kind, reply = "conversation_rating" if self.is_conversation else "rating", self.replies[index]
+        return Feedback(kind, self.turns, [reply], rating=rating, persona=self.persona, answer=self.answer)
 
     def corrected(self, index: int, correction: str) -> Feedback:
         """A correction of one of the replies as feedback.
 
         Raises:
-            DataError: If the correction is empty.
+            DataError: If the correction is empty, or the whole conversation is to be rated.
         """
+        if self.is_conversation:
+            raise DataError("a whole conversation is rated up or down; only single replies can be corrected")
         reply = self.replies[index]
         return Feedback("correction", self.turns, [reply], correction=correction, persona=self.persona)
 
     def is_judged_by(self, feedback: Feedback) -> bool:
-        """Whether feedback is what was asked for: a choice between two replies, or a judgement of a single one."""
-        if (feedback.kind == "preference") != self.is_pair:
+        """Whether feedback is what was asked for: a choice, or a judgement of a single reply or whole conversation."""
+        if (feedback.kind == "preference", feedback.rates_conversation) != (self.is_pair, self.is_conversation):
             return False
-        if (feedback.persona, list(feedback.turns)) != (self.persona, [*self.turns]):
+        if (feedback.persona, [*feedback.turns], feedback.answer) != (self.persona, [*self.turns], self.answer):
             return False
         return {reply.text for reply in feedback.replies} == {reply.text for reply in self.replies}
 
@@ -114,7 +124,7 @@ def read_pairs(path: Path) -> list[QueuedReplies]:
     """
     queue = read_queue(path)
     if not all(each.is_pair for each in queue):
-        raise DataError(f"{path} has single replies, but pairs are needed; write them with rl4dialog select")
+        raise DataError(f"{path} has more than pairs, but pairs are needed; write them with rl4dialog select")
     return queue
 
 
@@ -123,12 +133,15 @@ def _parsed(line: bytes, place: str) -> QueuedReplies:
         record: Any = json.loads(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
-    if not isinstance(record, dict) or set(record) != set(_KEYS):
-        raise DataError(f"{place}: a line needs exactly the keys {', '.join(_KEYS)}, not {shown(record)}")
+    keys = {"version", *(each.name for each in fields(QueuedReplies))}
+    if not isinstance(record, dict) or set(record) | _OF_CONVERSATIONS != keys:
+        raise DataError(f"{place}: a line needs the keys {', '.join(sorted(keys))}, not {shown(record)}")
     if record.pop("version") != VERSION:
         raise DataError(f"{place}: version must be {VERSION}")
     try:
         queued = QueuedReplies(**{**record, "replies": replies_of(record["replies"])})
+        if not isinstance(queued.is_conversation, bool) or (queued.is_conversation and len(queued.replies) != 1):
+            raise DataError("is_conversation must be true or false, and true only with one reply, the last one")
         if len(queued.replies) == 1:
             queued.rated(0, 1)
         else:

@@ -9,16 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Turn, given_turns
+from rl4dialog.data.openings import opening_in, persona_in
 
 FORMAT = "speaker_lines"
 """Name of this format. It changes with every change of the texts, as a model reads only the texts it was trained on."""
 _SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
-
-
-def persona_in(meta_data: Mapping[str, Any], key: str = "persona") -> str | None:
-    """The persona in the meta data of a sample, which is a text or a list of sentences; ``None`` without the key."""
-    found = meta_data.get(key)
-    return found if found is None or isinstance(found, str) else " ".join(map(str, found))
 
 
 def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
@@ -39,15 +34,27 @@ def reply_text(prompt: str, reply: str, meta_data: Mapping[str, Any] | None, con
     """Write a reply and what was said before it.
 
     Args:
-        prompt: The prompt, which counts as one utterance if neither it nor the meta data contain the utterances.
+        prompt: As in :func:`replied`.
         reply: The reply.
-        meta_data: The sample's, with ``history`` if it is a conversation.
+        meta_data: As in :func:`replied`.
         context_size: As in :func:`dialogue_text`.
     """
+    return dialogue_text(replied(prompt, reply, meta_data), context_size)
+
+
+def replied(prompt: str, reply: str, meta_data: Mapping[str, Any] | None) -> Dialogue:
+    """The conversation up to a reply.
+
+    Args:
+        prompt: The prompt, which counts as one utterance if neither it nor the meta data contain the utterances.
+        reply: The reply.
+        meta_data: The sample's, with ``history`` if it is a conversation. A goal of the reply counts to the persona, as
+            in feedback.
+    """
     info = dict(meta_data or {})
+    info["persona"] = opening_in(info)
     said = [turn.text for turn in prompt.turns] if isinstance(prompt, Prompt) else [prompt]
-    turns = (*given_turns(info.get("history", said)), Turn(reply, AGENT))
-    return dialogue_text(Dialogue("", turns, meta_data=info), context_size)
+    return Dialogue("", (*given_turns(info.get("history", said)), Turn(reply, AGENT)), meta_data=info)
 
 
 def _on_one_line(text: str) -> str:

@@ -1,8 +1,8 @@
-"""The datapool of user feedback: ratings of replies, choices between two replies, and corrections.
+"""The datapool of user feedback: ratings of replies or conversations, choices between two replies, and corrections.
 
 It serves two purposes. A reward model learns from judgements: ratings, and pairs of which one reply is better, as a
 correction is than the reply. All other algorithms get prompts with the replies to learn: corrections, chosen replies,
-and replies that were rated up.
+and replies that were rated up. Ratings of whole conversations are for reward models only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.feedback import Feedback
-from rl4dialog.core.types import Sample
+from rl4dialog.core.feedback import Feedback, in_words
+from rl4dialog.core.types import AGENT, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, WORSE, JudgedTexts
@@ -27,7 +27,8 @@ from rl4dialog.data.small_talk.person import small_talk_feedback
 from rl4dialog.data.splits import drawn_conversations
 from rl4dialog.data.text_files import FilePath, expand_path
 
-Use = Literal["preferences", "corrections", "ratings", "all"]
+Use = Literal["preferences", "corrections", "ratings", "all", "conversation_ratings"]
+_OF_REPLIES = ("preference", "correction", "rating")
 # Values of down and up.
 _SCALE = (-1.0, 1.0)
 
@@ -43,6 +44,11 @@ class FeedbackPool(TextGenPool):
         source: Where they are from, for messages.
         start_utterances: Number of utterances by which conversations are told apart.
     """
+
+    why_empty = (
+        ": replies to learn are corrections, chosen replies and those that were rated up; other judgements are for "
+        "alg.id: reward_model"
+    )
 
     def __init__(
         self,
@@ -77,7 +83,8 @@ class FeedbackPool(TextGenPool):
             split: ``train``, ``val`` or ``test``.
             path: A feedback file.
             dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
-            use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings`` or ``all``.
+            use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings``, or ``all`` of these, which are
+                about replies; or ``conversation_ratings``, for reward models of whole conversations.
             context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
                 all.
             format: Format of prompts: ``eou`` or ``chat_template``.
@@ -103,9 +110,16 @@ class FeedbackPool(TextGenPool):
             raise ConfigError("datapool.args: set either path, to a feedback file, or dataset")
         source = str(path if path is not None else dataset)
         given = small_talk_feedback() if path is None else read_latest(expand_path(path))
-        used = given if use == "all" else [each for each in given if each.kind == use.removesuffix("s")]
+        kinds = _OF_REPLIES if use == "all" else (use.removesuffix("s"),)
+        used = [each for each in given if each.kind in kinds]
         if not used:
-            raise DataError(f"{source} has no {use} (it has {count_kinds(given)}); choose another use")
+            wanted = "judgements of replies" if use == "all" else in_words(use)
+            raise DataError(f"{source} has no {wanted} (it has {count_kinds(given)}); choose another use")
+        if use == "all" and split == "train" and len(used) < len(given):
+            others = count_kinds(each for each in given if each.rates_conversation)
+            _logger.warning("%s: %s left out; use: conversation_ratings learns from them", source, others)
+        if use == "conversation_ratings" and context_size is not None:
+            raise ConfigError("datapool.args.context_size has no meaning with conversations, which are read whole")
         chosen = used if split == "train" else []
         if held_out_share > 0:
             starts = [conversation_of(each, start_utterances) for each in used]
@@ -126,7 +140,7 @@ class FeedbackPool(TextGenPool):
         assert self.dialogue_format is not None
         context_size = self.dialogue_format.context_size
         if not self._feedback:
-            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on")
+            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on; use 0.25")
         found = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
         samples = [sample for sample in found if sample is not None]
         if len(samples) < len(self._feedback):
@@ -140,7 +154,9 @@ class FeedbackPool(TextGenPool):
         _warn_of_positions(self._feedback, self._source)
         pool = JudgedTexts(samples)  # type: ignore[abstract]
         pool.context_size = context_size
-        if any(each.kind == "rating" for each in self._feedback):
+        if self._feedback[0].rates_conversation:
+            pool.unit = "dialogue"
+        if any(each.rating is not None for each in self._feedback):
             pool.ratings, pool.scale = (FEEDBACK_RATING,), _SCALE
         return pool
 
@@ -149,7 +165,7 @@ def _learned_replies(
     feedback: Iterable[Feedback], dialogue_format: DialogueFormat, start_utterances: int
 ) -> Iterable[Sample]:
     """The replies to learn, with their prompts: none that was corrected or rated down."""
-    feedback = list(feedback)
+    feedback = [each for each in feedback if not each.rates_conversation]
     bad = {
         (each.persona, *each.turns, each.replies[0].text)
         for each in feedback
@@ -171,9 +187,10 @@ def _learned_replies(
 def _judgement(feedback: Feedback, context_size: int | None, start_utterances: int) -> Sample | None:
     """What a reward model learns from an item; ``None`` if it compares a reply with itself."""
     better, worse = feedback.compared or (feedback.replies[0].text, None)
-    text = dialogue_text(judged_dialogue(feedback, better), context_size)
-    conversation = conversation_of(feedback, start_utterances)
-    meta_data = {"n_words": len(better.split()), "conversation": conversation}
+    dialogue = judged_dialogue(feedback, better)
+    text = dialogue_text(dialogue, context_size)
+    n_words = sum(len(said.split()) for said in dialogue.texts(AGENT))
+    meta_data = {"n_words": n_words, "conversation": conversation_of(feedback, start_utterances)}
     if worse is None:
         assert feedback.rating is not None
         lowest, highest = _SCALE

@@ -51,6 +51,7 @@ class TextGenPool:
         players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
             a partner whose rules they know. Each value creates a new player.
         has_rewards: Whether :meth:`conversations` have rewards.
+        why_empty: Why a split can have no samples, and what to do, for messages.
         source_key: What identifies the conversations without reading them, such as the hashes of their files, as JSON
             values; ``None`` if they have to be read.
     """
@@ -59,6 +60,7 @@ class TextGenPool:
     dialogue_format: DialogueFormat | None = None
     players: Mapping[str, Callable[[], Player]] = {}
     has_rewards: bool = False
+    why_empty: str = ""
     source_key: Any | None = None
 
     def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:

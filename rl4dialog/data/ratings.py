@@ -2,7 +2,7 @@
 
 A line of a ratings file is a conversation in ``messages`` (``role`` and ``content``), with ``ratings`` by name: of the
 conversation, beside ``messages``, or of single replies, in messages of the assistant. Optional are its ``id``, and the
-``system`` that replied. Lines of user feedback (:mod:`rl4dialog.core.feedback`) rate single replies.
+``system`` that replied. Lines of user feedback (:mod:`rl4dialog.core.feedback`) rate single replies or conversations.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
         path = expand_path(source)
         first = next(iter(read_rows(path)), None)
         if first is not None and "kind" in first:
-            found["reply"] = list(_of_feedback(path))
+            for kind, rated in _of_feedback(path):
+                found[kind].append(rated)
         else:
             for number, row in enumerate(read_rows(path)):
                 for kind, rated in _of_row(row, number):
@@ -115,20 +116,20 @@ def _checked(ratings: Any, row: Row, what: str) -> dict[str, float]:
     return {name: float(value) for name, value in known.items()}
 
 
-def _of_feedback(path: Path) -> Iterator[RatedDialogue]:
-    """The rated replies of a feedback file; the last rating of a reply holds."""
+def _of_feedback(path: Path) -> Iterator[tuple[Unit, RatedDialogue]]:
+    """The rated replies and conversations of a feedback file; the last rating holds."""
     latest = read_latest(path)
-    if others := [each for each in latest if each.kind != "rating"]:
+    if others := [each for each in latest if each.rating is None]:
         _logger.warning(
             "%s: %s: only ratings are read here; the datapool feedback reads all", path, count_kinds(others)
         )
     for each in latest:
         if each.rating is not None:
-            yield rated_reply(each)
+            yield "dialogue" if each.rates_conversation else "reply", rated_dialogue(each)
 
 
-def rated_reply(feedback: Feedback) -> RatedDialogue:
-    """A rating of user feedback as a rated reply."""
+def rated_dialogue(feedback: Feedback) -> RatedDialogue:
+    """A rating of user feedback as a rated reply or conversation."""
     assert feedback.rating is not None
     (reply,) = feedback.replies
     ratings = {FEEDBACK_RATING: float(feedback.rating)}

@@ -23,7 +23,8 @@ from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.metrics.conversation import ConversationMetric
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.rollouts.conversing import Conversing, Talk
 from rl4dialog.rollouts.said_tokens import with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
@@ -98,13 +99,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
     scorer = build_scorer(config, build_toolkit(config, texts.tokenizer, texts.data))
     is_scored = scorer is not None and config.train_evaluation.score_predictions
-    conversing = build_conversing(config, texts, scorer)
-    if conversing is None:
-        raise ConfigError(
-            "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
-            "'env.args.partner={id: rules, args: {...}}', or use rl4dialog generate for single replies"
-        )
-    begin_conversations(conversing, loaded)
+    conversing = begin_conversing(loaded, scorer)
     tokenizer = tokenizer_hash(texts.tokenizer)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
     new_player = None if simulation.player is None else _new_player(simulation)
@@ -131,7 +126,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
                 for number, talk in zip(numbers, talks, strict=True):
                     if number < n_before:
                         continue
-                    if _is_kept(talk, loaded):
+                    if is_kept(talk, loaded):
                         line = conversation_line(number, talk, tokenizer, bootstraps, is_scored)
                         file.write({**simulation.about(number), **line})
                         n_written += 1
@@ -139,6 +134,26 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
         if n_written:
             print_simulation([simulated_dialogue(record) for record in file.records()], is_scored)
     return n_written
+
+
+def begin_conversing(loaded: LoadedPolicy, scorer: Scorer | None = None) -> Conversing:
+    """Build what lets a policy talk with the partner of its run, ready for the first conversation.
+
+    Args:
+        loaded: The policy, with the config of the conversations.
+        scorer: Rewards of the conversations; none by default.
+
+    Raises:
+        ConfigError: If the run has no partner.
+    """
+    conversing = build_conversing(loaded.config, loaded.texts, scorer)
+    if conversing is None:
+        raise ConfigError(
+            "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
+            "'env.args.partner={id: rules, args: {...}}'; rl4dialog generate, and select --unit reply, need none"
+        )
+    begin_conversations(conversing, loaded)
+    return conversing
 
 
 def conversation_line(
@@ -191,11 +206,11 @@ def _new_player(simulation: Simulation) -> Callable[[], Player]:
     )
 
 
-def _is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
-    """Whether a conversation worked.
+def is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
+    """Whether a conversation worked; one that failed is left out if the run masks such failures.
 
     Raises:
-        PartnerError: If the partner failed, unless the run masks such failures.
+        PartnerError: If the partner failed, and the run does not mask such failures.
         RewardError: The same for a reward.
     """
     if talk.error is None:

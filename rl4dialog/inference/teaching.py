@@ -11,7 +11,7 @@ from rl4dialog.core.errors import DataError, PartnerError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
-from rl4dialog.data.dialogue_text import persona_in
+from rl4dialog.data.openings import goal_in, persona_in
 from rl4dialog.data.splits import shuffled
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.envs.outside_partner import PartnersSide, first_prompts
@@ -48,9 +48,9 @@ def build_teaching(
         DataError: If the samples have no utterances to reply to, or the feedback file is invalid.
     """
     agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
-    goals = sorted({str(goal) for sample in samples if (goal := (sample.meta_data or {}).get("goal")) is not None})
+    goals = sorted({goal for sample in samples if (goal := goal_in(sample.meta_data or {})) is not None})
     if goals:
-        samples = [sample for sample in samples if (sample.meta_data or {}).get("goal") is not None]
+        samples = [sample for sample in samples if goal_in(sample.meta_data or {}) is not None]
     chosen = [samples[i] for i in shuffled(len(samples), f"teach/{seed or 0}")[:n]]
     new_conversation = _Conversations(loaded)
     return Teaching(agent, [_situation(each, new_conversation) for each in chosen], feedback, seed, goals)
@@ -62,7 +62,7 @@ def _situation(sample: Sample, conversations: _Conversations) -> Situation:
     if not turns:
         raise DataError(f"sample {sample.id!r} has no utterance to reply to, so nobody can judge a reply there")
     begin = functools.partial(conversations.begin, sample) if conversations.has_partner(sample) else None
-    return Situation(turns, persona_in(info) or None, info.get("goal"), begin)
+    return Situation(turns, persona_in(info) or None, goal_in(info), begin)
 
 
 class _Conversations:

@@ -22,7 +22,10 @@ from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 
 CARD_FILE = "reward_model.json"
 _MODEL_FOLDER = "model"  # in a run folder
-_REWARD_IDS = {"reply": "learned_reward", "dialogue": "conversation_reward_model"}
+_USES = {
+    "reply": "replies; use it as the reward learned_reward, or to select pairs or single replies",
+    "dialogue": "whole dialogues; use it as the reward conversation_reward_model, or to select conversations",
+}
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,7 @@ def load_reward_model(
         raise ModelError(f"{who}: {name!r} is not the folder of a reward model (it has no {CARD_FILE}). {hint}")
     card = _read_card(folder / CARD_FILE)
     if card.unit != unit:
-        scored = "whole dialogues" if card.unit == "dialogue" else "replies"
-        raise ConfigError(f"{who}: the reward model {name!r} scores {scored}; use it with {_REWARD_IDS[card.unit]}")
+        raise ConfigError(f"{who}: the reward model {name!r} scores {_USES[card.unit]}")
     if card.format != FORMAT:
         raise ConfigError(
             f"{who}: the reward model {name!r} was trained on texts in format {card.format!r}, but this version writes "

@@ -14,7 +14,7 @@ from rl4dialog.core.errors import ConfigError, EndpointError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.data.dialogue_text import persona_in
+from rl4dialog.data.openings import persona_in
 
 _KEY = "env.args.partner.args"
 _OWN_KEYS = ("model", "messages", "stream", "n", "seed")

@@ -1,4 +1,4 @@
-"""What people judge on a page or in the terminal: replies, one reply or pair at a time for each person.
+"""What people judge on a page or in the terminal, one reply, pair or conversation at a time for each person.
 
 A judgement is written to disk before anything else happens, so none is lost if the command is killed.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.feedback import Feedback, append_feedback, read_feedback
+from rl4dialog.core.feedback import Feedback, append_feedback, in_words, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Judging(ABC, Generic[T]):
         return self._record(person, self._shown(person, id).chosen(index))
 
     def rate(self, person: str, id: str, index: int, rating: int) -> str:
-        """Rate one of the current replies: 1 for up, -1 for down; otherwise like :meth:`choose`."""
+        """Rate a current reply, or the conversation: 1 for up, -1 for down; otherwise like :meth:`choose`."""
         return self._record(person, self._shown(person, id).rated(index, rating))
 
     def correct(self, person: str, id: str, index: int, correction: str) -> str:
@@ -116,7 +116,8 @@ class Judging(ABC, Generic[T]):
     def _record(self, person: str, feedback: Feedback) -> str:
         append_feedback(self.feedback, feedback)
         self.given.append(feedback)
-        return f"The {feedback.kind} was appended to {self.feedback}. {self._after(person, feedback)}".rstrip()
+        note = f"The {in_words(feedback.kind)} was appended to {self.feedback}."
+        return f"{note} {self._after(person, feedback)}".rstrip()
 
     def _shown(self, person: str, id: str) -> QueuedReplies:
         current = self.current(person)
@@ -150,7 +151,7 @@ class QueueJudging(Judging[QueuedReplies]):
         feedback: File to which judgements are appended. What is judged in it is not shown again.
     """
 
-    hint = "Choose the better reply, or rate a single one. You can also write a better version."
+    hint = "Choose the better reply, or rate a single one or a whole conversation. You can also write a better reply."
 
     def __init__(self, queue: Sequence[QueuedReplies], feedback: Path) -> None:
         known = read_feedback(feedback) if feedback.exists() else []

@@ -166,13 +166,14 @@ class _ReplyColumn:
             with gradio.Row():
                 self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}")
                 self.down = gradio.Button("Rate down", size="sm", min_width=80, elem_id=f"down-{index}")
-            with gradio.Row(equal_height=True):
+            with gradio.Row(equal_height=True) as self.correct_row:
                 self.correction = gradio.Textbox(
                     show_label=False, container=False, placeholder="A better reply", lines=1,
                     scale=4, min_width=150, elem_id=f"correction-{index}",
                 )  # fmt: skip
                 self.correct = gradio.Button("Correct", size="sm", min_width=80, elem_id=f"correct-{index}")
-        self.parts = [self.column, self.conversation, self.up, self.down, self.correction, self.correct]
+        buttons = [self.up, self.down, self.correct]
+        self.parts = [self.column, self.conversation, *buttons, self.correct_row, self.correction]
 
     def shown(self, replies: QueuedReplies | None, keeps_text: bool) -> _Updates:
         """Updates that show a conversation with one of the replies."""
@@ -181,6 +182,7 @@ class _ReplyColumn:
         return {
             self.column: update(visible=i < max(n, 1)),
             self.conversation: _conversation(replies, i) if replies is not None and i < n else "",
+            self.correct_row: update(visible=replies is None or not replies.is_conversation),
             self.correction: update(interactive=n > 0, **({} if keeps_text else {"value": ""})),
             **{button: update(interactive=n > 0) for button in (self.up, self.down, self.correct)},
         }
@@ -189,6 +191,8 @@ class _ReplyColumn:
 def _conversation(replies: QueuedReplies, index: int) -> str:
     """The conversation with one of the replies."""
     persona = f'<p class="origin">{escaped(f"Persona: {replies.persona}")}</p>' if replies.persona else ""
-    reply = {"role": "assistant", "content": replies.replies[index].text}
-    name = f"Reply {index + 1}" if replies.is_pair else "Reply"
-    return persona + conversation_html(name, [*chat_messages(replies.turns), reply])
+    shown = [*chat_messages(replies.turns), {"role": "assistant", "content": replies.replies[index].text}]
+    if replies.answer is not None:
+        shown.append({"role": "user", "content": replies.answer})
+    name = f"Reply {index + 1}" if replies.is_pair else "Conversation" if replies.is_conversation else "Reply"
+    return persona + conversation_html(name, shown)

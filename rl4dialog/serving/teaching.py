@@ -17,9 +17,9 @@ from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, queue_id
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply
+from rl4dialog.data.openings import with_goal, without_goal
 from rl4dialog.serving.chat_model import ChatModel
 from rl4dialog.serving.judging import Judging
-from rl4dialog.tasks.turn_goals.goals import with_goal, without_goal
 
 _MAX_TRIES = 8
 """Replies that are generated to find one that was not rejected yet."""
@@ -220,7 +220,7 @@ def _not_judged(situations: Iterable[Situation], known: Iterable[Feedback]) -> d
     """
     n_judged: Counter[tuple[str, ...]] = Counter()
     touched = set()
-    for each in known:
+    for each in (given for given in known if not given.rates_conversation):
         for persona in {each.persona or "", without_goal(each.persona or "")}:
             place = (persona, *each.turns)
             touched.add(place)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rl4dialog.data.openings import without_goal
 from rl4dialog.serving.line_chat import LineChat, visible
 from rl4dialog.serving.slash_commands import Command
 from rl4dialog.serving.teaching import Teaching
-from rl4dialog.tasks.turn_goals.goals import without_goal
 
 COMMANDS = {
     "up": Command("", "accept the reply; the conversation continues with it"),

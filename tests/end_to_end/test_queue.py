@@ -19,6 +19,7 @@ QUEUE = [
         for i in range(N_VOTES)
     ),
     QueuedReplies("single", ["bye"], [JudgedReply("m", "see you")]),
+    QueuedReplies("whole", ["good day"], [JudgedReply("m", "hi")], is_conversation=True, answer="so long"),
 ]
 
 
@@ -58,15 +59,18 @@ def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
 
     process, address = start_page(*flags)
     person = Browser(address, person.key)
-    assert "11 of 21 done." in person.text and number_of(person) == 11
+    assert "11 of 22 done." in person.text and number_of(person) == 11
     while "see you" not in person.text:
         vote(person)
     person.click("rate_up_0")
-    assert "21 of 21 done. You can close this page." in person.text
+    assert "so long" in person.text
+    person.click("rate_down_0")
+    assert "22 of 22 done. You can close this page." in person.text
     kill(process)
     kinds = [each.kind for each in read_feedback(file)]
     assert [kinds.count(kind) for kind in ("preference", "correction", "rating")] == [N_VOTES, 5, 5]
-    assert [judgement(each) for each in read_feedback(file)] == [*expected, ("bye", "rating", 1)]
+    last = [("bye", "rating", 1), ("good day", "conversation_rating", -1)]
+    assert [judgement(each) for each in read_feedback(file)] == [*expected, *last]
 
 
 def judgement(given: Feedback) -> tuple[str, str, int | str]:

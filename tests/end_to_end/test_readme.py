@@ -32,7 +32,11 @@ from rl4dialog.training.building.components import check_components
 
 @pytest.mark.parametrize(
     ("page", "start"),
-    [("docs/coming_from/openrl.md", "seed:"), ("docs/coming_from/convlab2.md", "task:")],
+    [
+        ("docs/coming_from/openrl.md", "seed:"),
+        ("docs/coming_from/convlab2.md", "task:"),
+        ("docs/feedback.md", "tokenizer:"),
+    ],
 )
 def test_config_by_example_is_valid(page: str, start: str) -> None:
     check_components(parse_config(yaml_of(page, start), page))

@@ -149,10 +149,16 @@ def _is_pair(value: Any) -> bool:
 
 
 def _feedback(row: Row) -> Iterator[Record]:
-    """Feedback of people in the chat: ratings of 1 or -1; two replies, the better one 1; corrections 1."""
+    """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
     feedback = feedback_of({key: value for key, value in row.values.items() if value is not None}, row.place)
     system = [] if not feedback.persona else [{"role": "system", "content": feedback.persona}]
     prompt = [*system, *chat_messages(feedback.turns)]
+    if feedback.rates_conversation:
+        answer = [] if feedback.answer is None else [{"role": "user", "content": feedback.answer}]
+        (reply,) = feedback.replies
+        record = _reply(prompt, reply.text, float(feedback.rating or 0))
+        yield {**record, "messages": [*record["messages"], *answer], "n_given": 0, "meta_data": {"model": reply.model}}
+        return
     if feedback.correction is not None:
         yield _reply(prompt, feedback.correction, 1.0)
         return

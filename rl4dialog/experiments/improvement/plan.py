@@ -27,7 +27,7 @@ from rl4dialog.experiments.improvement.stage_configs import (
     Improvable,
     stage_configs,
 )
-from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes, read_votes
+from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes, counted, read_votes
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, write_json, write_text
 from rl4dialog.training.building.components import import_and_check
@@ -130,6 +130,7 @@ def plan_text(plan: Plan) -> str:
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
+        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",
@@ -172,8 +173,8 @@ def _expected(plan: Plan) -> str:
         return "There are enough preferences; the reward model decides after stage 1."
     n = len(votes.preferences)
     return (
-        f"There are {n} preferences, {MIN_PREFERENCES - n} too few: the model learns the {votes.n_corrections} "
-        f"corrections alone, without PPO. --force runs PPO anyway."
+        f"There are {n} preferences, {MIN_PREFERENCES - n} too few: the model learns the "
+        f"{counted(votes.n_corrections, 'correction')} alone, without PPO. --force runs PPO anyway."
     )
 
 
@@ -185,7 +186,8 @@ def _described(plan: Plan, stage: Stage) -> str:
     if stage.name == CORRECTIONS:
         n_old = votes.n_corrections * N_REPEATS * OLD_SHARE
         old = plan.improvable.config.datapool.id
-        return f"supervised: {votes.n_corrections} corrections, each {N_REPEATS} times, among {n_old} samples of {old}"
+        corrections = counted(votes.n_corrections, "correction")
+        return f"supervised: {corrections}, each {N_REPEATS} times, among {n_old} samples of {old}"
     if stage.name == POLICY:
         rule = "" if plan.force else ", if the rule holds"
         return f"{config.alg.id}: {config.n_iters} iterations on the reward model{rule}"

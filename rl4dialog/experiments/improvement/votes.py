@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
@@ -27,12 +29,16 @@ class Votes:
     Attributes:
         preferences: Ids of the choices between two different replies.
         n_corrections: Number of corrections.
-        n_ratings: Number of ratings.
+        n_ratings: Number of ratings of replies.
+        n_conversation_ratings: Number of ratings of whole conversations, from which an improvement does not learn.
+        models: Number of judged replies by each model.
     """
 
     preferences: frozenset[str]
     n_corrections: int
     n_ratings: int
+    n_conversation_ratings: int = 0
+    models: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def are_enough(self) -> bool:
@@ -41,7 +47,9 @@ class Votes:
 
     def __str__(self) -> str:
         counts = {"preference": len(self.preferences), "correction": self.n_corrections, "rating": self.n_ratings}
-        return ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items())
+        used = ", ".join(counted(n, kind) for kind, n in counts.items())
+        n_unused = self.n_conversation_ratings
+        return used + (f" (and {counted(n_unused, 'conversation rating')}, not used here)" if n_unused else "")
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class Verdict:
         )
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things in words, such as ``1 correction``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def read_votes(path: Path) -> Votes:
     """Read what holds of a feedback file.
 
@@ -87,6 +100,8 @@ def read_votes(path: Path) -> Votes:
         frozenset(each.id for each in preferences if each.replies[0].text != each.replies[1].text),
         sum(each.kind == "correction" for each in given),
         sum(each.kind == "rating" for each in given),
+        sum(each.rates_conversation for each in given),
+        Counter(reply.model for each in given for reply in each.replies if not each.rates_conversation),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import AGENT, Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.openings import with_goal
 from rl4dialog.data.pool import TextGenPool, check_counts, check_split
 from rl4dialog.tasks.get_acquainted.grammar import generate_dialogue
 from rl4dialog.tasks.get_acquainted.players import AcquaintedPlayer, CuriousPlayer, FavoritesPlayer, OneTopicPlayer
 from rl4dialog.tasks.get_acquainted.topics import NOTHING, SMALL_TALK
-from rl4dialog.tasks.turn_goals.goals import with_goal
 
 
 class GetAcquainted(TextGenPool):

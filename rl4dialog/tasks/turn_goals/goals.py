@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
-from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.tasks.get_acquainted.topics import REACTIONS, SMALL_TALK, TOPICS
 from rl4dialog.tasks.turn_goals.convogym import CONVOGYM
 from rl4dialog.text.content_words import content_words
@@ -107,23 +106,3 @@ def follows(text: str, goal: TurnGoal, goals: Sequence[TurnGoal]) -> bool:
     """Whether a reply has this goal. A goal without words is followed by a reply without those of any other goal."""
     found = said_goal(text, goals)
     return found is None if not goal.content else found == goal
-
-
-_MARK = "goal : "
-
-
-def with_goal(persona: Sequence[str], goal: str) -> str:
-    """Return the text at the beginning of a prompt: the speaker's persona, and the goal of its next reply."""
-    return " ".join([*persona, f"{_MARK}{goal}"])
-
-
-def without_goal(text: str) -> str:
-    """Return the persona of a text of :func:`with_goal`."""
-    persona, mark, _ = text.rpartition(_MARK)
-    return persona.rstrip() if mark else text
-
-
-def opening_in(meta_data: Mapping[str, Any]) -> str | None:
-    """The text at the beginning of a sample's prompt: the persona, with the goal of the reply if it has one."""
-    persona, goal = persona_in(meta_data), meta_data.get("goal")
-    return persona if goal is None else with_goal([persona] if persona else [], goal)

@@ -75,7 +75,7 @@ def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = N
         args = {**config.datapool.args, "split": split}
         pool = build_pool(config.datapool.id, args, render_chat=render_chat, world=world)
         if len(pool) == 0:
-            raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}")
+            raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}{pool.why_empty}")
         pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
 

@@ -18,6 +18,8 @@ ALL = [
     Feedback("rating", ["hi"], [A], rating=-1, persona="a cat"),
     Feedback("preference", ["hi"], [A, B], chosen=0),
     Feedback("correction", ["hi", "yes", "why?"], [B], correction="because"),
+    Feedback("conversation_rating", ["hi", "yes", "why?"], [B], rating=1, answer="oh"),
+    Feedback("conversation_rating", [], [A], rating=-1),  # the model spoke first and last
 ]
 
 
@@ -35,16 +37,21 @@ def test_record_has_what_its_kind_has_and_no_more() -> None:
     record = ALL[1].record()
     assert record["version"] == 1 and record["chosen"] == 0
     assert record["replies"] == [{"model": "runs/a", "text": "yes"}, {"model": "runs/b", "text": "no"}]
-    assert not {"rating", "correction"} & record.keys()
+    assert not {"rating", "correction", "answer"} & record.keys()
     assert datetime.fromisoformat(record["time"]).tzinfo is not None
-    assert len({feedback.id for feedback in ALL}) == 3
+    assert len({feedback.id for feedback in ALL}) == len(ALL)
+    assert ALL[3].record()["answer"] == "oh" and ALL[3].utterances == ["hi", "yes", "why?", "no", "oh"]
+    assert ALL[4].utterances == ["yes"]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"version": 2}, "version must be 1, not 2"),
-        ({"kind": "ratin"}, "kind must be one of rating, preference, correction, not 'ratin'; did you mean 'rating'?"),
+        ({"kind": "ratin"}, "kind must be one of rating, preference, correction, conversation_rating, not 'ratin'"),
+        ({"answer": "oh"}, "answer must be a text after the last reply of a conversation_rating, not 'oh'"),
+        ({"kind": "conversation_rating", "answer": 3}, "answer must be a text after the last reply"),
+        ({"kind": "conversation_rating", "replies": []}, "a conversation rating needs 1 in replies, not 0"),
         ({"rating": 5}, "rating must be -1 or 1, not 5"),
         ({"rating": True}, "rating must be -1 or 1, not True"),
         ({"rating": [1]}, "rating must be -1 or 1, not [1]"),

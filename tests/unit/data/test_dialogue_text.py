@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from feedback_files import rating
+
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, Turn
 from rl4dialog.data.dialogue_text import dialogue_text, reply_text
+from rl4dialog.data.latest_feedback import judged_dialogue
 
 DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser: b", PARTNER)))
 
@@ -28,3 +31,10 @@ def test_reply_is_written_like_a_rated_dialogue_with_the_same_utterances() -> No
     assert reply_text(Prompt([PromptTurn("hi", " <EOU>")]), "yes?", None) == expected
     assert reply_text("hi", "yes?", {}) == expected
     assert reply_text("", "yes?", {"history": ["a", "b", "hi"]}, 1) == expected
+
+
+def test_reply_is_scored_as_the_same_reply_in_feedback() -> None:
+    meta_data = {"history": ["hi"], "persona": ["i sing .", "i run ."], "goal": "pet"}
+    given = rating("yes?", 1, ("hi",), persona="i sing . i run . goal : pet")
+    expected = "Persona: i sing . i run . goal : pet\nUser: hi\nAssistant: yes?"
+    assert reply_text("", "yes?", meta_data) == dialogue_text(judged_dialogue(given, "yes?")) == expected

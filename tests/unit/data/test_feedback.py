@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
+from feedback_files import conversation_rating, correction, mixed_feedback, preference, rating, write_feedback
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import Feedback
@@ -65,6 +65,26 @@ def test_splits_are_drawn_by_conversation(path: str) -> None:
 @pytest.mark.parametrize(("use", "n"), [("preferences", 6), ("corrections", 6), ("ratings", 6), ("all", 18)])
 def test_use_selects_the_judgements(path: str, use: Any, n: int) -> None:
     assert len(FeedbackPool.prepare("train", path, use=use).judged()) == n
+
+
+def test_conversation_ratings_are_read_apart_from_judgements_of_replies(tmp_path: Path) -> None:
+    ratings = [conversation_rating("c d", (-1) ** i, (f"hello {i}", "a b", "why?"), answer="oh") for i in range(4)]
+    path = str(write_feedback(tmp_path / "feedback.jsonl", [*mixed_feedback(3), *ratings]))
+    judged = FeedbackPool.prepare("train", path, use="conversation_ratings").judged()
+    assert (judged.unit, judged.scale, len(judged)) == ("dialogue", (-1.0, 1.0), 2)
+    text, meta_data = judged[0][0].prompt_or_input_text, judged[0][0].meta_data or {}
+    assert text.endswith("Assistant: a b\nUser: why?\nAssistant: c d\nUser: oh") and meta_data["n_words"] == 4
+    assert {(sample.meta_data or {})[RATING] for sample, _ in judged} <= {0.0, 1.0}
+    assert FeedbackPool.prepare("train", path).judged().unit == "reply"
+    with pytest.raises(ConfigError, match="context_size has no meaning with conversations, which are read whole"):
+        FeedbackPool.prepare("train", path, use="conversation_ratings", context_size=2)
+    write_feedback(tmp_path / "only.jsonl", ratings)
+    with pytest.raises(DataError, match=r"has no judgements of replies \(it has 4 conversation ratings\)"):
+        FeedbackPool.prepare("train", str(tmp_path / "only.jsonl"))
+
+
+def test_no_reply_of_a_rated_conversation_is_learned() -> None:
+    assert len(pool_of(conversation_rating("a", 1))) == 0
 
 
 def test_context_size_cuts_prompt_and_text(path: str) -> None:

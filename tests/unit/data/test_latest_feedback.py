@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from feedback_files import correction, preference, rating, write_feedback
+from feedback_files import conversation_rating, correction, preference, rating, write_feedback
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.latest_feedback import conversation_of, latest, read_latest
+from rl4dialog.core.types import AGENT
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_dialogue, latest, read_latest
 
 
 def test_later_judgement_of_the_same_reply_holds() -> None:
@@ -36,6 +38,22 @@ def test_correction_and_choice_between_the_same_texts_replace_each_other() -> No
     assert latest([fix, choice]) == [choice]
     assert latest([choice, fix]) == [fix]
     assert latest([fix, choice, correction("a", "y")])[0] == choice
+
+
+def test_rating_of_a_conversation_replaces_an_earlier_one_of_the_same_conversation_only() -> None:
+    given = [rating("a", 1), conversation_rating("a", 1), conversation_rating("a", -1, answer="oh")]
+    assert latest([*given, again := conversation_rating("a", -1)]) == [given[0], again, given[2]]
+    assert count_kinds(given) == "1 rating, 2 conversation ratings"
+
+
+def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given() -> None:
+    whole = judged_dialogue(conversation_rating("a", 1, ("hi", "oh", "why?"), answer="yes", persona="a cook"), "a")
+    assert dialogue_text(whole) == "Persona: a cook\nUser: hi\nAssistant: oh\nUser: why?\nAssistant: a\nUser: yes"
+    assert whole.texts(AGENT) == ["oh", "a"]
+    assert judged_dialogue(rating("a", 1, ("hi", "oh", "why?")), "a").texts(AGENT) == ["a"]
+    assert dialogue_text(judged_dialogue(conversation_rating("hello", 1, ()), "hello")) == "Assistant: hello"
+    starts = [conversation_of(conversation_rating(text, 1, ())) for text in ("a", "b")]
+    assert starts[0] != starts[1]
 
 
 def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:

@@ -55,6 +55,17 @@ def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path: Path, caplog
     assert "1 correction: only ratings are read here; the datapool feedback reads all" in caplog.text
 
 
+def test_feedback_has_ratings_of_replies_and_conversations(tmp_path: Path) -> None:
+    path, reply = tmp_path / "feedback.jsonl", JudgedReply("run", "hi")
+    append_feedback(path, Feedback("rating", ["hello"], [reply], rating=1))
+    append_feedback(path, Feedback("conversation_rating", ["hello"], [reply], rating=-1, answer="bye"))
+    with pytest.raises(DataError, match="has ratings of both dialogues and replies"):
+        load_ratings(path)
+    _, (rated,) = load_ratings(path, "dialogue")
+    assert [turn.text for turn in rated.dialogue.said] == ["hello", "hi", "bye"]
+    assert (rated.ratings, rated.system) == ({"rating": -1.0}, "run")
+
+
 def test_prepared_dataset_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataError, match="dstc9 is not in the cache; run this first: rl4dialog prepare dstc9"):

@@ -45,7 +45,7 @@ def test_folder_is_that_of_the_model_or_of_the_run(tmp_path: Path) -> None:
 
 def test_other_unit_is_refused_with_the_right_reward(tmp_path: Path) -> None:
     name = save_reward_model(tmp_path, "dialogue")
-    with pytest.raises(ConfigError, match="scores whole dialogues; use it with conversation_reward_model"):
+    with pytest.raises(ConfigError, match="scores whole dialogues; use it as the reward conversation_reward_model"):
         LearnedRewardMetric(name)
 
 

@@ -51,5 +51,5 @@ def test_changes_by_turn_sum_to_the_score(tmp_path: Path) -> None:
 def test_model_of_replies_and_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not the folder of a reward model"):
         ConversationRewardModel(str(tmp_path))
-    with pytest.raises(ConfigError, match="scores replies; use it with learned_reward"):
+    with pytest.raises(ConfigError, match="scores replies; use it as the reward learned_reward"):
         ConversationRewardModel(save_reward_model(tmp_path, "reply"))

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies
 from rl4dialog.serving.judging import QueueJudging
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(3)]
+WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_conversation=True, answer="bye")
 SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
 
 
@@ -40,6 +41,17 @@ def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, acti
     else:
         judging.correct("me", "s", 0, "bye bye")
     assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
+
+
+def test_conversation_is_rated_and_cannot_be_corrected(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    judging = QueueJudging([WHOLE, SINGLE], file)
+    with pytest.raises(DataError, match="only single replies can be corrected"):
+        judging.correct("me", "w", 0, "better")
+    assert judging.rate("me", "w", 0, -1) == f"The conversation rating was appended to {file}."
+    assert judging.current("me") is SINGLE and QueueJudging([WHOLE, SINGLE], file).current("me") is SINGLE
+    (given,) = read_feedback(file)
+    assert given.utterances == ["hi", "oh", "why?", "so", "bye"] and given.rating == -1
 
 
 def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> None:

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from echo_model import Echo
-from http_servers import free_port
-from page_process import Browser
+from page_process import Browser, served
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.feedback import JudgedReply, append_feedback, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.serving.judging import Judging, QueueJudging
-from rl4dialog.serving.judging_page import JudgingPage
-from rl4dialog.serving.page_server import serve
+from rl4dialog.serving.judging import QueueJudging
 from rl4dialog.serving.teaching import Situation, Teaching
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(4)]
+WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_conversation=True, answer="bye")
 SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
-
-
-@contextlib.contextmanager
-def served(judging: Judging[Any]) -> Iterator[str]:
-    """The address of the page."""
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    page, port = JudgingPage(judging), free_port()
-    serve(page, "127.0.0.1", port, lambda text: None, block=False)
-    yield f"http://127.0.0.1:{port}"
-    page.blocks.close(verbose=False)
 
 
 def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
@@ -55,6 +40,17 @@ def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
     given = read_feedback(file)
     assert [each.kind for each in given] == ["preference", "correction", "preference", "rating"]
     assert given[1].compared == ("<a>", "b 1")
+
+
+def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    with served(QueueJudging([WHOLE], file)) as address:
+        person = Browser(address)
+        shown = [person.text.index(f">{text}<") for text in ("Conversation", "hi", "oh", "why?", "so", "bye")]
+        assert shown == sorted(shown)
+        person.click("rate_up_0")
+        assert "The conversation rating was appended" in person.text and "1 of 1 done." in person.text
+    assert [(each.kind, each.rating) for each in read_feedback(file)] == [("conversation_rating", 1)]
 
 
 def test_two_people_do_not_mix(tmp_path: Path) -> None:

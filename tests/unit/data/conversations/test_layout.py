@@ -79,6 +79,9 @@ def test_feedback_has_the_verdicts_of_people_as_rewards() -> None:
     worse, better = read(feedback("preference", "no", "yes", chosen=1))
     assert said(worse)[-1] == (AGENT, "no", 0.0) and said(better)[-1] == (AGENT, "yes", 1.0)
     assert (worse.id, better.id) == ("f_0", "f_1")
+    (whole,) = read({**feedback("conversation_rating", "meh", rating=-1), "answer": "bye"})
+    assert [turn.text for turn in whole.said][-2:] == ["meh", "bye"] and whole.n_given == 0
+    assert [turn.reward for turn in whole.turns][-2:] == [-1.0, 0.0]
     (corrected,) = read(feedback("correction", "bad", correction="good"))
     assert said(corrected)[-1] == (AGENT, "good", 1.0)
 
@@ -130,7 +133,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
         ({"sequence": SEQUENCE, "reward": [1, 0, 0, 0], "done": True}, None, "reward of text 0 of sequence must be 0"),
         ({"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True}, None, "text 1 of sequence must be a finite"),
         ({"sequence": SEQUENCE, "reward": [0, 0, 0], "done": 1}, None, "done must be true or false, not 1"),
-        ({"kind": "rating", "turns": [], "replies": []}, None, "version must be 1, not None"),
+        ({"kind": "rating", "turns": [], "replies": []}, None, "not a line of user feedback"),
     ],
 )
 def test_wrong_rows_are_named(values: dict[str, Any], layout: Any, message: str) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from feedback_files import correction, preference, rating, write_feedback
+from feedback_files import conversation_rating, correction, preference, rating, write_feedback
 
 from rl4dialog.core.errors import DataError, RunFolderError
 from rl4dialog.experiments.improvement.votes import Verdict, Votes, read_verdict, read_votes
@@ -23,8 +23,14 @@ def write_predictions(run: Path, split: str, margins: dict[str, float]) -> None:
 def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
     given = [preference("a", "b", 0, id="1"), preference("c", "c", 0), correction("d", "e"), rating("f", 1)]
     votes = read_votes(write_feedback(tmp_path / "f.jsonl", given))
-    assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1)
+    assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1, models={"m": 6})
     assert str(votes) == "1 preference, 1 correction, 1 rating" and not votes.are_enough
+
+
+def test_ratings_of_conversations_are_named_as_unused(tmp_path: Path) -> None:
+    given = [correction("d", "e"), conversation_rating("a", 1), conversation_rating("b", -1)]
+    votes = read_votes(write_feedback(tmp_path / "f.jsonl", given))
+    assert str(votes) == "0 preferences, 1 correction, 0 ratings (and 2 conversation ratings, not used here)"
 
 
 def test_replaced_vote_counts_once(tmp_path: Path) -> None:

@@ -14,10 +14,7 @@ from rl4dialog.tasks.turn_goals.goals import (
     TurnGoal,
     chosen_goals,
     follows,
-    opening_in,
     said_goal,
-    with_goal,
-    without_goal,
 )
 
 TOPIC_GOALS = GOAL_SETS["get_acquainted"]
@@ -58,7 +55,6 @@ def test_goals_of_a_config() -> None:
     goals = chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")
     assert [goal.name for goal in goals] == ["pet", "ask about kids.", "ask about cars .", "be kind"]
     assert goals[2] == TurnGoal(own["name"], ("do you have a car ?",), ("car",)) and goals[3].questions == ()
-    assert with_goal(["i am old ."], "pet") == "i am old . goal : pet"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +71,3 @@ def test_goals_of_a_config() -> None:
 def test_what_goals_cannot_be(chosen: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         chosen_goals(chosen, "g")
-
-
-def test_goal_is_added_to_a_persona_and_removed_again() -> None:
-    assert without_goal("i am old . goal : pet") == "i am old ." and without_goal("i am old .") == "i am old ."
-    assert without_goal(with_goal([], "pet")) == ""
-    assert opening_in({"persona": ["i am old .", "i run ."], "goal": "pet"}) == "i am old . i run . goal : pet"
-    assert opening_in({"goal": "pet"}) == "goal : pet" and opening_in({"persona": "a", "goal": None}) == "a"
-    assert opening_in({}) is None

@@ -13,8 +13,10 @@ from runs import make_config, run_folder, train
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback_queue import read_queue
-from rl4dialog.core.types import Sample
-from rl4dialog.inference.reply_selection import STRATEGIES, Candidates, check_strategy, select_replies
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.data.dialogue_text import replied
+from rl4dialog.data.latest_feedback import judged_dialogue
+from rl4dialog.inference.queue_selection import STRATEGIES, Candidates, check_strategy, select
 from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
 
 
@@ -36,29 +38,33 @@ class Judge:
 
 JUDGE = cast(RewardModel, Judge())
 # Differences of the two models: (0.1, 0.1), (3, 3), (4, -3).
-CANDIDATES = [
-    Candidates(Sample(i, f"prompt {i}", [], {"history": [f"hello {i}"]}), replies)
-    for i, replies in enumerate([("1.1 0.1", "1 0"), ("3 4", "0 1"), ("4 0", "0 3")])
-]
+REPLIES = [("1.1 0.1", "1 0"), ("3 4", "0 1"), ("4 0", "0 3")]
+
+
+def candidates(*replies: str, history: str, **meta_data: Any) -> Candidates:
+    return Candidates([replied("", reply, {"history": [history], **meta_data}) for reply in replies])
+
+
+CANDIDATES = [candidates(*replies, history=f"hello {i}") for i, replies in enumerate(REPLIES)]
 
 
 @pytest.mark.parametrize(("strategy", "best"), [("uncertain", 0), ("gap", 1), ("disagreement", 2)])
 def test_strategy_selects_the_pair(strategy: Any, best: int) -> None:
-    (pair,) = select_replies(CANDIDATES, 1, "m", strategy, [JUDGE])
+    (pair,) = select(CANDIDATES, 1, "m", strategy, [JUDGE])
     assert pair.turns == [f"hello {best}"] and pair.strategy == strategy
-    assert {reply.text for reply in pair.replies} == set(CANDIDATES[best].replies)
+    assert {reply.text for reply in pair.replies} == set(REPLIES[best])
     assert pair.score == pytest.approx({"uncertain": -0.1, "gap": 3, "disagreement": 3.5}[strategy])
 
 
 def test_each_prompt_gives_its_best_pair() -> None:
-    many = Candidates(CANDIDATES[0].sample, ["0 0", "1 1", "5 5"])
-    pairs = select_replies([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
+    many = candidates("0 0", "1 1", "5 5", history="hello")
+    pairs = select([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
     assert [{reply.text for reply in pair.replies} for pair in pairs] == [{"0 0", "5 5"}, {"3 4", "0 1"}]
 
 
 def test_random_pairs_depend_on_the_seed_and_their_sides_are_mixed() -> None:
-    many = [Candidates(Sample(i, f"p {i}", []), ["a", "b"]) for i in range(40)]
-    pairs, again, other = (select_replies(many, 20, "m", seed=seed) for seed in (0, 0, 1))
+    many = [candidates("a", "b", history=f"p {i}") for i in range(40)]
+    pairs, again, other = (select(many, 20, "m", seed=seed) for seed in (0, 0, 1))
     assert pairs == again and {p.id for p in pairs} != {p.id for p in other}
     assert 4 < sum(pair.replies[0].text == "a" for pair in pairs) < 16
     assert pairs[0].score is None and pairs[0].turns[0].startswith("p ")
@@ -72,25 +78,47 @@ def test_strategies_without_what_they_need_are_errors(tmp_path: Path) -> None:
         check_strategy("random", ["x"])
     single = load_reward_model(save_reward_model(tmp_path), "reply", 8, "test")
     with pytest.raises(ConfigError, match="--strategy disagreement needs several models"):
-        select_replies(CANDIDATES, 1, "m", "disagreement", [single])
+        select(CANDIDATES, 1, "m", "disagreement", [single])
     with pytest.raises(DataError, match="no prompt has two different replies"):
-        select_replies([], 1, "m")
+        select([], 1, "m")
 
 
 def test_single_replies_are_selected_at_random_or_by_disagreement() -> None:
-    queue = select_replies(CANDIDATES, 2, "m", "disagreement", [JUDGE], unit="reply")
+    queue = select(CANDIDATES, 2, "m", "disagreement", [JUDGE], unit="reply")
     assert [[reply.text for reply in each.replies] for each in queue] == [["4 0"], ["1.1 0.1"]]
     assert [each.score for each in queue] == pytest.approx([2, 0.5])
-    queue = select_replies(CANDIDATES, 9, "m", unit="reply")
+    queue = select(CANDIDATES, 9, "m", unit="reply")
     assert len(queue) == 3 and all(len(each.replies) == 1 and each.score is None for each in queue)
     for strategy in ("uncertain", "gap"):
         with pytest.raises(ConfigError, match=f"--strategy {strategy} compares two replies"):
             check_strategy(strategy, ["x"], "reply")  # type: ignore[arg-type]
 
 
+def test_whole_conversations_are_selected_by_the_disagreement_about_them() -> None:
+    def spoken(*texts: str) -> Candidates:
+        turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
+        meta_data = {"persona": ["i sing ."], "goal": "food"}
+        return Candidates([Dialogue(0, turns, meta_data=meta_data, n_given=1)])
+
+    made = [spoken("hi", "yes", "1 1"), spoken("hi", "no", "why?", "4 0")]
+    first, second = select(made, 2, "m", "disagreement", [JUDGE], unit="conversation")
+    assert (first.turns, first.replies[0].text, first.answer) == (["hi", "no", "why?"], "4 0", None)
+    assert (second.turns, second.replies[0].text, second.answer) == (["hi"], "yes", "1 1")
+    silent = Dialogue(0, tuple(Turn(text, AGENT) for text in ("one", "two")))
+    (queued,) = select([Candidates([silent])], 1, "m", unit="conversation")
+    assert (queued.turns, queued.replies[0].text, queued.answer) == (["one", ""], "two", None)
+    assert judged_dialogue(queued.rated(0, 1), "two").turns == silent.turns  # the same text for a reward model
+    assert first.is_conversation and first.score == 2 and first.persona == "i sing ." and first.id != second.id
+    for strategy in ("uncertain", "gap"):
+        with pytest.raises(ConfigError, match="use random or disagreement with --unit conversation"):
+            check_strategy(strategy, ["x"], "conversation")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="all conversations failed, so there is none to judge"):
+        select([], 1, "m", unit="conversation")
+
+
 def test_goal_of_a_reply_is_in_the_persona() -> None:
-    sample = Sample(0, "p", [], {"history": ["hi"], "persona": ["i sing .", "i run ."], "goal": "food"})
-    (pair,) = select_replies([Candidates(sample, ["a", "b"])], 1, "m")
+    made = candidates("a", "b", history="hi", persona=["i sing .", "i run ."], goal="food")
+    (pair,) = select([made], 1, "m")
     assert pair.persona == "i sing . i run . goal : food"
 
 
