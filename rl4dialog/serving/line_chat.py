@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,9 +11,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from rich.console import Console
+from rich.style import Style
+
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.json_lines import append_record
 from rl4dialog.serving.slash_commands import Command, parse_command
+
+_COLORS = {"you": "green", "model": "cyan", "agent": "cyan"}
+
+
+def speaker(name: str) -> str:
+    """Name before what someone says, in color on a terminal unless ``NO_COLOR`` is set."""
+    console = Console()
+    if console.color_system is None or console.no_color:
+        return f"{name}: "
+    return Style(color=_COLORS[name], bold=True).render(f"{name}:") + " "
 
 
 class LineChat(ABC):
@@ -45,7 +59,7 @@ class LineChat(ABC):
         continues = True
         while continues:
             try:
-                line = self._read_line("you: ").strip()
+                line = self._read_line(speaker("you")).strip()
                 continues = self.take(line)
             except EOFError:
                 self._write("\n")
@@ -111,7 +125,8 @@ def console_reader(stdin: TextIO, write: Callable[[str], None]) -> Callable[[str
     if stdin.isatty():
         with suppress(ImportError):
             importlib.import_module("readline")  # enables line editing in `input`
-        return input
+        # Readline must not count color codes as columns.
+        return lambda prompt: input(re.sub(r"(\x1b\[[\d;]*m)", "\x01\\1\x02", prompt))
 
     def read(prompt: str) -> str:
         line = stdin.readline()

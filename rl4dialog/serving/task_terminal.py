@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.line_chat import LineChat, visible
+from rl4dialog.serving.line_chat import LineChat, speaker, visible
 from rl4dialog.serving.slash_commands import Command
 
 COMMANDS = {
@@ -93,7 +93,7 @@ class TaskTerminalChat(LineChat):
             return
         if self._shows_acts:
             self._write(f"  understood: {' '.join(map(str, reply.understood))}\n")
-        self._write(f"agent: {visible(reply.text) or '(nothing)'}\n")
+        self._write(f"{speaker('agent')}{visible(reply.text) or '(nothing)'}\n")
         if self._shows_acts:
             self._write(f"  acts: {' '.join(map(str, reply.acts)) or 'none'}\n")
         self._messages += [{"role": "user", "content": text}, {"role": "assistant", "content": reply.text}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rl4dialog.data.openings import without_goal
-from rl4dialog.serving.line_chat import LineChat, visible
+from rl4dialog.serving.line_chat import LineChat, speaker, visible
 from rl4dialog.serving.slash_commands import Command
 from rl4dialog.serving.teaching import Teaching
 
@@ -73,7 +73,7 @@ class TeachingTerminal(LineChat):
                 self._write(f"{'partner' if (len(shown.turns) - i) % 2 else 'model'}: {visible(text)}\n")
         if goal is not None and goal != self._goal:
             self._write(f"goal: {visible(goal)}\n")
-        self._write(f"model: {visible(shown.replies[0].text) or '(empty reply)'}\n")
+        self._write(f"{speaker('model')}{visible(shown.replies[0].text) or '(empty reply)'}\n")
         self._id, self._progress, self._n_printed, self._goal = shown.id, progress, len(shown.turns) + 1, goal
         return True
 

@@ -14,7 +14,7 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
 from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.line_chat import LineChat, visible
+from rl4dialog.serving.line_chat import LineChat, speaker, visible
 from rl4dialog.serving.slash_commands import COMMANDS
 
 _EMPTY = "(empty reply)"
@@ -63,7 +63,7 @@ class TerminalChat(LineChat):
         self._n_asked += 1
         seed = None if self._seed is None else derive_seed(self._seed, "chat", self._n_asked)
         kwargs = {} if self._temperature is None else {"temperature": self._temperature}
-        self._write("model: ")
+        self._write(speaker("model"))
         said, whole = self._print(self._model.stream(prompt, seed, self._beta, **kwargs))
         if not whole and not said:
             self._write("(stopped)\n")
@@ -88,7 +88,7 @@ class TerminalChat(LineChat):
                     self._write(visible(part.text[len(shown) :]))
                     shown = part.text
                 elif part.finished:
-                    self._write(f"\nmodel: {visible(part.text)}")
+                    self._write(f"\n{speaker('model')}{visible(part.text)}")
                     shown = part.text
         except KeyboardInterrupt:
             return shown, False
