@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Feedback:
         chosen: For a preference: index of the better reply, 0 or 1.
         correction: For a correction: the corrected reply.
         persona: The model's persona.
+        withdrawn: Whether the person takes this judgement back, which was given before.
         time: Time in ISO 8601 format.
         id: Unique id.
     """
@@ -49,7 +50,8 @@ class Feedback:
     chosen: int | None = None
     correction: str | None = None
     persona: str | None = None
-    time: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
+    withdrawn: bool = False
+    time: str = field(default_factory=lambda: _now())
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -65,9 +67,15 @@ class Feedback:
             return self.correction, texts[0]
         return None if self.chosen is None else (texts[self.chosen], texts[1 - self.chosen])
 
+    def withdrawal(self) -> Feedback:
+        """The same judgement, taken back now."""
+        return replace(self, withdrawn=True, time=_now(), id=uuid.uuid4().hex)
+
     def record(self) -> dict[str, Any]:
         """Convert to a line of the file, without keys of other kinds of feedback."""
         others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
+        if not self.withdrawn:
+            others.add("withdrawn")
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
 
 
@@ -139,6 +147,10 @@ def replies_of(values: Any) -> list[JudgedReply]:
     return [JudgedReply(**value) for value in values]
 
 
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
 def _verdict(kind: str) -> str:
     """Key of the result of a kind of feedback."""
     return {"rating": "rating", "preference": "chosen", "correction": "correction"}[kind]
@@ -158,6 +170,8 @@ def _problem(feedback: Feedback) -> str | None:
     for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
         if not isinstance(value, str):
             return f"{name} must be a text, not {shown(value)}"
+    if not isinstance(feedback.withdrawn, bool):
+        return f"withdrawn must be true or false, not {shown(feedback.withdrawn)}"
     allowed = {"rating": (-1, 1), "chosen": (0, 1)}
     for name in ("rating", "chosen", "correction"):
         value = getattr(feedback, name)

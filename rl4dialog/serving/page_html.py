@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
 
 from rl4dialog.serving.line_chat import visible
 
@@ -16,26 +15,15 @@ def escaped(text: str) -> str:
     return found
 
 
-def conversation_html(name: str, messages: Sequence[Mapping[str, str]], is_busy: bool = False) -> str:
-    """Render a conversation with a model.
+def help_html(hint: str, persona: str = "") -> str:
+    """Render the top of the page."""
+    found = f'<h1>rl4dialog</h1><p class="hint">{escaped(hint)}</p>'
+    return found + (f'<p class="persona">{escaped(persona)}</p>' if persona else "")
 
-    Args:
-        name: Name of the model.
-        messages: Messages with role, content and, for text that the model did not write, origin; oldest first.
-        is_busy: Whether the last message is still being generated.
-    """
-    turns = []
-    for i, message in enumerate(messages):
-        text = escaped(message["content"])
-        if not text:
-            text = "…" if is_busy and i == len(messages) - 1 else "<i>(empty reply)</i>"
-        turns.append(f'<div class="turn {message["role"]}">{text}</div>')
-        if origin := message.get("origin"):
-            turns.append(f'<p class="origin">{escaped(origin)}</p>')
-    content = "".join(turns) or '<p class="hint">Type a message below.</p>'
-    # The outer box stays scrolled to the bottom while the inner one grows.
-    box = f'<div class="conversation" role="log" tabindex="0" aria-label="{escaped(name)}"><div>{content}</div></div>'
-    return f'<h2 class="model">{escaped(name)}</h2>{box}'
+
+def note_html(text: str) -> str:
+    """Render a remark beneath a message."""
+    return f'<p class="remark">{escaped(text)}</p>' if text else ""
 
 
 def status_html(problem: str, note: str) -> str:
