@@ -101,7 +101,8 @@ class Tab:
         return [each["value"] for each in self.value(f"chat-{index}")[-1].get("options") or []]
 
     def ratings(self, index: int = 0) -> list[str | None]:
-        return list(self.props[f"chat-{index}"]["feedback_value"])
+        given = self.props[f"chat-{index}"]["feedback_value"]
+        return [each if each in ("Like", "Dislike") else None for each in given]
 
     # -- clicks on bubbles ----------------------------------------------------------------------------------------
 

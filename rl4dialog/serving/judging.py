@@ -46,9 +46,11 @@ class Judging(ABC, Generic[T]):
         given: The judgements that were made here.
         goals: Goals that a person can choose from; empty if the model's prompts have none.
         hint: What a person is to do.
+        advice: How to change one's mind.
     """
 
     hint: str
+    advice: str = ""
     goals: Sequence[str] = ()
 
     def __init__(self, left: Mapping[str, T], n_things: int, feedback: Path, known: Sequence[Feedback] = ()) -> None:
@@ -217,6 +219,10 @@ class QueueJudging(Judging[QueuedReplies]):
     """
 
     hint = "Choose the better reply, or rate a single one. The pencil writes a better version."
+    advice = (
+        "To take a rating back, click its thumb again; to take a correction back, restore the text of the reply. "
+        "Back shows what you judged before, and takes that judgement back."
+    )
 
     def __init__(self, queue: Sequence[QueuedReplies], feedback: Path) -> None:
         known = latest(read_feedback(feedback)) if feedback.exists() else []

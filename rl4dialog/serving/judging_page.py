@@ -37,8 +37,7 @@ class JudgingPage(Page):
     def _add_settings(self) -> None:
         goals = list(self._judging.goals)
         self._gradio.Markdown(
-            f"## Judging\nJudgements are appended to `{self._judging.feedback}` at once. A thumb that you click again "
-            "takes its rating back, and so does the pencil if you restore the reply."
+            f"## Judging\nEach judgement is appended to `{self._judging.feedback}` at once.\n\n{self._judging.advice}"
         )
         with self._gradio.Group(visible=bool(goals), elem_id="goals"):
             self._goal = self._gradio.Dropdown(

@@ -52,7 +52,7 @@ class ChatPage(Page):
 
     def _add_settings(self) -> None:
         gradio, models = self._gradio, self._chat.models
-        gradio.Markdown("## Settings\nThey apply to the next message. An empty field stands for the setting of the run.")
+        gradio.Markdown("## Settings\nFor the next message. An empty field stands for the setting of the run.")
         self._only = gradio.Radio(
             [("Both", _BOTH), *((name, str(i)) for i, name in enumerate(self._names()))],
             value=_BOTH, label="Models that reply", elem_id="models", visible=len(models) > 1,

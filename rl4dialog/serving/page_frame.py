@@ -25,8 +25,6 @@ Options = Mapping[str, str]
 """What can be chosen beneath the last reply: labels by name."""
 
 RATINGS = {1: "Like", -1: "Dislike"}
-# Neither of the two, so neither thumb is highlighted.
-_UNRATED = "unrated"
 # How long a browser takes at most to show an update that another one follows.
 _UPDATE_S = 0.2
 
@@ -91,7 +89,7 @@ class ConversationColumn:
     """
 
     def __init__(self, gradio: ModuleType, index: int, label: str, placeholder: str) -> None:
-        self._gradio, self._n_replies = gradio, 0
+        self._gradio, self._n_shown = gradio, 0
         with gradio.Column(min_width=280, elem_classes="conversation") as self.box:
             self.chat = gradio.Chatbot(
                 label=label, elem_id=f"chat-{index}", height="100%", scale=1, layout="bubble", buttons=["copy"],
@@ -119,10 +117,10 @@ class ConversationColumn:
         messages = [self._message(bubble) for bubble in bubbles]
         if options:
             messages[-1]["options"] = [{"value": value, "label": label} for value, label in options.items()]
-        rated = [None if each.rating is None else RATINGS[each.rating] for each in bubbles if each.role == "assistant"]
+        ratings = [each.rating for each in bubbles if each.role == "assistant"]
         chat = self._gradio.update(
             value=messages,
-            feedback_value=rated,
+            feedback_value=[self._unrated() if each is None else RATINGS[each] for each in ratings],
             feedback_options=list(RATINGS.values()) if can_judge else [],
             editable="all" if can_judge else None,
             **({} if label is None else {"label": label}),
@@ -135,7 +133,15 @@ class ConversationColumn:
 
     def unrated(self, n_replies: int) -> Updates:
         """Updates that show no rating."""
-        return {self.chat: self._gradio.update(feedback_value=[_UNRATED] * n_replies)}
+        return {self.chat: self._gradio.update(feedback_value=[self._unrated()] * n_replies)}
+
+    def _unrated(self) -> str:
+        """A value for which no thumb is highlighted.
+
+        A browser highlights a thumb that is clicked, and looks at the value again only if it differs from the last one.
+        """
+        self._n_shown += 1
+        return f"unrated {self._n_shown}"
 
     def _message(self, bubble: Bubble) -> dict[str, Any]:
         content: list[Any] = [{"type": "text", "text": visible(bubble.text)}]
@@ -220,10 +226,7 @@ class Page(ABC):
         )
 
     def _again(self, shown: Updates) -> Iterator[Updates]:
-        """Show what is recorded, where a browser already shows what was not.
-
-        A browser highlights a thumb when it is clicked, and then only looks at it again if its rating changes.
-        """
+        """Show what is recorded, where a browser highlights a thumb that was clicked in vain: first no rating."""
         n_replies = len(shown[self._chats[0]].get("value") or ())
         yield {part: update for column in self._columns for part, update in column.unrated(n_replies).items()}
         time.sleep(_UPDATE_S)

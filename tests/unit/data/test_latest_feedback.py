@@ -8,6 +8,7 @@ import pytest
 from feedback_files import correction, preference, rating, write_feedback
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.feedback import Feedback
 from rl4dialog.data.latest_feedback import conversation_of, latest, read_latest
 
 
@@ -36,6 +37,15 @@ def test_correction_and_choice_between_the_same_texts_replace_each_other() -> No
     assert latest([fix, choice]) == [choice]
     assert latest([choice, fix]) == [fix]
     assert latest([fix, choice, correction("a", "y")])[0] == choice
+
+
+@pytest.mark.parametrize("given", [rating("a", 1), preference("a", "b", 0), correction("a", "x")])
+def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(given: Feedback, tmp_path: Path) -> None:
+    other = rating("b", -1)
+    assert latest([given, other, given.withdrawal()]) == [other]
+    assert latest([given, given.withdrawal(), given]) == [given]
+    with pytest.raises(DataError, match=r"f.jsonl has no feedback"):
+        read_latest(write_feedback(tmp_path / "f.jsonl", [given, given.withdrawal()]))
 
 
 def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:
