@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 
+from rl4dialog.serving.page_html import without_joiners
+
 
 class Tab:
     """A tab.
@@ -89,7 +91,7 @@ class Tab:
 
     def turns(self, index: int = 0) -> list[str]:
         """The texts of the messages in a column."""
-        return [each["content"][0]["text"] for each in self.value(f"chat-{index}")]
+        return [without_joiners(each["content"][0]["text"]) for each in self.value(f"chat-{index}")]
 
     def below(self, index: int = 0, number: int = -1) -> str:
         """What stands beneath the text of a message."""

@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.serving.line_chat import visible
-from rl4dialog.serving.page_html import help_html
+from rl4dialog.serving.page_html import help_html, plain, without_joiners
 
 Updates = dict[Any, Any]
 Options = Mapping[str, str]
@@ -93,7 +92,7 @@ class ConversationColumn:
         with gradio.Column(min_width=280, elem_classes="conversation") as self.box:
             self.chat = gradio.Chatbot(
                 label=label, elem_id=f"chat-{index}", height="100%", scale=1, layout="bubble", buttons=["copy"],
-                render_markdown=False, placeholder=placeholder,
+                render_markdown=False, latex_delimiters=[], placeholder=placeholder,
             )  # fmt: skip
         self.parts = [self.box, self.chat]
 
@@ -144,7 +143,7 @@ class ConversationColumn:
         return f"unrated {self._n_shown}"
 
     def _message(self, bubble: Bubble) -> dict[str, Any]:
-        content: list[Any] = [{"type": "text", "text": visible(bubble.text)}]
+        content: list[Any] = [{"type": "text", "text": plain(bubble.text)}]
         if bubble.html:
             content.append(self._gradio.HTML(bubble.html, render=False))
         # Gradio's sign that more is to come.
@@ -246,6 +245,6 @@ def _parsed(event: Any) -> BubbleEvent:
     index, value, liked = said.get("index"), said.get("value"), said.get("liked")
     return BubbleEvent(
         index if isinstance(index, int) and not isinstance(index, bool) else -1,
-        value if isinstance(value, str) else "",
+        without_joiners(value) if isinstance(value, str) else "",
         1 if liked is True else -1 if liked is False else None,
     )

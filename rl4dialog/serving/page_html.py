@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 
 from rl4dialog.serving.line_chat import visible
+
+_JOINER = "\u2060"
 
 
 def escaped(text: str) -> str:
@@ -13,6 +16,19 @@ def escaped(text: str) -> str:
     for character in "{}$":
         found = found.replace(character, f"&#{ord(character)};")
     return found
+
+
+def plain(text: str) -> str:
+    """The text for a Chatbot, which reads texts as HTML: an invisible character after ``<`` and ``&`` prevents that.
+
+    Escaped, the text would be wrong in the box in which it is edited.
+    """
+    return re.sub("([<&])", rf"\1{_JOINER}", visible(text))
+
+
+def without_joiners(text: str) -> str:
+    """A text from a Chatbot as it was before :func:`plain`."""
+    return re.sub(f"([<&]){_JOINER}", r"\1", text)
 
 
 def help_html(hint: str, persona: str = "") -> str:

@@ -24,6 +24,7 @@ from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.line_chat import visible
+from rl4dialog.serving.page_html import without_joiners
 
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 
@@ -88,7 +89,7 @@ class Tab:
         return [element.text for element in self.opened.find_elements("css selector", css)]
 
     def turns(self, index: int) -> list[str]:
-        return self.texts(f"#chat-{index} .message-content")
+        return [without_joiners(text) for text in self.texts(f"#chat-{index} .message-content")]
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: self.one("#text textarea").is_enabled(), "a box to write to")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rl4dialog.serving.page_html import escaped, help_html, note_html, status_html
+import re
+
+from rl4dialog.serving.page_html import escaped, help_html, note_html, plain, status_html, without_joiners
 
 
 def test_texts_are_escaped() -> None:
@@ -11,6 +13,13 @@ def test_texts_are_escaped() -> None:
     )
     assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "persona" not in help_html("1 < 2")
     assert '<p class="persona">a &amp; b</p>' in help_html("", "a & b")
+
+
+def test_chatbot_can_read_no_markup_in_a_text() -> None:
+    text = "<b>1 < 2</b> &lt; <!-- x --> a & b"
+    shown = plain(text)
+    assert not re.search(r"<[a-zA-Z/!]|&\w", shown) and without_joiners(shown) == text
+    assert plain("a\x00") == "a\ufffd"
 
 
 def test_problem_is_told_before_what_was_done() -> None:
